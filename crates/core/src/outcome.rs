@@ -1,0 +1,172 @@
+//! What a worker reports: facts, never decisions.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Succeeded {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<Value>,
+    },
+    Failed(Failure),
+    /// The worker went away or was preempted. `started`: the attempt had begun to run.
+    Lost {
+        started: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: FailureKind,
+    #[serde(default, skip_serializing_if = "Permanence::is_open")]
+    pub permanence: Permanence,
+    /// A wait that the other side asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorText>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    Exited(u8),
+    Signalled(u8),
+    TimedOut,
+    /// The handler answered, and said that it did not succeed.
+    HandlerFailed,
+    /// No usable answer: no connection, a 5xx, a program that could not be started.
+    NotCompleted,
+}
+
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permanence {
+    #[default]
+    Open,
+    /// The handler said so: nothing overrides that.
+    Said,
+    /// An HTTP status says so: a rule of the policy can say otherwise.
+    ByStatus,
+}
+
+impl Permanence {
+    #[allow(clippy::trivially_copy_pass_by_ref)] // the shape serde wants
+    fn is_open(&self) -> bool {
+        *self == Self::Open
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// `Retry-After`: replaces the computed delay, charged like it.
+    RetryAfterMs(u64),
+    /// `"defer"`: charged to deferrals alone.
+    DeferMs(u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorText {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub message: String,
+}
+
+impl Outcome {
+    pub const OK: Self = Self::Succeeded { output: None };
+    pub const LOST: Self = Self::Lost { started: true };
+
+    /// What an HTTP status means where the body of the answer does not decide.
+    pub fn from_http_status(status: u16) -> Self {
+        match status {
+            200..300 => Self::OK,
+            408 | 429 | 500.. => Self::Failed(Failure {
+                http_status: Some(status),
+                ..Failure::new(FailureKind::NotCompleted)
+            }),
+            _ => Self::Failed(Failure {
+                http_status: Some(status),
+                permanence: Permanence::ByStatus,
+                ..Failure::new(FailureKind::NotCompleted)
+            }),
+        }
+    }
+}
+
+impl From<FailureKind> for Outcome {
+    fn from(kind: FailureKind) -> Self {
+        Self::Failed(Failure::new(kind))
+    }
+}
+
+impl Failure {
+    pub const fn new(kind: FailureKind) -> Self {
+        Self {
+            kind,
+            permanence: Permanence::Open,
+            asked: None,
+            http_status: None,
+            error: None,
+        }
+    }
+
+    /// The exit code as `exit_codes` counts it: death by signal N is 128+N.
+    pub(crate) const fn shell_code(&self) -> Option<u8> {
+        match self.kind {
+            FailureKind::Exited(code) => Some(code),
+            FailureKind::Signalled(signal) => Some(128u8.saturating_add(signal)),
+            _ => None,
+        }
+    }
+
+    /// One line for a person: what went wrong, in the worker's words where it has any.
+    pub fn describe(&self) -> String {
+        let fact = match (self.kind, self.http_status) {
+            (FailureKind::Exited(code), _) => format!("exit code {code}"),
+            (FailureKind::Signalled(signal), _) => format!("killed by signal {signal}"),
+            (FailureKind::TimedOut, _) => "timed out".to_owned(),
+            (_, Some(status)) => format!("HTTP status {status}"),
+            (FailureKind::HandlerFailed, None) => "the handler reported failure".to_owned(),
+            (FailureKind::NotCompleted, None) => "not completed".to_owned(),
+        };
+        match &self.error {
+            Some(error) => format!("{fact}: {}", error.message),
+            None => fact,
+        }
+    }
+}
+
+/// The short form, as a rehearsal script writes it.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failure = match self {
+            Self::Succeeded { .. } => return f.write_str("ok"),
+            Self::Lost { started: true } => return f.write_str("lost"),
+            Self::Lost { started: false } => return f.write_str("not_started"),
+            Self::Failed(failure) => failure,
+        };
+        match (
+            failure.kind,
+            failure.permanence,
+            failure.asked,
+            failure.http_status,
+        ) {
+            (FailureKind::Exited(code), ..) => write!(f, "exit:{code}"),
+            (FailureKind::Signalled(signal), ..) => write!(f, "signal:{signal}"),
+            (FailureKind::TimedOut, ..) => f.write_str("timeout"),
+            (_, Permanence::Said, ..) => f.write_str("permanent"),
+            (_, _, Some(Asked::DeferMs(_)), _) => f.write_str("defer"),
+            (_, _, _, Some(status)) => write!(f, "http:{status}"),
+            (FailureKind::HandlerFailed, ..) => f.write_str("fail"),
+            (FailureKind::NotCompleted, ..) => f.write_str("not_completed"),
+        }
+    }
+}

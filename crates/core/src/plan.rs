@@ -1,0 +1,918 @@
+//! What a job is made of: its steps as a graph, its goals, budgets and datacenters.
+//!
+//! A [`PlanDraft`] names things; [`Plan::new`] resolves the names, refuses what cannot run (with
+//! every reason at once) and keeps what `decide` looks up often. A plan never changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::backoff::whole;
+use crate::policy::{Policy, Problem, Problems};
+
+/// Enough for any job a person can read; every run holds a record for each.
+pub const MAX_STEPS: usize = 10_000;
+/// Fan-out of one step, unless the operator says otherwise.
+pub const MAX_ITEMS: u32 = 1_000_000;
+pub const MAX_DATACENTERS: usize = 100;
+pub const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// A job as somebody wrote it, with names instead of indices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanDraft {
+    pub name: String,
+    pub steps: Vec<StepDraft>,
+    /// Empty: the steps that nothing else needs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<String>,
+    /// Empty: one run, nowhere in particular.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub datacenters: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_effort: Option<BestEffort>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<NotBefore>,
+    #[serde(default)]
+    pub priority: i32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub surroundings: Surroundings,
+}
+
+impl PlanDraft {
+    pub fn new(name: &str, steps: Vec<StepDraft>) -> Self {
+        Self {
+            name: name.to_owned(),
+            steps,
+            goals: vec![],
+            datacenters: vec![],
+            best_effort: None,
+            budget: None,
+            timeout_ms: None,
+            not_before: None,
+            priority: 0,
+            labels: BTreeMap::new(),
+            surroundings: Surroundings::default(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepDraft {
+    pub name: String,
+    pub action: Action,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
+    #[serde(default)]
+    pub for_each: ForEach,
+    /// How many of its items may run at once; none: as many as there are slots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallelism: Option<u32>,
+    #[serde(default)]
+    pub max_failed: MaxFailed,
+    pub policy: Policy,
+    /// The longest attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The longest silence of a handler or function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
+    /// None: it waits for a worker forever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling_timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensate: Option<Action>,
+    #[serde(default)]
+    pub resources: Resources,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
+    #[serde(default)]
+    pub surroundings: Surroundings,
+}
+
+impl StepDraft {
+    pub fn new(name: &str, action: Action, policy: Policy) -> Self {
+        Self {
+            name: name.to_owned(),
+            action,
+            needs: vec![],
+            for_each: ForEach::Once,
+            parallelism: None,
+            max_failed: MaxFailed::Count(0),
+            policy,
+            timeout_ms: None,
+            heartbeat_ms: None,
+            scheduling_timeout_ms: Some(DAY_MS),
+            on_failure: None,
+            compensate: None,
+            resources: Resources::default(),
+            labels: BTreeMap::new(),
+            ports: vec![],
+            surroundings: Surroundings::default(),
+        }
+    }
+}
+
+/// The one thing a step does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// `/bin/sh -c`; never templated.
+    Run(String),
+    Argv(Vec<String>),
+    Http(Http),
+    Call {
+        name: String,
+        input: Value,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    pub method: String,
+    pub url: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+    #[serde(default)]
+    pub mode: HttpMode,
+    #[serde(default)]
+    pub expect: HttpExpect,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpMode {
+    #[default]
+    Sync,
+    /// Answered with 202 and finished by a callback.
+    Async,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpExpect {
+    /// A 2xx is a success, whatever its body.
+    #[default]
+    Any,
+    /// A 2xx without `success` in its body is not completed.
+    Envelope,
+}
+
+/// The items of a step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForEach {
+    #[default]
+    Once,
+    List(Arc<[Value]>),
+    Range(u32),
+    /// The output of an earlier step, or something inside it.
+    Output {
+        step: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        path: Vec<String>,
+    },
+}
+
+/// How many items may fail without failing the step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MaxFailed {
+    Count(u32),
+    Percent(f64),
+}
+
+impl Default for MaxFailed {
+    fn default() -> Self {
+        Self::Count(0)
+    }
+}
+
+impl MaxFailed {
+    pub fn of(self, items: u32) -> u32 {
+        match self {
+            Self::Count(count) => count,
+            Self::Percent(percent) => whole(f64::from(items) * percent / 100.0) as u32,
+        }
+    }
+}
+
+/// What happens when a step has failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnFailure {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    pub then: AfterFailure,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterFailure {
+    #[default]
+    Fail,
+    /// What needs the step goes on, unless the fallback itself has failed.
+    Continue,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resources {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+/// What a process finds around it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Surroundings {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<Cwd>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cwd {
+    /// The job file's folder.
+    Source,
+    /// The attempt's own folder.
+    Attempt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotBefore {
+    At(crate::time::Timestamp),
+    InMs(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BestEffort {
+    pub min_datacenters: u32,
+    pub deadline_ms: u64,
+    #[serde(default)]
+    pub grace_ms: u64,
+    #[serde(default)]
+    pub late_results: LateResults,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateResults {
+    #[default]
+    LogOnly,
+    UpdateResult,
+}
+
+/// Retries that the whole job shares, over all its steps and datacenters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Allowance>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_step: Option<Allowance>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+}
+
+/// What was asked for, and what the operator's ceiling left of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    pub requested: u32,
+    pub effective: u32,
+}
+
+/// Retries in proportion to the items started, and never fewer than `floor`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    pub ratio: f64,
+    pub floor: u32,
+}
+
+impl Budget {
+    /// How many retries the job may have spent once `started` of its items have started.
+    pub fn total_at(&self, started: u64) -> Option<u32> {
+        let total = self.total.map(|total| total.effective);
+        let by_ratio = self.ratio.map(|Ratio { ratio, floor }| {
+            u32::try_from(whole(ratio * started as f64))
+                .unwrap_or(u32::MAX)
+                .max(floor)
+        });
+        match (total, by_ratio) {
+            (Some(total), Some(by_ratio)) => Some(total.min(by_ratio)),
+            (total, by_ratio) => total.or(by_ratio),
+        }
+    }
+
+    pub fn per_step(&self) -> Option<u32> {
+        self.per_step.map(|share| share.effective)
+    }
+}
+
+/// A job that can run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "PlanDraft", into = "PlanDraft")]
+pub struct Plan {
+    draft: PlanDraft,
+    steps: Vec<Step>,
+    index: HashMap<String, u32>,
+    goals: Vec<u32>,
+}
+
+/// A step with its place in the graph. Everything else is in its draft.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    draft: StepDraft,
+    pub needs: Vec<u32>,
+    pub needed_by: Vec<u32>,
+    pub goal: bool,
+}
+
+impl std::ops::Deref for Step {
+    type Target = StepDraft;
+
+    fn deref(&self) -> &StepDraft {
+        &self.draft
+    }
+}
+
+impl From<Plan> for PlanDraft {
+    fn from(plan: Plan) -> Self {
+        plan.draft()
+    }
+}
+
+impl TryFrom<PlanDraft> for Plan {
+    type Error = Problems;
+
+    fn try_from(draft: PlanDraft) -> Result<Self, Problems> {
+        Self::new(draft)
+    }
+}
+
+impl Plan {
+    pub fn new(mut draft: PlanDraft) -> Result<Self, Problems> {
+        let mut check = Check::default();
+        let index = check.index(&draft);
+        let needs = check.needs(&draft, &index);
+        check.goals(&draft, &index);
+        check.datacenters(&draft);
+        check.steps(&draft);
+        if check.problems.is_empty() {
+            check.cycles(&draft, &needs);
+        }
+        if check.problems.is_empty() {
+            check.for_each(&draft, &index, &needs);
+        }
+        if !check.problems.is_empty() {
+            return Err(Problems(check.problems));
+        }
+        let mut needed_by = vec![Vec::new(); draft.steps.len()];
+        for (step, needs) in needs.iter().enumerate() {
+            for &need in needs {
+                needed_by[need as usize].push(step as u32);
+            }
+        }
+        let goals: Vec<u32> = if draft.goals.is_empty() {
+            (0..needs.len() as u32)
+                .filter(|&s| needed_by[s as usize].is_empty())
+                .collect()
+        } else {
+            draft.goals.iter().map(|name| index[name]).collect()
+        };
+        let steps = std::mem::take(&mut draft.steps)
+            .into_iter()
+            .zip(needs)
+            .zip(needed_by)
+            .enumerate()
+            .map(|(i, ((draft, needs), needed_by))| Step {
+                draft,
+                needs,
+                needed_by,
+                goal: goals.contains(&(i as u32)),
+            })
+            .collect();
+        Ok(Self {
+            draft,
+            steps,
+            index,
+            goals,
+        })
+    }
+
+    /// What it was made of.
+    pub fn draft(&self) -> PlanDraft {
+        let steps = self.steps.iter().map(|step| step.draft.clone()).collect();
+        PlanDraft {
+            steps,
+            ..self.draft.clone()
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.draft.name
+    }
+
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    pub fn step(&self, index: u32) -> &Step {
+        &self.steps[index as usize]
+    }
+
+    pub fn find(&self, name: &str) -> Option<u32> {
+        self.index.get(name).copied()
+    }
+
+    pub fn goals(&self) -> &[u32] {
+        &self.goals
+    }
+
+    /// How many runs a job of this plan has.
+    pub fn runs(&self) -> usize {
+        self.draft.datacenters.len().max(1)
+    }
+
+    /// Empty: one run, nowhere in particular.
+    pub fn datacenters(&self) -> &[String] {
+        &self.draft.datacenters
+    }
+
+    pub fn datacenter(&self, run: u32) -> Option<&str> {
+        self.draft.datacenters.get(run as usize).map(String::as_str)
+    }
+
+    pub fn best_effort(&self) -> Option<&BestEffort> {
+        self.draft.best_effort.as_ref()
+    }
+
+    pub fn budget(&self) -> Option<&Budget> {
+        self.draft.budget.as_ref()
+    }
+
+    pub fn timeout_ms(&self) -> Option<u64> {
+        self.draft.timeout_ms
+    }
+
+    pub fn not_before(&self) -> Option<NotBefore> {
+        self.draft.not_before
+    }
+
+    pub fn priority(&self) -> i32 {
+        self.draft.priority
+    }
+
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.draft.labels
+    }
+
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.draft.surroundings
+    }
+
+    /// All steps that `step` needs, directly or through others.
+    pub fn ancestors(&self, step: u32) -> Vec<u32> {
+        reachable(step, |step| &self.steps[step as usize].needs)
+    }
+
+    /// All steps that need `step`, directly or through others.
+    pub fn descendants(&self, step: u32) -> Vec<u32> {
+        reachable(step, |step| &self.steps[step as usize].needed_by)
+    }
+}
+
+fn reachable<'a>(from: u32, edges: impl Fn(u32) -> &'a Vec<u32>) -> Vec<u32> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut open = vec![from];
+    while let Some(step) = open.pop() {
+        for &next in edges(step) {
+            if found.insert(next) {
+                open.push(next);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+#[derive(Default)]
+struct Check {
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn bad(&mut self, code: &'static str, path: String, message: String, help: Option<String>) {
+        self.problems.push(Problem {
+            code,
+            path,
+            message,
+            help,
+        });
+    }
+
+    fn index(&mut self, draft: &PlanDraft) -> HashMap<String, u32> {
+        if draft.steps.is_empty() {
+            let help = "add at least one, as `steps: { hello: { run: echo hello } }`".to_owned();
+            self.bad(
+                "missing_value",
+                "steps".into(),
+                "a job needs steps".into(),
+                Some(help),
+            );
+        }
+        if draft.steps.len() > MAX_STEPS {
+            let message = format!(
+                "{} steps; at most {MAX_STEPS} are allowed",
+                draft.steps.len()
+            );
+            self.bad("too_large", "steps".into(), message, None);
+        }
+        let mut index = HashMap::new();
+        for (i, step) in draft.steps.iter().enumerate() {
+            if index.insert(step.name.clone(), i as u32).is_some() {
+                let path = format!("steps.{}", step.name);
+                let message = format!("there are two steps named `{}`", step.name);
+                self.bad("duplicate_key", path, message, None);
+            }
+        }
+        index
+    }
+
+    fn needs(&mut self, draft: &PlanDraft, index: &HashMap<String, u32>) -> Vec<Vec<u32>> {
+        let mut all = Vec::with_capacity(draft.steps.len());
+        for step in &draft.steps {
+            let mut needs = Vec::with_capacity(step.needs.len());
+            for (i, need) in step.needs.iter().enumerate() {
+                let path = || format!("steps.{}.needs[{i}]", step.name);
+                match index.get(need) {
+                    None => {
+                        let message =
+                            format!("step `{}` needs `{need}`, which does not exist", step.name);
+                        let help = nearest(need, index.keys().map(String::as_str));
+                        self.bad("unknown_step", path(), message, help);
+                    }
+                    Some(need_index) if needs.contains(need_index) => {
+                        let message = format!("`{need}` is listed twice");
+                        self.bad(
+                            "duplicate_value",
+                            path(),
+                            message,
+                            Some("remove one".into()),
+                        );
+                    }
+                    Some(&need_index) => needs.push(need_index),
+                }
+            }
+            all.push(needs);
+        }
+        all
+    }
+
+    fn goals(&mut self, draft: &PlanDraft, index: &HashMap<String, u32>) {
+        for (i, goal) in draft.goals.iter().enumerate() {
+            if !index.contains_key(goal) {
+                let message = format!("the goal `{goal}` is not a step");
+                let help = nearest(goal, index.keys().map(String::as_str));
+                self.bad("unknown_step", format!("goals[{i}]"), message, help);
+            } else if draft.goals[..i].contains(goal) {
+                let message = format!("the goal `{goal}` is listed twice");
+                let help = Some("remove one".to_owned());
+                self.bad("duplicate_value", format!("goals[{i}]"), message, help);
+            }
+        }
+    }
+
+    fn datacenters(&mut self, draft: &PlanDraft) {
+        let count = draft.datacenters.len();
+        if count > MAX_DATACENTERS {
+            let message = format!("{count} datacenters; at most {MAX_DATACENTERS} are allowed");
+            self.bad("too_large", "datacenters".into(), message, None);
+        }
+        for (i, name) in draft.datacenters.iter().enumerate() {
+            if draft.datacenters[..i].contains(name) {
+                let message = format!("the datacenter `{name}` is listed twice");
+                let help = Some("remove one".to_owned());
+                self.bad(
+                    "duplicate_value",
+                    format!("datacenters[{i}]"),
+                    message,
+                    help,
+                );
+            }
+        }
+        if let Some(best_effort) = &draft.best_effort {
+            let path = || "best_effort.min_datacenters".to_owned();
+            let count = count.max(1);
+            if best_effort.min_datacenters as usize > count {
+                let message = format!(
+                    "min_datacenters is {}, but the job has {count} datacenter{}",
+                    best_effort.min_datacenters,
+                    if count == 1 { "" } else { "s" },
+                );
+                let help = Some(format!("write at most `min_datacenters: {count}`"));
+                self.bad("invalid_value", path(), message, help);
+            }
+            if best_effort.min_datacenters == 0 {
+                let message = "min_datacenters 0 would succeed without any result".to_owned();
+                let help = Some("write `min_datacenters: 1` or more".to_owned());
+                self.bad("invalid_value", path(), message, help);
+            }
+        }
+        if let Some(ratio) = draft.budget.and_then(|budget| budget.ratio)
+            && !(ratio.ratio.is_finite() && ratio.ratio >= 0.0)
+        {
+            let message = format!("ratio must be a number, 0 or more, not {}", ratio.ratio);
+            self.bad("invalid_value", "retry_budget.ratio".into(), message, None);
+        }
+    }
+
+    fn steps(&mut self, draft: &PlanDraft) {
+        for step in &draft.steps {
+            let path = |key: &str| format!("steps.{}.{key}", step.name);
+            if step.parallelism == Some(0) {
+                let help = Some("write `parallelism: 1` or more, or leave it out".to_owned());
+                let message = "parallelism 0 would never start an item".to_owned();
+                self.bad("invalid_value", path("parallelism"), message, help);
+            }
+            if let MaxFailed::Percent(percent) = step.max_failed
+                && !(0.0..=100.0).contains(&percent)
+            {
+                let message = format!("max_failed lies between 0% and 100%, not {percent}%");
+                self.bad("invalid_value", path("max_failed"), message, None);
+            }
+            if step.timeout_ms == Some(0) {
+                let help = Some("leave it out for no timeout".to_owned());
+                let message = "a timeout of 0 would end every attempt at once".to_owned();
+                self.bad("invalid_value", path("timeout"), message, help);
+            }
+            let items = match &step.for_each {
+                ForEach::List(items) => items.len(),
+                ForEach::Range(count) => *count as usize,
+                ForEach::Once | ForEach::Output { .. } => 1,
+            };
+            if items > MAX_ITEMS as usize {
+                let message = format!("{items} items; at most {MAX_ITEMS} are allowed");
+                let help = Some("split the work over several jobs, or give each item more".into());
+                self.bad("too_large", path("for_each"), message, help);
+            }
+        }
+    }
+
+    /// Depth first, with the path kept, so that a cycle can be named in the order it runs.
+    fn cycles(&mut self, draft: &PlanDraft, needs: &[Vec<u32>]) {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Mark {
+            New,
+            Open,
+            Done,
+        }
+        let mut marks = vec![Mark::New; needs.len()];
+        for start in 0..needs.len() {
+            if marks[start] != Mark::New {
+                continue;
+            }
+            marks[start] = Mark::Open;
+            let mut path = vec![(start, 0)];
+            while let Some((step, next)) = path.last_mut() {
+                let step = *step;
+                let Some(&need) = needs[step].get(*next) else {
+                    marks[step] = Mark::Done;
+                    path.pop();
+                    continue;
+                };
+                *next += 1;
+                match marks[need as usize] {
+                    Mark::Done => {}
+                    Mark::New => {
+                        marks[need as usize] = Mark::Open;
+                        path.push((need as usize, 0));
+                    }
+                    Mark::Open => {
+                        let from = path.iter().position(|&(s, _)| s == need as usize);
+                        let names = path[from.unwrap_or(0)..].iter().map(|&(s, _)| s);
+                        let names: Vec<&str> = names
+                            .chain([need as usize])
+                            .map(|s| draft.steps[s].name.as_str())
+                            .collect();
+                        let at = needs[step].iter().position(|&n| n == need).unwrap_or(0);
+                        self.bad(
+                            "cycle",
+                            format!("steps.{}.needs[{at}]", draft.steps[step].name),
+                            format!("steps need each other in a circle: {}", names.join(" → ")),
+                            Some("remove one of these `needs`".into()),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn for_each(&mut self, draft: &PlanDraft, index: &HashMap<String, u32>, needs: &[Vec<u32>]) {
+        for (i, step) in draft.steps.iter().enumerate() {
+            let ForEach::Output {
+                step: source,
+                path: inner,
+            } = &step.for_each
+            else {
+                continue;
+            };
+            let path = format!("steps.{}.for_each.output", step.name);
+            let Some(&from) = index.get(source) else {
+                let message =
+                    format!("for_each reads the output of `{source}`, which does not exist");
+                let help = nearest(source, index.keys().map(String::as_str));
+                self.bad("unknown_step", path, message, help);
+                continue;
+            };
+            if !reachable(i as u32, |step| &needs[step as usize]).contains(&from) {
+                let message = format!(
+                    "`{}` reads the output of `{source}` but does not need it",
+                    step.name
+                );
+                let help = Some(format!("add `{source}` to its `needs`"));
+                self.bad("not_needed", path, message, help);
+            } else if draft.steps[from as usize].for_each != ForEach::Once && !inner.is_empty() {
+                let message = format!(
+                    "`{source}` has many items, so its outputs are a list without `{}`",
+                    inner.join(".")
+                );
+                let help = Some(format!("write `output: {source}`"));
+                self.bad("invalid_value", path, message, help);
+            }
+        }
+    }
+}
+
+/// "did you mean …?", if something known is close enough to what was written.
+pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let limit = (written.chars().count() / 3).max(1);
+    known
+        .map(|name| (distance(written, name), name))
+        .filter(|(distance, _)| *distance <= limit)
+        .min()
+        .map(|(_, name)| format!("did you mean `{name}`?"))
+}
+
+/// Letters to insert, remove, replace or swap with a neighbour. Names are short; so is this.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len().abs_diff(b.len()) > 3 {
+        return usize::MAX;
+    }
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            rows[i][j] = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                rows[i][j] = rows[i][j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(name: &str, needs: &[&str]) -> StepDraft {
+        let mut step = StepDraft::new(name, Action::Run("true".into()), Policy::default());
+        step.needs = needs.iter().map(ToString::to_string).collect();
+        step
+    }
+
+    fn messages(draft: PlanDraft) -> Vec<String> {
+        let problems = Plan::new(draft).expect_err("refused").0;
+        problems
+            .into_iter()
+            .map(|problem| problem.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn goals_default_to_what_nothing_needs() {
+        let steps = vec![step("a", &[]), step("b", &["a"]), step("c", &["a"])];
+        let plan = Plan::new(PlanDraft::new("j", steps)).expect("valid");
+        assert_eq!(plan.goals(), [1, 2]);
+        assert_eq!(plan.ancestors(1), [0]);
+        assert_eq!(plan.descendants(0), [1, 2]);
+    }
+
+    #[test]
+    fn a_circle_is_named_in_its_order() {
+        let steps = vec![
+            step("a", &["c"]),
+            step("b", &["a"]),
+            step("c", &["b"]),
+            step("d", &["d"]),
+        ];
+        assert_eq!(
+            messages(PlanDraft::new("j", steps)),
+            [
+                "steps.b.needs[0]: steps need each other in a circle: a → c → b → a \
+                 (remove one of these `needs`)",
+                "steps.d.needs[0]: steps need each other in a circle: d → d \
+                 (remove one of these `needs`)",
+            ]
+        );
+    }
+
+    #[test]
+    fn names_that_do_not_exist_are_all_told_with_a_guess() {
+        let mut draft = PlanDraft::new(
+            "j",
+            vec![step("fetch", &["index", "index2"]), step("indxe", &[])],
+        );
+        draft.goals = vec!["publish".into()];
+        let messages = messages(draft);
+        assert_eq!(messages.len(), 3, "{messages:?}");
+        assert!(
+            messages[0].contains("did you mean `indxe`?"),
+            "{messages:?}"
+        );
+    }
+
+    #[test]
+    fn a_very_long_chain_does_not_overflow_the_stack() {
+        let mut steps = vec![step("s0", &[])];
+        for i in 1..MAX_STEPS {
+            steps.push(step(&format!("s{i}"), &[&format!("s{}", i - 1)]));
+        }
+        steps.reverse();
+        let plan = Plan::new(PlanDraft::new("j", steps)).expect("valid");
+        assert_eq!(plan.ancestors(0).len(), MAX_STEPS - 1);
+    }
+
+    #[test]
+    fn fan_out_over_an_output_must_wait_for_it() {
+        let mut reader = step("read", &[]);
+        reader.for_each = ForEach::Output {
+            step: "list".into(),
+            path: vec![],
+        };
+        let draft = PlanDraft::new("j", vec![step("list", &[]), reader]);
+        assert!(messages(draft)[0].contains("add `list` to its `needs`"));
+    }
+
+    #[test]
+    fn a_ratio_budget_grows_with_what_has_started() {
+        let ratio = Some(Ratio {
+            ratio: 0.2,
+            floor: 10,
+        });
+        let budget = Budget {
+            total: None,
+            per_step: None,
+            ratio,
+        };
+        assert_eq!(budget.total_at(0), Some(10));
+        assert_eq!(budget.total_at(49), Some(10));
+        assert_eq!(budget.total_at(55), Some(11));
+        let total = Some(Allowance {
+            requested: 30,
+            effective: 30,
+        });
+        assert_eq!(Budget { total, ..budget }.total_at(1_000_000), Some(30));
+    }
+
+    #[test]
+    fn a_plan_survives_being_stored() {
+        let plan =
+            Plan::new(PlanDraft::new("j", vec![step("a", &[]), step("b", &["a"])])).expect("valid");
+        let json = serde_json::to_string(&plan).expect("serializes");
+        assert_eq!(serde_json::from_str::<Plan>(&json).expect("reads"), plan);
+    }
+}

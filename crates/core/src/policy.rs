@@ -1,0 +1,607 @@
+//! The retry rules of a step, constructed only valid.
+//!
+//! A [`PolicyDraft`] holds what somebody wrote; [`Policy::new`] refuses it with every reason at
+//! once, or compiles it. Nothing is repaired on the way.
+
+use std::fmt;
+
+use regex::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
+
+use crate::backoff::{Backoff, Delays, Jitter};
+use crate::outcome::{Failure, FailureKind};
+use crate::time::human_ms;
+
+/// Durations beyond a century are a slip of the pen, and larger numbers lose whole milliseconds.
+pub const MAX_DURATION_MS: u64 = 36_525 * 24 * 3600 * 1000;
+
+/// A regular expression compiles to at most this much, so that no rule can take the memory.
+const REGEX_SIZE_BYTES: usize = 1 << 18;
+
+/// A rule list longer than this would make every decision slow.
+const MAX_RULES: usize = 1000;
+
+/// What somebody wrote, with defaults where nothing was written. `None` in a limit is unlimited.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyDraft {
+    pub max_attempts: Option<u32>,
+    pub retryable: bool,
+    pub backoff: Backoff,
+    pub initial_delay_ms: u64,
+    /// Not written: one minute, or the longest first delay if that is longer.
+    pub max_delay_ms: Option<u64>,
+    pub jitter: Jitter,
+    pub max_retry_after_ms: u64,
+    pub delay_budget_ms: Option<u64>,
+    pub window_ms: Option<u64>,
+    pub max_preemptions: Option<u32>,
+    /// Somebody wrote `max_preemptions`, so that even what is not retryable survives a loss.
+    pub max_preemptions_written: bool,
+    pub max_deferrals: Option<u32>,
+    pub exit_retry: Vec<i64>,
+    pub exit_stop: Vec<i64>,
+    pub rules: Vec<RuleDraft>,
+}
+
+pub const DEFAULT_MAX_DELAY_MS: u64 = 60_000;
+
+impl Default for PolicyDraft {
+    fn default() -> Self {
+        Self {
+            max_attempts: Some(3),
+            retryable: true,
+            backoff: Backoff::Exponential { multiplier: 2.0 },
+            initial_delay_ms: 1000,
+            max_delay_ms: None,
+            jitter: Jitter::None,
+            max_retry_after_ms: 3_600_000,
+            delay_budget_ms: None,
+            window_ms: None,
+            max_preemptions: Some(100),
+            max_preemptions_written: false,
+            max_deferrals: Some(100),
+            exit_retry: vec![],
+            exit_stop: vec![],
+            rules: vec![],
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleDraft {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Vec<i64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<Vec<i64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<Vec<i64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub timeout: bool,
+    pub then: Then,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Then {
+    #[default]
+    Retry,
+    Stop,
+    Defer,
+}
+
+/// One thing wrong with a draft: where, what, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `invalid_value`, `cycle`, …: stable, for programs.
+    pub code: &'static str,
+    /// `max_attempts`, `rules[2].error`: relative to the draft.
+    pub path: String,
+    pub message: String,
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)?;
+        self.help
+            .as_ref()
+            .map_or(Ok(()), |help| write!(f, " ({help})"))
+    }
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct Problems(pub Vec<Problem>);
+
+/// The validated retry rules of a step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "PolicyDraft", into = "PolicyDraft")]
+pub struct Policy {
+    pub(crate) delays: Delays,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) retryable: bool,
+    pub(crate) survives_loss: bool,
+    pub(crate) max_retry_after_ms: u64,
+    pub(crate) delay_budget_ms: Option<u64>,
+    pub(crate) window_ms: Option<u64>,
+    pub(crate) max_preemptions: Option<u32>,
+    pub(crate) max_deferrals: Option<u32>,
+    exit_retry: CodeSet,
+    exit_stop: CodeSet,
+    rules: Box<[Rule]>,
+    draft: Box<PolicyDraft>,
+}
+
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.draft == other.draft
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(PolicyDraft::default()).expect("the defaults are valid, as a test shows")
+    }
+}
+
+impl From<Policy> for PolicyDraft {
+    fn from(policy: Policy) -> Self {
+        *policy.draft
+    }
+}
+
+impl TryFrom<PolicyDraft> for Policy {
+    type Error = Problems;
+
+    fn try_from(draft: PolicyDraft) -> Result<Self, Problems> {
+        Self::new(draft)
+    }
+}
+
+impl Policy {
+    pub fn new(draft: PolicyDraft) -> Result<Self, Problems> {
+        let mut wrong = Vec::new();
+        let mut bad = |path: &str, message: String, help: &str| {
+            wrong.push(Problem {
+                code: "invalid_value",
+                path: path.to_owned(),
+                message,
+                help: (!help.is_empty()).then(|| help.to_owned()),
+            });
+        };
+
+        if draft.max_attempts == Some(0) {
+            bad(
+                "max_attempts",
+                "max_attempts counts the first attempt too, so 0 would never run the step".into(),
+                "write `max_attempts: 1` for one attempt and no retry",
+            );
+        }
+        for (key, value) in [
+            ("initial_delay", Some(draft.initial_delay_ms)),
+            ("max_delay", draft.max_delay_ms),
+            ("max_retry_after", Some(draft.max_retry_after_ms)),
+            ("delay_budget", draft.delay_budget_ms),
+            ("window", draft.window_ms),
+        ] {
+            if value.is_some_and(|ms| ms > MAX_DURATION_MS) {
+                bad(key, format!("{key} is longer than a century"), "");
+            }
+        }
+        let longest_first = match &draft.backoff {
+            Backoff::Exponential { multiplier } => {
+                if !multiplier.is_finite() || *multiplier < 1.0 {
+                    bad(
+                        "multiplier",
+                        format!("multiplier must be a finite number, 1 or more, not {multiplier}"),
+                        "write `multiplier: 2.0`; `backoff: fixed` keeps the delay as it is",
+                    );
+                }
+                draft.initial_delay_ms
+            }
+            Backoff::Linear { increment_ms } => {
+                if *increment_ms > MAX_DURATION_MS {
+                    bad("increment", "increment is longer than a century".into(), "");
+                }
+                draft.initial_delay_ms
+            }
+            Backoff::List(delays) => {
+                if delays.is_empty() {
+                    bad(
+                        "backoff",
+                        "the list of delays is empty".into(),
+                        "write `backoff: [1s, 5s]`",
+                    );
+                }
+                if delays.iter().any(|&ms| ms > MAX_DURATION_MS) {
+                    bad(
+                        "backoff",
+                        "a listed delay is longer than a century".into(),
+                        "",
+                    );
+                }
+                delays.iter().copied().max().unwrap_or(0)
+            }
+            Backoff::Fixed | Backoff::Fibonacci => draft.initial_delay_ms,
+        };
+        if let Some(max) = draft.max_delay_ms
+            && max < longest_first
+        {
+            bad(
+                "max_delay",
+                format!(
+                    "max_delay ({}) is below the delay it caps ({})",
+                    human_ms(max),
+                    human_ms(longest_first)
+                ),
+                "raise max_delay, or lower initial_delay",
+            );
+        }
+        if let Jitter::Factor(f) = draft.jitter
+            && !(0.0..=1.0).contains(&f)
+        {
+            bad(
+                "jitter",
+                format!("a jitter factor lies between 0 and 1, not {f}"),
+                "write `jitter: 0.3`, or `full`, `equal`, `decorrelated`, `none`",
+            );
+        }
+        let mut codes = |path: &str, list: &[i64], least, most: i64, what: &str| {
+            let mut set = CodeSet::default();
+            for &code in list {
+                match u8::try_from(code) {
+                    Ok(code) if (least..=most).contains(&i64::from(code)) => set.insert(code),
+                    _ => bad(
+                        path,
+                        format!("{code} is not {what} ({least} to {most})"),
+                        "",
+                    ),
+                }
+            }
+            set
+        };
+        let failing = "the exit code of a failure";
+        let exit_retry = codes("exit_codes.retry", &draft.exit_retry, 1, 255, failing);
+        let exit_stop = codes("exit_codes.stop", &draft.exit_stop, 1, 255, failing);
+        let mut rules = Vec::with_capacity(draft.rules.len());
+        for (i, rule) in draft.rules.iter().enumerate() {
+            let at = |key: &str| format!("rules[{i}].{key}");
+            let mut set = |key: &str, list: &Option<Vec<i64>>, most, what| {
+                list.as_ref()
+                    .map(|list| codes(&at(key), list, 1, most, what))
+            };
+            let exit = set("exit", &rule.exit, 255, failing);
+            let signal = set("signal", &rule.signal, 64, "a signal");
+            rules.push((exit, signal));
+        }
+        let rules = draft
+            .rules
+            .iter()
+            .zip(rules)
+            .enumerate()
+            .filter_map(|(i, (rule, (exit, signal)))| Rule::new(i, rule, exit, signal, &mut wrong))
+            .collect();
+        if draft.rules.len() > MAX_RULES {
+            wrong.push(Problem {
+                code: "too_large",
+                path: "rules".into(),
+                message: format!(
+                    "{} rules; at most {MAX_RULES} are allowed",
+                    draft.rules.len()
+                ),
+                help: None,
+            });
+        }
+        if !wrong.is_empty() {
+            return Err(Problems(wrong));
+        }
+        let max_ms = draft
+            .max_delay_ms
+            .unwrap_or(DEFAULT_MAX_DELAY_MS.max(longest_first));
+        Ok(Self {
+            delays: Delays {
+                backoff: draft.backoff.clone(),
+                initial_ms: draft.initial_delay_ms,
+                max_ms,
+                jitter: draft.jitter,
+            },
+            max_attempts: draft.max_attempts,
+            retryable: draft.retryable,
+            survives_loss: draft.retryable || draft.max_preemptions_written,
+            max_retry_after_ms: draft.max_retry_after_ms,
+            delay_budget_ms: draft.delay_budget_ms,
+            window_ms: draft.window_ms,
+            max_preemptions: draft.max_preemptions,
+            max_deferrals: draft.max_deferrals,
+            exit_retry,
+            exit_stop,
+            rules,
+            draft: Box::new(draft),
+        })
+    }
+
+    /// What it was made of.
+    pub fn draft(&self) -> &PolicyDraft {
+        &self.draft
+    }
+
+    pub fn delays(&self) -> &Delays {
+        &self.delays
+    }
+
+    pub(crate) fn rule_for(&self, failure: &Failure) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.matches(failure))
+    }
+
+    pub(crate) fn stops_exit(&self, code: u8) -> bool {
+        self.exit_stop.contains(code)
+    }
+
+    pub(crate) fn lists_exit(&self, code: u8) -> bool {
+        self.exit_retry.is_empty() || self.exit_retry.contains(code)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    exit: Option<CodeSet>,
+    signal: Option<CodeSet>,
+    http_status: Option<Box<[u16]>>,
+    error: Option<ErrorMatch>,
+    timeout: bool,
+    pub(crate) then: Then,
+    pub(crate) delay_ms: Option<u64>,
+}
+
+impl Rule {
+    fn new(
+        index: usize,
+        draft: &RuleDraft,
+        exit: Option<CodeSet>,
+        signal: Option<CodeSet>,
+        wrong: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let before = wrong.len();
+        let mut bad = |key: &str, message: String, help: &str| {
+            wrong.push(Problem {
+                code: "invalid_value",
+                path: format!("rules[{index}]{key}"),
+                message,
+                help: (!help.is_empty()).then(|| help.to_owned()),
+            });
+        };
+        if exit.is_none()
+            && signal.is_none()
+            && draft.http_status.is_none()
+            && draft.error.is_none()
+            && !draft.timeout
+        {
+            bad(
+                "",
+                "a rule must say what it matches".into(),
+                "add one of `exit`, `signal`, `http_status`, `error`, `timeout: true`",
+            );
+        }
+        if draft.then == Then::Stop && draft.delay_ms.is_some() {
+            bad(
+                ".delay",
+                "a rule that stops has no delay".into(),
+                "remove `delay`",
+            );
+        }
+        if draft.delay_ms.is_some_and(|ms| ms > MAX_DURATION_MS) {
+            bad(".delay", "delay is longer than a century".into(), "");
+        }
+        let http_status = draft.http_status.as_ref().map(|list| {
+            let valid = |code: &&i64| (100..600).contains(*code);
+            for code in list.iter().filter(|code| !valid(code)) {
+                bad(
+                    ".http_status",
+                    format!("{code} is not an HTTP status (100 to 599)"),
+                    "",
+                );
+            }
+            list.iter().filter(valid).map(|&code| code as u16).collect()
+        });
+        let error = draft.error.as_ref().and_then(|pattern| {
+            let built = RegexBuilder::new(pattern)
+                .size_limit(REGEX_SIZE_BYTES)
+                .build();
+            match built {
+                Ok(regex) => Some(ErrorMatch {
+                    kind: pattern.clone(),
+                    regex,
+                }),
+                Err(regex::Error::CompiledTooBig(_)) => {
+                    bad(
+                        ".error",
+                        "the regular expression is too large".into(),
+                        "make it shorter",
+                    );
+                    None
+                }
+                Err(error) => {
+                    // The crate draws the pattern with a caret; its last line says what is wrong.
+                    let text = error.to_string();
+                    let reason = text.lines().last().unwrap_or_default();
+                    let reason = reason.trim_start_matches("error: ");
+                    bad(
+                        ".error",
+                        format!("not a regular expression: {reason}"),
+                        r"put a backslash before characters meant literally, as in `\(`",
+                    );
+                    None
+                }
+            }
+        });
+        (wrong.len() == before).then(|| Self {
+            exit,
+            signal,
+            http_status,
+            error,
+            timeout: draft.timeout,
+            then: draft.then,
+            delay_ms: draft.delay_ms,
+        })
+    }
+
+    /// Everything the rule names must hold. A signal is not an exit here: rules tell them apart.
+    fn matches(&self, failure: &Failure) -> bool {
+        let kind = failure.kind;
+        if let Some(codes) = &self.exit
+            && !matches!(kind, FailureKind::Exited(code) if codes.contains(code))
+        {
+            return false;
+        }
+        if let Some(signals) = &self.signal
+            && !matches!(kind, FailureKind::Signalled(signal) if signals.contains(signal))
+        {
+            return false;
+        }
+        if self.timeout && kind != FailureKind::TimedOut {
+            return false;
+        }
+        if let Some(statuses) = &self.http_status
+            && !failure
+                .http_status
+                .is_some_and(|status| statuses.contains(&status))
+        {
+            return false;
+        }
+        let Some(matcher) = &self.error else {
+            return true;
+        };
+        failure.error.as_ref().is_some_and(|error| {
+            error.kind.as_deref() == Some(&matcher.kind) || matcher.regex.is_match(&error.message)
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ErrorMatch {
+    kind: String,
+    regex: Regex,
+}
+
+/// A set of exit codes or signals, looked up without a search.
+#[derive(Clone, Copy, Debug, Default)]
+struct CodeSet([u64; 4]);
+
+impl CodeSet {
+    fn insert(&mut self, code: u8) {
+        self.0[usize::from(code >> 6)] |= 1 << (code & 63);
+    }
+
+    fn contains(&self, code: u8) -> bool {
+        self.0[usize::from(code >> 6)] & (1 << (code & 63)) != 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(draft: PolicyDraft) -> Vec<String> {
+        let problems = Policy::new(draft).expect_err("refused").0;
+        problems.into_iter().map(|p| p.path).collect()
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(Policy::default().delays().max_ms(), DEFAULT_MAX_DELAY_MS);
+    }
+
+    #[test]
+    fn every_mistake_is_named_at_once() {
+        let rule = RuleDraft {
+            error: Some("(".into()),
+            ..RuleDraft::default()
+        };
+        let draft = PolicyDraft {
+            max_attempts: Some(0),
+            backoff: Backoff::Exponential {
+                multiplier: f64::NAN,
+            },
+            max_delay_ms: Some(10),
+            jitter: Jitter::Factor(f64::INFINITY),
+            exit_stop: vec![0, 256],
+            rules: vec![rule, RuleDraft::default()],
+            ..PolicyDraft::default()
+        };
+        assert_eq!(
+            refused(draft),
+            [
+                "max_attempts",
+                "multiplier",
+                "max_delay",
+                "jitter",
+                "exit_codes.stop",
+                "exit_codes.stop",
+                "rules[0].error",
+                "rules[1]"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_cap_grows_with_a_longer_first_delay_that_is_written() {
+        let policy = |initial_delay_ms, backoff| {
+            Policy::new(PolicyDraft {
+                initial_delay_ms,
+                backoff,
+                ..PolicyDraft::default()
+            })
+            .expect("valid")
+        };
+        assert_eq!(policy(120_000, Backoff::Fixed).delays().max_ms(), 120_000);
+        assert_eq!(
+            policy(1, Backoff::List(vec![1, 90_000, 5]))
+                .delays()
+                .max_ms(),
+            90_000
+        );
+    }
+
+    #[test]
+    fn a_regex_that_would_take_the_memory_is_refused() {
+        let rule = RuleDraft {
+            error: Some(r"(\w{500}){500}".into()),
+            ..RuleDraft::default()
+        };
+        let draft = PolicyDraft {
+            rules: vec![rule],
+            ..PolicyDraft::default()
+        };
+        assert_eq!(refused(draft), ["rules[0].error"]);
+    }
+
+    #[test]
+    fn a_policy_survives_being_stored() {
+        let rule = RuleDraft {
+            exit: Some(vec![75]),
+            then: Then::Defer,
+            ..RuleDraft::default()
+        };
+        let draft = PolicyDraft {
+            rules: vec![rule],
+            ..PolicyDraft::default()
+        };
+        let policy = Policy::new(draft).expect("valid");
+        let json = serde_json::to_string(&policy).expect("serializes");
+        assert_eq!(
+            serde_json::from_str::<Policy>(&json).expect("reads"),
+            policy
+        );
+        assert!(serde_json::from_str::<Policy>(&json.replace(":3,", ":0,")).is_err());
+    }
+}

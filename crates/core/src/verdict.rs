@@ -1,0 +1,415 @@
+//! The one decision on an outcome: complete, retry at T, or stop because R.
+//!
+//! Live, replayed, resumed, planned or rehearsed: [`verdict`] decides, and nothing else does.
+//! It is pure and does not allocate.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::{Accounts, Charged, History, Shared};
+use crate::outcome::{Asked, Failure, Outcome, Permanence};
+use crate::policy::{Policy, Then};
+use crate::time::Timestamp;
+
+/// An attempt that never began costs nothing, this many times in a row.
+pub const FREE_UNSTARTED: u32 = 10;
+/// Losses in a row that are retried at once; the next one backs off.
+pub const IMMEDIATE_LOSSES: u32 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub decision: Decision,
+    pub charged: Charged,
+    pub accounts: Accounts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Complete,
+    Retry {
+        cause: Cause,
+        delay_ms: u64,
+        due_at: Timestamp,
+    },
+    Stop {
+        reason: StopReason,
+    },
+}
+
+/// Which account a retry is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    Failure,
+    Preemption,
+    Deferral,
+}
+
+/// Why an item is not tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    Cancelled,
+    StepFailed,
+    JobTimedOut,
+    NotRetryable,
+    PreemptionsExhausted,
+    PermanentError,
+    RuleStop,
+    DeferralsExhausted,
+    ExitCodeExcluded,
+    ExitCodeNotListed,
+    AttemptsExhausted,
+    JobBudgetExhausted,
+    StepBudgetExhausted,
+    DelayBudgetExhausted,
+    WindowExpired,
+    Unschedulable,
+}
+
+impl StopReason {
+    pub const ALL: [Self; 16] = [
+        Self::Cancelled,
+        Self::StepFailed,
+        Self::JobTimedOut,
+        Self::NotRetryable,
+        Self::PreemptionsExhausted,
+        Self::PermanentError,
+        Self::RuleStop,
+        Self::DeferralsExhausted,
+        Self::ExitCodeExcluded,
+        Self::ExitCodeNotListed,
+        Self::AttemptsExhausted,
+        Self::JobBudgetExhausted,
+        Self::StepBudgetExhausted,
+        Self::DelayBudgetExhausted,
+        Self::WindowExpired,
+        Self::Unschedulable,
+    ];
+
+    /// Its stable name, as JSON and the docs have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::StepFailed => "step_failed",
+            Self::JobTimedOut => "job_timed_out",
+            Self::NotRetryable => "not_retryable",
+            Self::PreemptionsExhausted => "preemptions_exhausted",
+            Self::PermanentError => "permanent_error",
+            Self::RuleStop => "rule_stop",
+            Self::DeferralsExhausted => "deferrals_exhausted",
+            Self::ExitCodeExcluded => "exit_code_excluded",
+            Self::ExitCodeNotListed => "exit_code_not_listed",
+            Self::AttemptsExhausted => "attempts_exhausted",
+            Self::JobBudgetExhausted => "job_budget_exhausted",
+            Self::StepBudgetExhausted => "step_budget_exhausted",
+            Self::DelayBudgetExhausted => "delay_budget_exhausted",
+            Self::WindowExpired => "window_expired",
+            Self::Unschedulable => "unschedulable",
+        }
+    }
+
+    /// One sentence for a person.
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Cancelled => "The job was cancelled",
+            Self::StepFailed => "Another item has already failed this step",
+            Self::JobTimedOut => "The retry would start after the job's timeout",
+            Self::NotRetryable => "The step is not retryable",
+            Self::PreemptionsExhausted => "The worker was lost more often than max_preemptions",
+            Self::PermanentError => "The error is permanent",
+            Self::RuleStop => "A rule of the policy says stop",
+            Self::DeferralsExhausted => "Deferred more often than max_deferrals",
+            Self::ExitCodeExcluded => "The exit code is in exit_codes.stop",
+            Self::ExitCodeNotListed => "The exit code is not in exit_codes.retry",
+            Self::AttemptsExhausted => "All attempts are used",
+            Self::JobBudgetExhausted => "The job's retry budget is spent",
+            Self::StepBudgetExhausted => "The step's share of the job's retry budget is spent",
+            Self::DelayBudgetExhausted => "Retry budget exhausted: the next delay does not fit",
+            Self::WindowExpired => "The retry window since the first failure is over",
+            Self::Unschedulable => "No worker took the item within scheduling_timeout",
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether an execution may begin, by count alone. The first one always may.
+pub const fn eligible(attempts: u64, max_attempts: u64, retryable: bool) -> bool {
+    attempts == 0 || (retryable && attempts < max_attempts)
+}
+
+/// Decides on an outcome. `history` is the item's before this outcome.
+pub fn verdict(
+    policy: &Policy,
+    history: &History,
+    shared: &Shared,
+    outcome: &Outcome,
+    now: Timestamp,
+) -> Verdict {
+    let book = Book {
+        policy,
+        history,
+        shared,
+        now,
+    };
+    match outcome {
+        Outcome::Succeeded { .. } => book.close(Decision::Complete, Charged::default(), 0),
+        Outcome::Lost { started } => book.on_loss(*started),
+        Outcome::Failed(failure) => book.on_failure(failure),
+    }
+}
+
+/// What a restart says of an item that is backing off after a failure: the delay budget's clock and
+/// the window went on while the engine was down. `None`: its timer goes on.
+pub fn expired(
+    policy: &Policy,
+    history: &History,
+    backoff: &BackoffSpan,
+    now: Timestamp,
+) -> Option<StopReason> {
+    if let Some(budget) = policy.delay_budget_ms {
+        let before = history.delay_spent_ms - backoff.delay_ms + history.downtime_ms;
+        let left = budget.saturating_sub(before);
+        if now > backoff.since.plus(left).plus(backoff.held_ms) {
+            return Some(StopReason::DelayBudgetExhausted);
+        }
+    }
+    let window_ends = history
+        .first_failure_at
+        .zip(policy.window_ms)
+        .map(|(at, ms)| at.plus(ms));
+    window_ends
+        .filter(|&end| now > end)
+        .map(|_| StopReason::WindowExpired)
+}
+
+/// A backoff in progress that was charged to the delay budget.
+#[derive(Clone, Copy, Debug)]
+pub struct BackoffSpan {
+    pub since: Timestamp,
+    pub delay_ms: u64,
+    /// Time in it during which the job was paused.
+    pub held_ms: u64,
+}
+
+/// One decision in the making.
+struct Book<'a> {
+    policy: &'a Policy,
+    history: &'a History,
+    shared: &'a Shared,
+    now: Timestamp,
+}
+
+impl Book<'_> {
+    /// Check 1.
+    fn halted(&self) -> Option<StopReason> {
+        let timed_out = self.shared.timeout_at.is_some_and(|at| self.now >= at);
+        self.shared
+            .halted
+            .or(timed_out.then_some(StopReason::JobTimedOut))
+    }
+
+    /// Check 2.
+    fn on_loss(&self, started: bool) -> Verdict {
+        if let Some(reason) = self.halted() {
+            return self.stop(reason, Charged::default());
+        }
+        let counts = started || self.history.unstarted_in_row >= FREE_UNSTARTED;
+        if !counts {
+            return self.retry(Cause::Preemption, 0, Charged::default());
+        }
+        if !self.policy.survives_loss {
+            return self.stop(StopReason::NotRetryable, Charged::default());
+        }
+        if reached(self.history.preemptions, self.policy.max_preemptions) {
+            return self.stop(StopReason::PreemptionsExhausted, Charged::default());
+        }
+        let in_row = self.history.losses_in_row.saturating_add(1);
+        let delay_ms = match in_row.saturating_sub(IMMEDIATE_LOSSES) {
+            0 => 0,
+            n => self.backoff_ms(n),
+        };
+        let charged = Charged {
+            preemptions: 1,
+            ..Charged::default()
+        };
+        self.retry(Cause::Preemption, delay_ms, charged)
+    }
+
+    /// Checks 1 and 3 to 9.
+    fn on_failure(&self, failure: &Failure) -> Verdict {
+        let failed = Charged {
+            failures: 1,
+            ..Charged::default()
+        };
+        let policy = self.policy;
+        if let Some(reason) = self.halted() {
+            return self.stop(reason, failed);
+        }
+        if failure.permanence == Permanence::Said {
+            return self.stop(StopReason::PermanentError, failed);
+        }
+        let rule = policy.rule_for(failure);
+        let asked = failure.asked;
+        match (rule.map(|rule| (rule.then, rule.delay_ms)), asked) {
+            (Some((Then::Stop, _)), _) => return self.stop(StopReason::RuleStop, failed),
+            (Some((Then::Defer, delay)), _) => {
+                return self.defer(delay.unwrap_or(policy.delays.initial_ms));
+            }
+            (None, Some(Asked::DeferMs(delay))) => return self.defer(delay),
+            (Some((Then::Retry, _)), _) | (None, _) => {}
+        }
+        if rule.is_none() {
+            if failure.permanence == Permanence::ByStatus {
+                return self.stop(StopReason::PermanentError, failed);
+            }
+            if !policy.retryable {
+                return self.stop(StopReason::NotRetryable, failed);
+            }
+            if let Some(code) = failure.shell_code() {
+                if policy.stops_exit(code) {
+                    return self.stop(StopReason::ExitCodeExcluded, failed);
+                }
+                if !policy.lists_exit(code) {
+                    return self.stop(StopReason::ExitCodeNotListed, failed);
+                }
+            }
+        }
+        let failures = self.history.failures.saturating_add(1);
+        if reached(failures, policy.max_attempts) {
+            return self.stop(StopReason::AttemptsExhausted, failed);
+        }
+        if reached(self.shared.job_retries, self.shared.job_budget) {
+            return self.stop(StopReason::JobBudgetExhausted, failed);
+        }
+        if reached(self.shared.step_retries, self.shared.step_budget) {
+            return self.stop(StopReason::StepBudgetExhausted, failed);
+        }
+        let given = rule.and_then(|rule| rule.delay_ms).or(match asked {
+            Some(Asked::RetryAfterMs(ms)) => Some(ms),
+            _ => None,
+        });
+        let delay_ms = given.map_or_else(
+            || self.backoff_ms(failures),
+            |ms| ms.min(policy.max_retry_after_ms),
+        );
+        let due_at = self.now.plus(delay_ms);
+        let spent = self
+            .history
+            .delay_spent_ms
+            .saturating_add(self.history.downtime_ms);
+        if policy
+            .delay_budget_ms
+            .is_some_and(|budget| spent.saturating_add(delay_ms) > budget)
+        {
+            return self.stop(StopReason::DelayBudgetExhausted, failed);
+        }
+        let first_failure = self.history.first_failure_at.unwrap_or(self.now);
+        if policy
+            .window_ms
+            .is_some_and(|window| due_at > first_failure.plus(window))
+        {
+            return self.stop(StopReason::WindowExpired, failed);
+        }
+        if self
+            .shared
+            .timeout_at
+            .is_some_and(|timeout| due_at >= timeout)
+        {
+            return self.stop(StopReason::JobTimedOut, failed);
+        }
+        let budgeted = u32::from(self.shared.budgeted);
+        let charged = Charged {
+            delay_ms,
+            job_retries: budgeted,
+            step_retries: budgeted,
+            ..failed
+        };
+        self.retry(Cause::Failure, delay_ms, charged)
+    }
+
+    fn defer(&self, delay_ms: u64) -> Verdict {
+        if reached(self.history.deferrals, self.policy.max_deferrals) {
+            return self.stop(StopReason::DeferralsExhausted, Charged::default());
+        }
+        let charged = Charged {
+            deferrals: 1,
+            ..Charged::default()
+        };
+        self.retry(
+            Cause::Deferral,
+            delay_ms.min(self.policy.max_retry_after_ms),
+            charged,
+        )
+    }
+
+    fn backoff_ms(&self, n: u32) -> u64 {
+        self.policy
+            .delays
+            .delay_ms(n, self.history.last_delay_ms, self.shared.draw)
+    }
+
+    fn stop(&self, reason: StopReason, charged: Charged) -> Verdict {
+        self.close(Decision::Stop { reason }, charged, 0)
+    }
+
+    fn retry(&self, cause: Cause, delay_ms: u64, charged: Charged) -> Verdict {
+        let due_at = self.now.plus(delay_ms);
+        let retries = u32::from(cause == Cause::Failure);
+        self.close(
+            Decision::Retry {
+                cause,
+                delay_ms,
+                due_at,
+            },
+            charged,
+            retries,
+        )
+    }
+
+    /// Check 9: what every account holds after the decision.
+    fn close(&self, decision: Decision, charged: Charged, retries: u32) -> Verdict {
+        let accounts = accounts_after(self.policy, self.history, self.shared, charged, retries);
+        Verdict {
+            decision,
+            charged,
+            accounts,
+        }
+    }
+}
+
+/// The accounts as they stand once `charged` is taken and `retries` are counted.
+pub(crate) fn accounts_after(
+    policy: &Policy,
+    history: &History,
+    shared: &Shared,
+    charged: Charged,
+    retries: u32,
+) -> Accounts {
+    Accounts {
+        failures: history.failures.saturating_add(charged.failures),
+        max_attempts: policy.max_attempts,
+        preemptions: history.preemptions.saturating_add(charged.preemptions),
+        max_preemptions: policy.max_preemptions,
+        deferrals: history.deferrals.saturating_add(charged.deferrals),
+        max_deferrals: policy.max_deferrals,
+        delay_spent_ms: history.delay_spent_ms.saturating_add(charged.delay_ms),
+        downtime_ms: history.downtime_ms,
+        delay_budget_ms: policy.delay_budget_ms,
+        window_ms: policy.window_ms,
+        job_retries: shared.job_retries.saturating_add(retries),
+        job_budget: shared.job_budget,
+        step_retries: shared.step_retries.saturating_add(retries),
+        step_budget: shared.step_budget,
+    }
+}
+
+fn reached(count: u32, limit: Option<u32>) -> bool {
+    limit.is_some_and(|limit| count >= limit)
+}
