@@ -144,10 +144,7 @@ impl Delays {
             Jitter::Factor(f) => (base * (1.0 - f), base * (1.0 + f)),
             Jitter::Decorrelated => {
                 let low = self.initial_ms as f64;
-                (
-                    low,
-                    (last_ms.unwrap_or(self.initial_ms) as f64 * 3.0).max(low),
-                )
+                (low, (last_ms.unwrap_or(self.initial_ms) as f64 * 3.0).max(low))
             }
         }
     }
@@ -177,11 +174,7 @@ impl Delays {
 /// person who wrote it, so what lies within a millionth of a whole number is that number.
 pub(crate) fn whole(ms: f64) -> u64 {
     let nearest = ms.round();
-    if (ms - nearest).abs() < 1e-6 {
-        nearest as u64
-    } else {
-        ms.floor() as u64
-    }
+    if (ms - nearest).abs() < 1e-6 { nearest as u64 } else { ms.floor() as u64 }
 }
 
 #[cfg(test)]
@@ -189,12 +182,7 @@ mod tests {
     use super::*;
 
     fn delays(backoff: Backoff, initial_ms: u64, max_ms: u64) -> Delays {
-        Delays {
-            backoff,
-            initial_ms,
-            max_ms,
-            jitter: Jitter::None,
-        }
+        Delays { backoff, initial_ms, max_ms, jitter: Jitter::None }
     }
 
     fn first(delays: &Delays, count: u32) -> Vec<u64> {
@@ -204,42 +192,14 @@ mod tests {
     #[test]
     fn each_backoff_gives_its_own_sequence() {
         let check = |backoff, initial, max, expect: &[u64]| {
-            assert_eq!(
-                first(&delays(backoff, initial, max), expect.len() as u32),
-                expect
-            );
+            assert_eq!(first(&delays(backoff, initial, max), expect.len() as u32), expect);
         };
         check(Backoff::Fixed, 5, 60, &[5, 5, 5]);
-        check(
-            Backoff::Linear { increment_ms: 3 },
-            5,
-            12,
-            &[5, 8, 11, 12, 12],
-        );
-        check(
-            Backoff::Exponential { multiplier: 2.0 },
-            1000,
-            60_000,
-            &[1000, 2000, 4000, 8000],
-        );
-        check(
-            Backoff::Exponential { multiplier: 1.5 },
-            1,
-            60_000,
-            &[1, 1, 2, 3, 5],
-        );
-        check(
-            Backoff::Exponential { multiplier: 1.7 },
-            1000,
-            60_000,
-            &[1000, 1700, 2890, 4913],
-        );
-        check(
-            Backoff::Fibonacci,
-            1000,
-            6000,
-            &[1000, 1000, 2000, 3000, 5000, 6000, 6000],
-        );
+        check(Backoff::Linear { increment_ms: 3 }, 5, 12, &[5, 8, 11, 12, 12]);
+        check(Backoff::Exponential { multiplier: 2.0 }, 1000, 60_000, &[1000, 2000, 4000, 8000]);
+        check(Backoff::Exponential { multiplier: 1.5 }, 1, 60_000, &[1, 1, 2, 3, 5]);
+        check(Backoff::Exponential { multiplier: 1.7 }, 1000, 60_000, &[1000, 1700, 2890, 4913]);
+        check(Backoff::Fibonacci, 1000, 6000, &[1000, 1000, 2000, 3000, 5000, 6000, 6000]);
         check(Backoff::List(vec![1, 10, 4]), 1, 10, &[1, 10, 4, 4, 4]);
     }
 
@@ -249,9 +209,7 @@ mod tests {
             Backoff::Exponential { multiplier: 2.0 },
             Backoff::Exponential { multiplier: 1e308 },
             Backoff::Fibonacci,
-            Backoff::Linear {
-                increment_ms: u64::MAX,
-            },
+            Backoff::Linear { increment_ms: u64::MAX },
         ] {
             let delays = delays(backoff, 1000, 60_000);
             for n in [1_000_000, u32::MAX] {
@@ -275,10 +233,7 @@ mod tests {
                 buckets[(seed.draw(item, attempt).unit() * 10.0) as usize] += 1;
             }
         }
-        assert!(
-            buckets.iter().all(|&n| (900..1100).contains(&n)),
-            "{buckets:?}"
-        );
+        assert!(buckets.iter().all(|&n| (900..1100).contains(&n)), "{buckets:?}");
     }
 
     #[test]

@@ -68,9 +68,7 @@ pub fn forecast(plan: &Plan, step: u32) -> Forecast {
         step_budget: budget.and_then(crate::plan::Budget::per_step),
     };
     let walk = Walk::new(&step.policy, limits);
-    let worst_case_ms = walk
-        .worst_case_ms(step)
-        .map(|ms| ms.min(plan.timeout_ms().unwrap_or(ms)));
+    let worst_case_ms = walk.worst_case_ms(step).map(|ms| ms.min(plan.timeout_ms().unwrap_or(ms)));
     Forecast {
         worst_case_ms,
         delay_total_ms: walk.retries.map(|_| walk.total_ms),
@@ -84,9 +82,7 @@ pub fn forecast(plan: &Plan, step: u32) -> Forecast {
 /// is not known before it runs.
 pub fn retries_at_most(plan: &Plan) -> Option<u64> {
     let budget = plan.budget();
-    let share = budget
-        .and_then(crate::plan::Budget::per_step)
-        .map(u64::from);
+    let share = budget.and_then(crate::plan::Budget::per_step).map(u64::from);
     let runs = plan.runs() as u64;
     let mut all_items = Some(0u64);
     let mut sum = Some(0u64);
@@ -103,9 +99,7 @@ pub fn retries_at_most(plan: &Plan) -> Option<u64> {
             (Some(retries), Some(share)) => Some(retries.min(share)),
             (retries, share) => retries.or(share),
         };
-        sum = sum
-            .zip(retries)
-            .map(|(sum, retries)| sum.saturating_add(retries));
+        sum = sum.zip(retries).map(|(sum, retries)| sum.saturating_add(retries));
     }
     let total = budget.and_then(|budget| match (budget.ratio, all_items) {
         (Some(_), None) => budget.total.map(|total| u64::from(total.effective)),
@@ -153,18 +147,12 @@ impl Walk {
         };
         let mut history = History::default();
         let mut now = Timestamp(0);
-        let mut walk = Self {
-            delays_ms: vec![],
-            limit: BindingLimit::None,
-            retries: Some(0),
-            total_ms: 0,
-        };
+        let mut walk =
+            Self { delays_ms: vec![], limit: BindingLimit::None, retries: Some(0), total_ms: 0 };
         for _ in 0..WALKED {
             let verdict = verdict(&steady, &history, &shared, &outcome, now);
             match verdict.decision {
-                Decision::Retry {
-                    delay_ms, due_at, ..
-                } => {
+                Decision::Retry { delay_ms, due_at, .. } => {
                     if walk.delays_ms.len() < SHOWN {
                         walk.delays_ms.push(delay_ms);
                     }
@@ -198,30 +186,17 @@ impl Walk {
         let delay = policy.delays().base_ms(history.failures.saturating_add(1));
         let done = u64::from(history.failures);
         let in_time = |limit: Option<u64>| {
-            limit
-                .filter(|_| delay > 0)
-                .map(|limit| limit.saturating_sub(self.total_ms) / delay)
+            limit.filter(|_| delay > 0).map(|limit| limit.saturating_sub(self.total_ms) / delay)
         };
         // In the order of the checks: of two that bind at once the earlier one is named.
         let left = [
-            (
-                BindingLimit::MaxAttempts,
-                policy.max_attempts.map(|n| u64::from(n) - 1 - done),
-            ),
-            (
-                BindingLimit::JobBudget,
-                limits.job_budget.map(|n| u64::from(n) - done),
-            ),
-            (
-                BindingLimit::StepBudget,
-                limits.step_budget.map(|n| u64::from(n) - done),
-            ),
+            (BindingLimit::MaxAttempts, policy.max_attempts.map(|n| u64::from(n) - 1 - done)),
+            (BindingLimit::JobBudget, limits.job_budget.map(|n| u64::from(n) - done)),
+            (BindingLimit::StepBudget, limits.step_budget.map(|n| u64::from(n) - done)),
             (BindingLimit::DelayBudget, in_time(policy.delay_budget_ms)),
             (BindingLimit::Window, in_time(policy.window_ms)),
         ];
-        let first = left
-            .into_iter()
-            .filter_map(|(limit, left)| Some((left?, limit)));
+        let first = left.into_iter().filter_map(|(limit, left)| Some((left?, limit)));
         match first.min_by_key(|(left, _)| *left) {
             Some((left, limit)) => {
                 self.limit = limit;
@@ -245,9 +220,7 @@ impl Walk {
         };
         let by_counts = attempts.saturating_mul(timeout).saturating_add(delays);
         // A window is wall clock: the last retry starts within it.
-        let by_window = policy
-            .window_ms
-            .map(|window| window.saturating_add(2 * timeout));
+        let by_window = policy.window_ms.map(|window| window.saturating_add(2 * timeout));
         Some(by_window.map_or(by_counts, |by_window| by_counts.min(by_window)))
     }
 }
@@ -255,25 +228,15 @@ impl Walk {
 /// Attempts at most, and delays at most, when jitter varies them.
 fn jittered_worst(policy: &Policy, limit: BindingLimit, retries: u64) -> Option<(u64, u64)> {
     let by_time = matches!(limit, BindingLimit::DelayBudget | BindingLimit::Window);
-    let most = if by_time {
-        u64::from(policy.max_attempts?) - 1
-    } else {
-        retries
-    };
-    let room = policy
-        .delay_budget_ms
-        .into_iter()
-        .chain(policy.window_ms)
-        .min();
+    let most = if by_time { u64::from(policy.max_attempts?) - 1 } else { retries };
+    let room = policy.delay_budget_ms.into_iter().chain(policy.window_ms).min();
     let (mut shortest, mut longest, mut last, mut count) = (0u64, 0u64, None, 0u64);
     while count < most {
         let n = u32::try_from(count + 1).unwrap_or(u32::MAX);
         let (low, high) = policy.delays().bounds_ms(n, last);
         if count >= u64::from(WALKED) {
             let left = most - count;
-            let fits = room
-                .filter(|_| low > 0)
-                .map(|room| room.saturating_sub(shortest) / low);
+            let fits = room.filter(|_| low > 0).map(|room| room.saturating_sub(shortest) / low);
             let left = fits.map_or(left, |fits| left.min(fits));
             count += left;
             longest = longest.saturating_add(left.saturating_mul(high));
@@ -326,11 +289,7 @@ mod tests {
         let policy = Policy::new(policy).expect("valid");
         let mut step = StepDraft::new("s", Action::Run("true".into()), policy);
         step.timeout_ms = timeout_ms;
-        Plan::new(PlanDraft {
-            budget,
-            ..PlanDraft::new("j", vec![step])
-        })
-        .expect("valid")
+        Plan::new(PlanDraft { budget, ..PlanDraft::new("j", vec![step]) }).expect("valid")
     }
 
     fn check(policy: PolicyDraft, limit: BindingLimit, retries: Option<u64>) -> Forecast {
@@ -340,48 +299,27 @@ mod tests {
     }
 
     fn fixed(max_attempts: Option<u32>) -> PolicyDraft {
-        PolicyDraft {
-            max_attempts,
-            backoff: Backoff::Fixed,
-            ..PolicyDraft::default()
-        }
+        PolicyDraft { max_attempts, backoff: Backoff::Fixed, ..PolicyDraft::default() }
     }
 
     #[test]
     fn the_limit_that_is_named_is_the_one_that_stops() {
         check(fixed(Some(4)), BindingLimit::MaxAttempts, Some(3));
         check(fixed(None), BindingLimit::None, None);
-        let not = PolicyDraft {
-            retryable: false,
-            ..fixed(Some(4))
-        };
+        let not = PolicyDraft { retryable: false, ..fixed(Some(4)) };
         check(not, BindingLimit::NotRetryable, Some(0));
-        let window = PolicyDraft {
-            window_ms: Some(2500),
-            ..fixed(Some(9))
-        };
+        let window = PolicyDraft { window_ms: Some(2500), ..fixed(Some(9)) };
         check(window, BindingLimit::Window, Some(2));
     }
 
     #[test]
     fn limits_far_away_are_computed_not_walked() {
-        let far = check(
-            fixed(Some(4_000_000_000)),
-            BindingLimit::MaxAttempts,
-            Some(3_999_999_999),
-        );
+        let far = check(fixed(Some(4_000_000_000)), BindingLimit::MaxAttempts, Some(3_999_999_999));
         assert_eq!(far.delays_ms.len(), 100);
         assert_eq!(far.delay_total_ms, Some(3_999_999_999_000));
-        let budget = PolicyDraft {
-            delay_budget_ms: Some(5_000_500),
-            ..fixed(None)
-        };
+        let budget = PolicyDraft { delay_budget_ms: Some(5_000_500), ..fixed(None) };
         check(budget, BindingLimit::DelayBudget, Some(5000));
-        let free = PolicyDraft {
-            initial_delay_ms: 0,
-            delay_budget_ms: Some(1),
-            ..fixed(None)
-        };
+        let free = PolicyDraft { initial_delay_ms: 0, delay_budget_ms: Some(1), ..fixed(None) };
         check(free, BindingLimit::None, None);
     }
 
@@ -390,41 +328,22 @@ mod tests {
         let worst = |policy| forecast(&plan(policy, None, Some(10_000)), 0).worst_case_ms;
         assert_eq!(worst(PolicyDraft::default()), Some(3000 + 3 * 10_000));
         let jitter = Jitter::Factor(0.5);
-        let jittered = PolicyDraft {
-            jitter,
-            ..PolicyDraft::default()
-        };
+        let jittered = PolicyDraft { jitter, ..PolicyDraft::default() };
         assert_eq!(worst(jittered.clone()), Some(4500 + 3 * 10_000));
         // Shorter delays make room for all three attempts, the longest still fit the budget only.
-        let budgeted = PolicyDraft {
-            delay_budget_ms: Some(2000),
-            ..jittered
-        };
+        let budgeted = PolicyDraft { delay_budget_ms: Some(2000), ..jittered };
         assert_eq!(worst(budgeted), Some(2000 + 3 * 10_000));
-        let window = PolicyDraft {
-            window_ms: Some(4000),
-            ..PolicyDraft::default()
-        };
+        let window = PolicyDraft { window_ms: Some(4000), ..PolicyDraft::default() };
         assert_eq!(worst(window), Some(4000 + 2 * 10_000));
-        assert_eq!(
-            forecast(&plan(fixed(Some(3)), None, None), 0).worst_case_ms,
-            None
-        );
+        assert_eq!(forecast(&plan(fixed(Some(3)), None, None), 0).worst_case_ms, None);
     }
 
     #[test]
     fn retries_of_a_job_add_up_and_its_budget_caps_them() {
         assert_eq!(retries_at_most(&plan(fixed(Some(4)), None, None)), Some(3));
         assert_eq!(retries_at_most(&plan(fixed(None), None, None)), None);
-        let two = Some(Allowance {
-            requested: 2,
-            effective: 2,
-        });
-        let budget = Some(Budget {
-            total: two,
-            per_step: None,
-            ratio: None,
-        });
+        let two = Some(Allowance { requested: 2, effective: 2 });
+        let budget = Some(Budget { total: two, per_step: None, ratio: None });
         assert_eq!(retries_at_most(&plan(fixed(None), budget, None)), Some(2));
     }
 }

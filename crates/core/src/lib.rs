@@ -1,7 +1,11 @@
-//! The decisions of Steadfast.
 pub mod account;
+pub mod again;
+pub mod apply;
 pub mod backoff;
+pub mod decide;
+pub mod event;
 pub mod forecast;
+pub mod job;
 pub mod outcome;
 pub mod plan;
 pub mod policy;

@@ -109,13 +109,7 @@ impl From<FailureKind> for Outcome {
 
 impl Failure {
     pub const fn new(kind: FailureKind) -> Self {
-        Self {
-            kind,
-            permanence: Permanence::Open,
-            asked: None,
-            http_status: None,
-            error: None,
-        }
+        Self { kind, permanence: Permanence::Open, asked: None, http_status: None, error: None }
     }
 
     /// The exit code as `exit_codes` counts it: death by signal N is 128+N.
@@ -153,12 +147,7 @@ impl fmt::Display for Outcome {
             Self::Lost { started: false } => return f.write_str("not_started"),
             Self::Failed(failure) => failure,
         };
-        match (
-            failure.kind,
-            failure.permanence,
-            failure.asked,
-            failure.http_status,
-        ) {
+        match (failure.kind, failure.permanence, failure.asked, failure.http_status) {
             (FailureKind::Exited(code), ..) => write!(f, "exit:{code}"),
             (FailureKind::Signalled(signal), ..) => write!(f, "signal:{signal}"),
             (FailureKind::TimedOut, ..) => f.write_str("timeout"),

@@ -322,9 +322,7 @@ impl Budget {
     pub fn total_at(&self, started: u64) -> Option<u32> {
         let total = self.total.map(|total| total.effective);
         let by_ratio = self.ratio.map(|Ratio { ratio, floor }| {
-            u32::try_from(whole(ratio * started as f64))
-                .unwrap_or(u32::MAX)
-                .max(floor)
+            u32::try_from(whole(ratio * started as f64)).unwrap_or(u32::MAX).max(floor)
         });
         match (total, by_ratio) {
             (Some(total), Some(by_ratio)) => Some(total.min(by_ratio)),
@@ -402,9 +400,7 @@ impl Plan {
             }
         }
         let goals: Vec<u32> = if draft.goals.is_empty() {
-            (0..needs.len() as u32)
-                .filter(|&s| needed_by[s as usize].is_empty())
-                .collect()
+            (0..needs.len() as u32).filter(|&s| needed_by[s as usize].is_empty()).collect()
         } else {
             draft.goals.iter().map(|name| index[name]).collect()
         };
@@ -420,21 +416,13 @@ impl Plan {
                 goal: goals.contains(&(i as u32)),
             })
             .collect();
-        Ok(Self {
-            draft,
-            steps,
-            index,
-            goals,
-        })
+        Ok(Self { draft, steps, index, goals })
     }
 
     /// What it was made of.
     pub fn draft(&self) -> PlanDraft {
         let steps = self.steps.iter().map(|step| step.draft.clone()).collect();
-        PlanDraft {
-            steps,
-            ..self.draft.clone()
-        }
+        PlanDraft { steps, ..self.draft.clone() }
     }
 
     pub fn name(&self) -> &str {
@@ -530,29 +518,16 @@ struct Check {
 
 impl Check {
     fn bad(&mut self, code: &'static str, path: String, message: String, help: Option<String>) {
-        self.problems.push(Problem {
-            code,
-            path,
-            message,
-            help,
-        });
+        self.problems.push(Problem { code, path, message, help });
     }
 
     fn index(&mut self, draft: &PlanDraft) -> HashMap<String, u32> {
         if draft.steps.is_empty() {
             let help = "add at least one, as `steps: { hello: { run: echo hello } }`".to_owned();
-            self.bad(
-                "missing_value",
-                "steps".into(),
-                "a job needs steps".into(),
-                Some(help),
-            );
+            self.bad("missing_value", "steps".into(), "a job needs steps".into(), Some(help));
         }
         if draft.steps.len() > MAX_STEPS {
-            let message = format!(
-                "{} steps; at most {MAX_STEPS} are allowed",
-                draft.steps.len()
-            );
+            let message = format!("{} steps; at most {MAX_STEPS} are allowed", draft.steps.len());
             self.bad("too_large", "steps".into(), message, None);
         }
         let mut index = HashMap::new();
@@ -581,12 +556,7 @@ impl Check {
                     }
                     Some(need_index) if needs.contains(need_index) => {
                         let message = format!("`{need}` is listed twice");
-                        self.bad(
-                            "duplicate_value",
-                            path(),
-                            message,
-                            Some("remove one".into()),
-                        );
+                        self.bad("duplicate_value", path(), message, Some("remove one".into()));
                     }
                     Some(&need_index) => needs.push(need_index),
                 }
@@ -620,12 +590,7 @@ impl Check {
             if draft.datacenters[..i].contains(name) {
                 let message = format!("the datacenter `{name}` is listed twice");
                 let help = Some("remove one".to_owned());
-                self.bad(
-                    "duplicate_value",
-                    format!("datacenters[{i}]"),
-                    message,
-                    help,
-                );
+                self.bad("duplicate_value", format!("datacenters[{i}]"), message, help);
             }
         }
         if let Some(best_effort) = &draft.best_effort {
@@ -737,11 +702,7 @@ impl Check {
 
     fn for_each(&mut self, draft: &PlanDraft, index: &HashMap<String, u32>, needs: &[Vec<u32>]) {
         for (i, step) in draft.steps.iter().enumerate() {
-            let ForEach::Output {
-                step: source,
-                path: inner,
-            } = &step.for_each
-            else {
+            let ForEach::Output { step: source, path: inner } = &step.for_each else {
                 continue;
             };
             let path = format!("steps.{}.for_each.output", step.name);
@@ -753,10 +714,8 @@ impl Check {
                 continue;
             };
             if !reachable(i as u32, |step| &needs[step as usize]).contains(&from) {
-                let message = format!(
-                    "`{}` reads the output of `{source}` but does not need it",
-                    step.name
-                );
+                let message =
+                    format!("`{}` reads the output of `{source}` but does not need it", step.name);
                 let help = Some(format!("add `{source}` to its `needs`"));
                 self.bad("not_needed", path, message, help);
             } else if draft.steps[from as usize].for_each != ForEach::Once && !inner.is_empty() {
@@ -816,10 +775,7 @@ mod tests {
 
     fn messages(draft: PlanDraft) -> Vec<String> {
         let problems = Plan::new(draft).expect_err("refused").0;
-        problems
-            .into_iter()
-            .map(|problem| problem.to_string())
-            .collect()
+        problems.into_iter().map(|problem| problem.to_string()).collect()
     }
 
     #[test]
@@ -833,12 +789,8 @@ mod tests {
 
     #[test]
     fn a_circle_is_named_in_its_order() {
-        let steps = vec![
-            step("a", &["c"]),
-            step("b", &["a"]),
-            step("c", &["b"]),
-            step("d", &["d"]),
-        ];
+        let steps =
+            vec![step("a", &["c"]), step("b", &["a"]), step("c", &["b"]), step("d", &["d"])];
         assert_eq!(
             messages(PlanDraft::new("j", steps)),
             [
@@ -852,17 +804,12 @@ mod tests {
 
     #[test]
     fn names_that_do_not_exist_are_all_told_with_a_guess() {
-        let mut draft = PlanDraft::new(
-            "j",
-            vec![step("fetch", &["index", "index2"]), step("indxe", &[])],
-        );
+        let mut draft =
+            PlanDraft::new("j", vec![step("fetch", &["index", "index2"]), step("indxe", &[])]);
         draft.goals = vec!["publish".into()];
         let messages = messages(draft);
         assert_eq!(messages.len(), 3, "{messages:?}");
-        assert!(
-            messages[0].contains("did you mean `indxe`?"),
-            "{messages:?}"
-        );
+        assert!(messages[0].contains("did you mean `indxe`?"), "{messages:?}");
     }
 
     #[test]
@@ -879,32 +826,19 @@ mod tests {
     #[test]
     fn fan_out_over_an_output_must_wait_for_it() {
         let mut reader = step("read", &[]);
-        reader.for_each = ForEach::Output {
-            step: "list".into(),
-            path: vec![],
-        };
+        reader.for_each = ForEach::Output { step: "list".into(), path: vec![] };
         let draft = PlanDraft::new("j", vec![step("list", &[]), reader]);
         assert!(messages(draft)[0].contains("add `list` to its `needs`"));
     }
 
     #[test]
     fn a_ratio_budget_grows_with_what_has_started() {
-        let ratio = Some(Ratio {
-            ratio: 0.2,
-            floor: 10,
-        });
-        let budget = Budget {
-            total: None,
-            per_step: None,
-            ratio,
-        };
+        let ratio = Some(Ratio { ratio: 0.2, floor: 10 });
+        let budget = Budget { total: None, per_step: None, ratio };
         assert_eq!(budget.total_at(0), Some(10));
         assert_eq!(budget.total_at(49), Some(10));
         assert_eq!(budget.total_at(55), Some(11));
-        let total = Some(Allowance {
-            requested: 30,
-            effective: 30,
-        });
+        let total = Some(Allowance { requested: 30, effective: 30 });
         assert_eq!(Budget { total, ..budget }.total_at(1_000_000), Some(30));
     }
 

@@ -109,9 +109,7 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.message)?;
-        self.help
-            .as_ref()
-            .map_or(Ok(()), |help| write!(f, " ({help})"))
+        self.help.as_ref().map_or(Ok(()), |help| write!(f, " ({help})"))
     }
 }
 
@@ -220,11 +218,7 @@ impl Policy {
                     );
                 }
                 if delays.iter().any(|&ms| ms > MAX_DURATION_MS) {
-                    bad(
-                        "backoff",
-                        "a listed delay is longer than a century".into(),
-                        "",
-                    );
+                    bad("backoff", "a listed delay is longer than a century".into(), "");
                 }
                 delays.iter().copied().max().unwrap_or(0)
             }
@@ -257,11 +251,7 @@ impl Policy {
             for &code in list {
                 match u8::try_from(code) {
                     Ok(code) if (least..=most).contains(&i64::from(code)) => set.insert(code),
-                    _ => bad(
-                        path,
-                        format!("{code} is not {what} ({least} to {most})"),
-                        "",
-                    ),
+                    _ => bad(path, format!("{code} is not {what} ({least} to {most})"), ""),
                 }
             }
             set
@@ -273,8 +263,7 @@ impl Policy {
         for (i, rule) in draft.rules.iter().enumerate() {
             let at = |key: &str| format!("rules[{i}].{key}");
             let mut set = |key: &str, list: &Option<Vec<i64>>, most, what| {
-                list.as_ref()
-                    .map(|list| codes(&at(key), list, 1, most, what))
+                list.as_ref().map(|list| codes(&at(key), list, 1, most, what))
             };
             let exit = set("exit", &rule.exit, 255, failing);
             let signal = set("signal", &rule.signal, 64, "a signal");
@@ -291,19 +280,14 @@ impl Policy {
             wrong.push(Problem {
                 code: "too_large",
                 path: "rules".into(),
-                message: format!(
-                    "{} rules; at most {MAX_RULES} are allowed",
-                    draft.rules.len()
-                ),
+                message: format!("{} rules; at most {MAX_RULES} are allowed", draft.rules.len()),
                 help: None,
             });
         }
         if !wrong.is_empty() {
             return Err(Problems(wrong));
         }
-        let max_ms = draft
-            .max_delay_ms
-            .unwrap_or(DEFAULT_MAX_DELAY_MS.max(longest_first));
+        let max_ms = draft.max_delay_ms.unwrap_or(DEFAULT_MAX_DELAY_MS.max(longest_first));
         Ok(Self {
             delays: Delays {
                 backoff: draft.backoff.clone(),
@@ -389,11 +373,7 @@ impl Rule {
             );
         }
         if draft.then == Then::Stop && draft.delay_ms.is_some() {
-            bad(
-                ".delay",
-                "a rule that stops has no delay".into(),
-                "remove `delay`",
-            );
+            bad(".delay", "a rule that stops has no delay".into(), "remove `delay`");
         }
         if draft.delay_ms.is_some_and(|ms| ms > MAX_DURATION_MS) {
             bad(".delay", "delay is longer than a century".into(), "");
@@ -401,29 +381,16 @@ impl Rule {
         let http_status = draft.http_status.as_ref().map(|list| {
             let valid = |code: &&i64| (100..600).contains(*code);
             for code in list.iter().filter(|code| !valid(code)) {
-                bad(
-                    ".http_status",
-                    format!("{code} is not an HTTP status (100 to 599)"),
-                    "",
-                );
+                bad(".http_status", format!("{code} is not an HTTP status (100 to 599)"), "");
             }
             list.iter().filter(valid).map(|&code| code as u16).collect()
         });
         let error = draft.error.as_ref().and_then(|pattern| {
-            let built = RegexBuilder::new(pattern)
-                .size_limit(REGEX_SIZE_BYTES)
-                .build();
+            let built = RegexBuilder::new(pattern).size_limit(REGEX_SIZE_BYTES).build();
             match built {
-                Ok(regex) => Some(ErrorMatch {
-                    kind: pattern.clone(),
-                    regex,
-                }),
+                Ok(regex) => Some(ErrorMatch { kind: pattern.clone(), regex }),
                 Err(regex::Error::CompiledTooBig(_)) => {
-                    bad(
-                        ".error",
-                        "the regular expression is too large".into(),
-                        "make it shorter",
-                    );
+                    bad(".error", "the regular expression is too large".into(), "make it shorter");
                     None
                 }
                 Err(error) => {
@@ -468,9 +435,7 @@ impl Rule {
             return false;
         }
         if let Some(statuses) = &self.http_status
-            && !failure
-                .http_status
-                .is_some_and(|status| statuses.contains(&status))
+            && !failure.http_status.is_some_and(|status| statuses.contains(&status))
         {
             return false;
         }
@@ -523,15 +488,10 @@ mod tests {
 
     #[test]
     fn every_mistake_is_named_at_once() {
-        let rule = RuleDraft {
-            error: Some("(".into()),
-            ..RuleDraft::default()
-        };
+        let rule = RuleDraft { error: Some("(".into()), ..RuleDraft::default() };
         let draft = PolicyDraft {
             max_attempts: Some(0),
-            backoff: Backoff::Exponential {
-                multiplier: f64::NAN,
-            },
+            backoff: Backoff::Exponential { multiplier: f64::NAN },
             max_delay_ms: Some(10),
             jitter: Jitter::Factor(f64::INFINITY),
             exit_stop: vec![0, 256],
@@ -556,52 +516,27 @@ mod tests {
     #[test]
     fn the_cap_grows_with_a_longer_first_delay_that_is_written() {
         let policy = |initial_delay_ms, backoff| {
-            Policy::new(PolicyDraft {
-                initial_delay_ms,
-                backoff,
-                ..PolicyDraft::default()
-            })
-            .expect("valid")
+            Policy::new(PolicyDraft { initial_delay_ms, backoff, ..PolicyDraft::default() })
+                .expect("valid")
         };
         assert_eq!(policy(120_000, Backoff::Fixed).delays().max_ms(), 120_000);
-        assert_eq!(
-            policy(1, Backoff::List(vec![1, 90_000, 5]))
-                .delays()
-                .max_ms(),
-            90_000
-        );
+        assert_eq!(policy(1, Backoff::List(vec![1, 90_000, 5])).delays().max_ms(), 90_000);
     }
 
     #[test]
     fn a_regex_that_would_take_the_memory_is_refused() {
-        let rule = RuleDraft {
-            error: Some(r"(\w{500}){500}".into()),
-            ..RuleDraft::default()
-        };
-        let draft = PolicyDraft {
-            rules: vec![rule],
-            ..PolicyDraft::default()
-        };
+        let rule = RuleDraft { error: Some(r"(\w{500}){500}".into()), ..RuleDraft::default() };
+        let draft = PolicyDraft { rules: vec![rule], ..PolicyDraft::default() };
         assert_eq!(refused(draft), ["rules[0].error"]);
     }
 
     #[test]
     fn a_policy_survives_being_stored() {
-        let rule = RuleDraft {
-            exit: Some(vec![75]),
-            then: Then::Defer,
-            ..RuleDraft::default()
-        };
-        let draft = PolicyDraft {
-            rules: vec![rule],
-            ..PolicyDraft::default()
-        };
+        let rule = RuleDraft { exit: Some(vec![75]), then: Then::Defer, ..RuleDraft::default() };
+        let draft = PolicyDraft { rules: vec![rule], ..PolicyDraft::default() };
         let policy = Policy::new(draft).expect("valid");
         let json = serde_json::to_string(&policy).expect("serializes");
-        assert_eq!(
-            serde_json::from_str::<Policy>(&json).expect("reads"),
-            policy
-        );
+        assert_eq!(serde_json::from_str::<Policy>(&json).expect("reads"), policy);
         assert!(serde_json::from_str::<Policy>(&json.replace(":3,", ":0,")).is_err());
     }
 }

@@ -16,19 +16,12 @@ pub struct Ranges {
 impl Ranges {
     /// False if it was there already.
     pub fn insert(&mut self, index: u32) -> bool {
-        let before = self
-            .last_by_first
-            .range(..=index)
-            .next_back()
-            .map(|(&f, &l)| (f, l));
+        let before = self.last_by_first.range(..=index).next_back().map(|(&f, &l)| (f, l));
         if before.is_some_and(|(_, last)| index <= last) {
             return false;
         }
         let mut last = index;
-        if let Some(end) = index
-            .checked_add(1)
-            .and_then(|next| self.last_by_first.remove(&next))
-        {
+        if let Some(end) = index.checked_add(1).and_then(|next| self.last_by_first.remove(&next)) {
             last = end;
         }
         match before {
@@ -40,10 +33,7 @@ impl Ranges {
     }
 
     pub fn contains(&self, index: u32) -> bool {
-        self.last_by_first
-            .range(..=index)
-            .next_back()
-            .is_some_and(|(_, &last)| index <= last)
+        self.last_by_first.range(..=index).next_back().is_some_and(|(_, &last)| index <= last)
     }
 
     /// The first index from `from` on that is not in the set.
@@ -71,14 +61,8 @@ impl From<Ranges> for Vec<(u32, u32)> {
 
 impl From<Vec<(u32, u32)>> for Ranges {
     fn from(pairs: Vec<(u32, u32)>) -> Self {
-        let len = pairs
-            .iter()
-            .map(|(first, last)| last.saturating_sub(*first) + 1)
-            .sum();
-        Self {
-            last_by_first: pairs.into_iter().collect(),
-            len,
-        }
+        let len = pairs.iter().map(|(first, last)| last.saturating_sub(*first) + 1).sum();
+        Self { last_by_first: pairs.into_iter().collect(), len }
     }
 }
 

@@ -27,14 +27,8 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Complete,
-    Retry {
-        cause: Cause,
-        delay_ms: u64,
-        due_at: Timestamp,
-    },
-    Stop {
-        reason: StopReason,
-    },
+    Retry { cause: Cause, delay_ms: u64, due_at: Timestamp },
+    Stop { reason: StopReason },
 }
 
 /// Which account a retry is charged to.
@@ -152,12 +146,7 @@ pub fn verdict(
     outcome: &Outcome,
     now: Timestamp,
 ) -> Verdict {
-    let book = Book {
-        policy,
-        history,
-        shared,
-        now,
-    };
+    let book = Book { policy, history, shared, now };
     match outcome {
         Outcome::Succeeded { .. } => book.close(Decision::Complete, Charged::default(), 0),
         Outcome::Lost { started } => book.on_loss(*started),
@@ -165,37 +154,19 @@ pub fn verdict(
     }
 }
 
-/// What a restart says of an item that is backing off after a failure: the delay budget's clock and
-/// the window went on while the engine was down. `None`: its timer goes on.
+/// What a restart, or the end of a pause, says of an item that backs off after a failure: the delay
+/// budget's clock and the window may have run out meanwhile. `None`: its timer goes on.
 pub fn expired(
     policy: &Policy,
     history: &History,
-    backoff: &BackoffSpan,
+    budget_expires_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<StopReason> {
-    if let Some(budget) = policy.delay_budget_ms {
-        let before = history.delay_spent_ms - backoff.delay_ms + history.downtime_ms;
-        let left = budget.saturating_sub(before);
-        if now > backoff.since.plus(left).plus(backoff.held_ms) {
-            return Some(StopReason::DelayBudgetExhausted);
-        }
+    if budget_expires_at.is_some_and(|expires| now > expires) {
+        return Some(StopReason::DelayBudgetExhausted);
     }
-    let window_ends = history
-        .first_failure_at
-        .zip(policy.window_ms)
-        .map(|(at, ms)| at.plus(ms));
-    window_ends
-        .filter(|&end| now > end)
-        .map(|_| StopReason::WindowExpired)
-}
-
-/// A backoff in progress that was charged to the delay budget.
-#[derive(Clone, Copy, Debug)]
-pub struct BackoffSpan {
-    pub since: Timestamp,
-    pub delay_ms: u64,
-    /// Time in it during which the job was paused.
-    pub held_ms: u64,
+    let window_ends = history.first_failure_at.zip(policy.window_ms).map(|(at, ms)| at.plus(ms));
+    window_ends.filter(|&end| now > end).map(|_| StopReason::WindowExpired)
 }
 
 /// One decision in the making.
@@ -210,9 +181,7 @@ impl Book<'_> {
     /// Check 1.
     fn halted(&self) -> Option<StopReason> {
         let timed_out = self.shared.timeout_at.is_some_and(|at| self.now >= at);
-        self.shared
-            .halted
-            .or(timed_out.then_some(StopReason::JobTimedOut))
+        self.shared.halted.or(timed_out.then_some(StopReason::JobTimedOut))
     }
 
     /// Check 2.
@@ -235,19 +204,13 @@ impl Book<'_> {
             0 => 0,
             n => self.backoff_ms(n),
         };
-        let charged = Charged {
-            preemptions: 1,
-            ..Charged::default()
-        };
+        let charged = Charged { preemptions: 1, ..Charged::default() };
         self.retry(Cause::Preemption, delay_ms, charged)
     }
 
     /// Checks 1 and 3 to 9.
     fn on_failure(&self, failure: &Failure) -> Verdict {
-        let failed = Charged {
-            failures: 1,
-            ..Charged::default()
-        };
+        let failed = Charged { failures: 1, ..Charged::default() };
         let policy = self.policy;
         if let Some(reason) = self.halted() {
             return self.stop(reason, failed);
@@ -295,42 +258,22 @@ impl Book<'_> {
             Some(Asked::RetryAfterMs(ms)) => Some(ms),
             _ => None,
         });
-        let delay_ms = given.map_or_else(
-            || self.backoff_ms(failures),
-            |ms| ms.min(policy.max_retry_after_ms),
-        );
+        let delay_ms =
+            given.map_or_else(|| self.backoff_ms(failures), |ms| ms.min(policy.max_retry_after_ms));
         let due_at = self.now.plus(delay_ms);
-        let spent = self
-            .history
-            .delay_spent_ms
-            .saturating_add(self.history.downtime_ms);
-        if policy
-            .delay_budget_ms
-            .is_some_and(|budget| spent.saturating_add(delay_ms) > budget)
-        {
+        let spent = self.history.delay_spent_ms.saturating_add(self.history.downtime_ms);
+        if policy.delay_budget_ms.is_some_and(|budget| spent.saturating_add(delay_ms) > budget) {
             return self.stop(StopReason::DelayBudgetExhausted, failed);
         }
         let first_failure = self.history.first_failure_at.unwrap_or(self.now);
-        if policy
-            .window_ms
-            .is_some_and(|window| due_at > first_failure.plus(window))
-        {
+        if policy.window_ms.is_some_and(|window| due_at > first_failure.plus(window)) {
             return self.stop(StopReason::WindowExpired, failed);
         }
-        if self
-            .shared
-            .timeout_at
-            .is_some_and(|timeout| due_at >= timeout)
-        {
+        if self.shared.timeout_at.is_some_and(|timeout| due_at >= timeout) {
             return self.stop(StopReason::JobTimedOut, failed);
         }
         let budgeted = u32::from(self.shared.budgeted);
-        let charged = Charged {
-            delay_ms,
-            job_retries: budgeted,
-            step_retries: budgeted,
-            ..failed
-        };
+        let charged = Charged { delay_ms, job_retries: budgeted, step_retries: budgeted, ..failed };
         self.retry(Cause::Failure, delay_ms, charged)
     }
 
@@ -338,21 +281,12 @@ impl Book<'_> {
         if reached(self.history.deferrals, self.policy.max_deferrals) {
             return self.stop(StopReason::DeferralsExhausted, Charged::default());
         }
-        let charged = Charged {
-            deferrals: 1,
-            ..Charged::default()
-        };
-        self.retry(
-            Cause::Deferral,
-            delay_ms.min(self.policy.max_retry_after_ms),
-            charged,
-        )
+        let charged = Charged { deferrals: 1, ..Charged::default() };
+        self.retry(Cause::Deferral, delay_ms.min(self.policy.max_retry_after_ms), charged)
     }
 
     fn backoff_ms(&self, n: u32) -> u64 {
-        self.policy
-            .delays
-            .delay_ms(n, self.history.last_delay_ms, self.shared.draw)
+        self.policy.delays.delay_ms(n, self.history.last_delay_ms, self.shared.draw)
     }
 
     fn stop(&self, reason: StopReason, charged: Charged) -> Verdict {
@@ -362,25 +296,13 @@ impl Book<'_> {
     fn retry(&self, cause: Cause, delay_ms: u64, charged: Charged) -> Verdict {
         let due_at = self.now.plus(delay_ms);
         let retries = u32::from(cause == Cause::Failure);
-        self.close(
-            Decision::Retry {
-                cause,
-                delay_ms,
-                due_at,
-            },
-            charged,
-            retries,
-        )
+        self.close(Decision::Retry { cause, delay_ms, due_at }, charged, retries)
     }
 
     /// Check 9: what every account holds after the decision.
     fn close(&self, decision: Decision, charged: Charged, retries: u32) -> Verdict {
         let accounts = accounts_after(self.policy, self.history, self.shared, charged, retries);
-        Verdict {
-            decision,
-            charged,
-            accounts,
-        }
+        Verdict { decision, charged, accounts }
     }
 }
 

@@ -1,1 +1,17 @@
+//! The one writer. Inputs come in, core decides, the batch is committed, and only then do its effects
+//! go out.
+//!
+//! Nothing here knows sockets, SQL, processes or what time it is: the driver hands in `now`, carries
+//! reports in and effects out, and owns the log. A server, `run`, a rehearsal and a simulation are
+//! drivers of the same [`Engine`].
+//!
+//! **Effects cannot be had without a commit**: [`Batch::commit`] is the only way to them.
 
+mod batch;
+mod engine;
+mod slots;
+mod timers;
+
+pub use batch::{Assignment, Batch, Effect, Log};
+pub use engine::{Engine, Unknown};
+pub use slots::Slots;

@@ -1,0 +1,732 @@
+//! The fold: an event, and the state after it. The same live, recovering and replaying.
+//!
+//! Each event is checked against the state it meets before anything is touched. An event that does
+//! not fit is refused: a log that cannot have happened must not become a state.
+
+use crate::event::{Accepted, Event, ItemId, JobState, Recorded, Role, RunEnd, StepState};
+use crate::job::{Aside, Completion, Job, Phase, Run, StepRun, Stopped, WorkItem};
+use crate::outcome::Outcome;
+use crate::plan::{NotBefore, Plan};
+use crate::time::Timestamp;
+use crate::verdict::{Cause, FREE_UNSTARTED};
+
+/// An event that cannot follow what the log says so far.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("event {seq} ({event}) cannot have happened: {why}")]
+pub struct Illegal {
+    pub seq: u64,
+    pub event: &'static str,
+    pub why: &'static str,
+}
+
+/// The state after `record`.
+pub fn apply(job: &mut Job, record: &Recorded) -> Result<(), Illegal> {
+    let refuse = |why| Illegal { seq: record.seq, event: record.event.name(), why };
+    if record.seq != job.seq + 1 {
+        return Err(refuse("its number does not follow the last one"));
+    }
+    if record.at < job.last_at {
+        return Err(refuse("it is older than the event before it"));
+    }
+    Fold { job, at: record.at }.event(&record.event).map_err(refuse)?;
+    job.seq = record.seq;
+    job.last_at = record.at;
+    Ok(())
+}
+
+/// The state that a whole log, or any beginning of it, tells.
+pub fn replay<'a>(log: impl IntoIterator<Item = &'a Recorded>) -> Result<Job, Illegal> {
+    let mut log = log.into_iter();
+    let illegal = |seq, event, why| Illegal { seq, event, why };
+    let first = log.next().ok_or(illegal(1, "nothing", "the log is empty"))?;
+    let mut job = match &first.event {
+        Event::JobAccepted(accepted) if first.seq == 1 => Job::accepted(accepted, first.at),
+        event => {
+            return Err(illegal(first.seq, event.name(), "a log begins with JobAccepted, 1"));
+        }
+    };
+    for record in log {
+        apply(&mut job, record)?;
+    }
+    Ok(job)
+}
+
+impl Job {
+    /// The state after its first event.
+    pub fn accepted(accepted: &Accepted, at: Timestamp) -> Self {
+        let plan = accepted.plan.clone();
+        let starts_at = match plan.not_before() {
+            None => at,
+            Some(NotBefore::At(time)) => time.max(at),
+            Some(NotBefore::InMs(ms)) => at.plus(ms),
+        };
+        let mut runs: Vec<Run> = (0..plan.runs()).map(|_| Run::pending(&plan)).collect();
+        for kept in &accepted.kept {
+            let step = &mut runs[kept.run as usize].steps[kept.step as usize];
+            step.items = kept.items;
+            step.values.clone_from(&kept.values);
+            step.succeeded = kept.succeeded.clone();
+            step.outputs = kept.outputs.iter().cloned().collect();
+            step.carried = kept.failures.iter().copied().collect();
+        }
+        Self {
+            id: accepted.id.clone(),
+            retried_from: accepted.retried_from.clone(),
+            seq: 1,
+            last_at: at,
+            accepted_at: at,
+            starts_at,
+            paused_at: None,
+            finished_at: None,
+            completion: None,
+            min_reached_at: None,
+            runs,
+            retries: accepted.spent.iter().sum(),
+            step_retries: {
+                let mut spent = accepted.spent.clone();
+                spent.resize(plan.steps().len(), 0);
+                spent
+            },
+            items_started: 0,
+            last_token: 0,
+            state: JobState::Pending,
+            plan,
+        }
+    }
+}
+
+impl Run {
+    fn pending(plan: &Plan) -> Self {
+        let steps: Vec<StepRun> =
+            plan.steps().iter().map(|step| StepRun::waiting(step.needs.len() as u32)).collect();
+        Self {
+            state: JobState::Pending,
+            open_steps: steps.len() as u32,
+            unblocked: (0..steps.len() as u32).filter(|&s| steps[s as usize].unmet == 0).collect(),
+            steps,
+            finished_at: None,
+            failing: None,
+            counted: false,
+            late: false,
+            in_flight: 0,
+            doomed: std::collections::BTreeMap::new(),
+            startable: std::collections::BTreeSet::new(),
+            succeeded_in_order: vec![],
+            lost_goal: None,
+        }
+    }
+}
+
+impl StepRun {
+    fn waiting(unmet: u32) -> Self {
+        Self {
+            state: StepState::Waiting,
+            items: 0,
+            values: None,
+            succeeded: crate::ranges::Ranges::default(),
+            failed: std::collections::BTreeMap::new(),
+            skipped: 0,
+            cancelled: 0,
+            outputs: std::collections::BTreeMap::new(),
+            attempts: 0,
+            fallback: None,
+            compensation: None,
+            because: None,
+            failing: false,
+            continues: false,
+            live: std::collections::BTreeMap::new(),
+            unmet,
+            next: 0,
+            ready: std::collections::BTreeSet::new(),
+            in_flight: 0,
+            starved_since: None,
+            carried: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// Its items that do not run are given up; those that run go on if `finish` says so.
+    fn give_up(&mut self, finish_running: bool) -> u32 {
+        let before = self.live.len();
+        self.live.retain(|_, item| finish_running && item.phase == Phase::Running);
+        let untouched = (self.next..self.items).filter(|&i| !self.succeeded.contains(i)).count();
+        self.next = self.items;
+        self.ready.clear();
+        (untouched + before - self.live.len()) as u32
+    }
+}
+
+type Refused = &'static str;
+
+struct Fold<'a> {
+    job: &'a mut Job,
+    at: Timestamp,
+}
+
+impl Fold<'_> {
+    fn event(&mut self, event: &Event) -> Result<(), Refused> {
+        match event {
+            Event::JobAccepted(_) => Err("a job is accepted once"),
+            Event::JobStarted => self.job_started(),
+            Event::JobPaused => self.job_paused(),
+            Event::JobResumed => self.job_resumed(),
+            Event::EngineRestarted { down_since } => self.engine_restarted(*down_since),
+            Event::StepReady { run, step, items, values } => {
+                let state = self.step_in(*run, *step, StepState::Waiting)?;
+                state.state = StepState::Running;
+                state.items = *items;
+                state.values.clone_from(values);
+                state.next = state.succeeded.next_gap(0);
+                self.run(*run)?.unblocked.remove(step);
+                self.refresh(*run, *step);
+                Ok(())
+            }
+            Event::AttemptStarted { item, attempt, token, .. } => {
+                self.attempt_started(*item, *attempt, *token)
+            }
+            Event::AttemptEnded { item, attempt, token, outcome } => {
+                self.attempt_ended(*item, *attempt, *token, outcome)
+            }
+            Event::RetryDue { item } => self.retry_due(*item),
+            Event::ItemSucceeded { .. }
+            | Event::RetryScheduled { .. }
+            | Event::ItemFailed { .. } => self.verdict(event),
+            Event::StepSucceeded { run, step } => {
+                let state = self.step_in(*run, *step, StepState::Running)?;
+                if state.failing || state.open_items() > 0 {
+                    return Err("some of its items have not succeeded");
+                }
+                state.state = StepState::Succeeded;
+                self.run(*run)?.succeeded_in_order.push(*step);
+                self.step_over(*run, *step, true)
+            }
+            Event::StepFailing { run, step, .. } => self.step_failing(*run, *step),
+            Event::StepFailed { run, step, continues } => {
+                let state = self.step_in(*run, *step, StepState::Running)?;
+                if !state.failing || matches!(state.fallback, Some(Aside::Live(_))) {
+                    return Err("nothing has failed it, or its fallback has not ended");
+                }
+                state.state = StepState::Failed;
+                state.continues = *continues;
+                self.step_over(*run, *step, *continues)
+            }
+            Event::StepSkipped { run, step, because } => {
+                let state = self.step_in(*run, *step, StepState::Waiting)?;
+                state.state = StepState::Skipped;
+                state.because = Some(*because);
+                self.run(*run)?.doomed.remove(step);
+                self.step_over(*run, *step, false)
+            }
+            Event::RunFailing { run, because } => self.run_failing(*run, *because),
+            Event::RunEnded { run, end } => self.run_ended(*run, *end),
+            Event::MinDatacentersReached => {
+                if self.job.min_reached_at.is_some() || self.job.state != JobState::Running {
+                    return Err("the job has ended, or waits for its grace already");
+                }
+                self.job.min_reached_at = Some(self.at);
+                Ok(())
+            }
+            Event::JobEnded { state, reason, succeeded, of } => {
+                if self.job.state.is_terminal() || !state.is_terminal() {
+                    return Err("a job ends once");
+                }
+                self.job.state = *state;
+                self.job.finished_at = Some(self.at);
+                self.job.completion =
+                    Some(Completion { reason: *reason, succeeded: *succeeded, of: *of });
+                Ok(())
+            }
+            Event::LateDatacenterResult { run, added } => {
+                if !self.job.state.is_terminal() {
+                    return Err("the job has not ended");
+                }
+                let state = self.run(*run)?;
+                if state.late {
+                    return Err("this datacenter has reported late before");
+                }
+                state.late = true;
+                state.counted |= *added;
+                Ok(())
+            }
+        }
+    }
+
+    fn run(&mut self, run: u32) -> Result<&mut Run, Refused> {
+        self.job.runs.get_mut(run as usize).ok_or("there is no such run")
+    }
+
+    fn step(&mut self, run: u32, step: u32) -> Result<&mut StepRun, Refused> {
+        self.run(run)?.steps.get_mut(step as usize).ok_or("there is no such step")
+    }
+
+    /// The step of a live run, in the state it must be in.
+    fn step_in(&mut self, run: u32, step: u32, is: StepState) -> Result<&mut StepRun, Refused> {
+        if !self.run(run)?.is_live() {
+            return Err("the run is not running");
+        }
+        let state = self.step(run, step)?;
+        if state.state == is { Ok(state) } else { Err("the step is not in the state for it") }
+    }
+
+    fn live(&mut self, id: ItemId) -> Result<&mut WorkItem, Refused> {
+        let step = self.step(id.run, id.step)?;
+        let aside = match id.role {
+            Role::Item => {
+                return step.live.get_mut(&id.index).ok_or("the item is not under way");
+            }
+            Role::Fallback => step.fallback.as_mut(),
+            Role::Compensation => step.compensation.as_mut(),
+        };
+        match aside {
+            Some(Aside::Live(item)) if id.index == 0 => Ok(item),
+            _ => Err("the item is not under way"),
+        }
+    }
+
+    /// Keeps what the step could start, and since when it has not, in line with its items.
+    fn refresh(&mut self, run: u32, step: u32) {
+        let parallelism = self.job.plan.step(step).parallelism;
+        let state = &mut self.job.runs[run as usize];
+        let live = state.is_live();
+        let step_run = &mut state.steps[step as usize];
+        let can_start = live
+            && step_run.next_startable(run, step).is_some_and(|id| {
+                id.role != Role::Item || parallelism.is_none_or(|most| step_run.in_flight < most)
+            });
+        if can_start {
+            step_run.starved_since = step_run.starved_since.or(Some(self.at));
+            state.startable.insert(step);
+        } else {
+            step_run.starved_since = None;
+            state.startable.remove(&step);
+        }
+    }
+
+    fn job_started(&mut self) -> Result<(), Refused> {
+        if self.job.state != JobState::Pending {
+            return Err("the job has started before");
+        }
+        if self.at < self.job.starts_at {
+            return Err("it is too early");
+        }
+        self.job.state = JobState::Running;
+        for run in &mut self.job.runs {
+            run.state = JobState::Running;
+        }
+        Ok(())
+    }
+
+    fn job_paused(&mut self) -> Result<(), Refused> {
+        if self.job.state.is_terminal() || self.job.paused_at.is_some() {
+            return Err("the job has ended or is paused");
+        }
+        self.job.paused_at = Some(self.at);
+        Ok(())
+    }
+
+    fn job_resumed(&mut self) -> Result<(), Refused> {
+        let paused_at = self.job.paused_at.take().ok_or("the job is not paused")?;
+        let at = self.at;
+        self.each_live(|item| {
+            let since = item.since.max(paused_at);
+            if let Phase::BackingOff { budget_expires_at: Some(expires), .. } = &mut item.phase {
+                *expires = expires.plus(at.since(since));
+            }
+        });
+        // Nothing of it could start, so nothing was kept waiting by a lack of workers.
+        self.each_starving(|starved| *starved = at);
+        Ok(())
+    }
+
+    /// While the engine was down the delay budget's clock ran, unless the job was paused.
+    fn engine_restarted(&mut self, down_since: Timestamp) -> Result<(), Refused> {
+        if down_since > self.at {
+            return Err("it went down after it came up");
+        }
+        let at = self.at;
+        if self.job.paused_at.is_none() {
+            self.each_live(|item| {
+                let down = item.charged_downtime_ms(down_since, at);
+                item.history.downtime_ms = item.history.downtime_ms.saturating_add(down);
+            });
+        }
+        // Nor is it the lack of a worker.
+        self.each_starving(|starved| *starved = starved.plus(at.since(down_since.max(*starved))));
+        Ok(())
+    }
+
+    fn each_live(&mut self, mut change: impl FnMut(&mut WorkItem)) {
+        for step in self.job.runs.iter_mut().flat_map(|run| &mut run.steps) {
+            step.live.values_mut().for_each(&mut change);
+            for aside in [&mut step.fallback, &mut step.compensation] {
+                if let Some(Aside::Live(item)) = aside {
+                    change(item);
+                }
+            }
+        }
+    }
+
+    fn each_starving(&mut self, change: impl FnMut(&mut Timestamp)) {
+        let steps = self.job.runs.iter_mut().flat_map(|run| &mut run.steps);
+        steps.filter_map(|step| step.starved_since.as_mut()).for_each(change);
+    }
+
+    fn attempt_started(&mut self, id: ItemId, attempt: u32, token: u64) -> Result<(), Refused> {
+        if self.job.paused_at.is_some() {
+            return Err("the job is paused");
+        }
+        if token <= self.job.last_token {
+            return Err("its fence token is not above all before it");
+        }
+        let state = self.run(id.run)?;
+        if !state.startable.contains(&id.step) {
+            return Err("nothing of the step may start");
+        }
+        let at = self.at;
+        let step = self.step(id.run, id.step)?;
+        let fresh = id.role == Role::Item && id.index == step.next && id.index < step.items;
+        if fresh && !step.live.contains_key(&id.index) {
+            let mut item = WorkItem::ready(at);
+            item.history.failures = step.carried.get(&id.index).copied().unwrap_or(0);
+            if attempt != 1 {
+                return Err("attempts are numbered from 1 without gaps");
+            }
+            step.next = step.succeeded.next_gap(id.index + 1);
+            step.live.insert(id.index, item);
+        }
+        let item = self.live(id)?;
+        if item.phase != Phase::Ready {
+            return Err("the item is not ready");
+        }
+        if attempt != item.history.attempts + 1 {
+            return Err("attempts are numbered from 1 without gaps");
+        }
+        let was = (item.since, id.index);
+        item.history.attempts = attempt;
+        item.phase = Phase::Running;
+        item.since = at;
+        item.token = token;
+        let step = self.step(id.run, id.step)?;
+        if id.role == Role::Item {
+            step.ready.remove(&was);
+            step.in_flight += 1;
+            step.attempts += 1;
+        }
+        step.starved_since = None;
+        self.run(id.run)?.in_flight += 1;
+        self.job.last_token = token;
+        if attempt == 1 && id.role == Role::Item {
+            self.job.items_started += 1;
+        }
+        self.refresh(id.run, id.step);
+        Ok(())
+    }
+
+    /// The attempt is over; what becomes of the item is the verdict's event, which follows.
+    fn attempt_ended(
+        &mut self,
+        id: ItemId,
+        attempt: u32,
+        token: u64,
+        outcome: &Outcome,
+    ) -> Result<(), Refused> {
+        let at = self.at;
+        let item = self.live(id)?;
+        if item.phase != Phase::Running || item.token != token || item.history.attempts != attempt {
+            return Err("it is not the attempt that runs");
+        }
+        item.phase = Phase::Ready;
+        item.since = at;
+        let history = &mut item.history;
+        match outcome {
+            Outcome::Lost { started: true } => {
+                history.losses_in_row = history.losses_in_row.saturating_add(1);
+                history.unstarted_in_row = 0;
+            }
+            Outcome::Lost { started: false } => {
+                if history.unstarted_in_row >= FREE_UNSTARTED {
+                    history.losses_in_row = history.losses_in_row.saturating_add(1);
+                }
+                history.unstarted_in_row = history.unstarted_in_row.saturating_add(1);
+            }
+            Outcome::Succeeded { .. } | Outcome::Failed(_) => {
+                history.losses_in_row = 0;
+                history.unstarted_in_row = 0;
+            }
+        }
+        if let Outcome::Failed(failure) = outcome {
+            item.last_error = Some(failure.describe().into());
+        }
+        let step = self.step(id.run, id.step)?;
+        match id.role {
+            Role::Item => step.in_flight -= 1,
+            Role::Fallback | Role::Compensation => {}
+        }
+        if let Outcome::Succeeded { output: Some(output) } = outcome {
+            // A fallback that gives an output stands in for the step that has none.
+            match id.role {
+                Role::Item => drop(step.outputs.insert(id.index, output.clone())),
+                Role::Fallback => drop(step.outputs.insert(0, output.clone())),
+                Role::Compensation => {}
+            }
+        }
+        self.run(id.run)?.in_flight -= 1;
+        Ok(())
+    }
+
+    fn retry_due(&mut self, id: ItemId) -> Result<(), Refused> {
+        let at = self.at;
+        let item = self.live(id)?;
+        match item.phase {
+            Phase::BackingOff { due_at, .. } if due_at <= at => {}
+            Phase::BackingOff { .. } => return Err("it is too early"),
+            Phase::Ready | Phase::Running => return Err("the item does not back off"),
+        }
+        item.phase = Phase::Ready;
+        item.since = at;
+        if id.role == Role::Item {
+            self.step(id.run, id.step)?.ready.insert((at, id.index));
+        }
+        self.refresh(id.run, id.step);
+        Ok(())
+    }
+
+    /// Debits what the decision charged, and holds the books against what it recorded.
+    fn verdict(&mut self, event: &Event) -> Result<(), Refused> {
+        let (id, charged, accounts) = match event {
+            Event::ItemSucceeded { item, accounts, .. } => {
+                (*item, crate::account::Charged::default(), accounts)
+            }
+            Event::RetryScheduled { item, charged, accounts, .. }
+            | Event::ItemFailed { item, charged, accounts, .. } => (*item, *charged, accounts),
+            _ => return Err("it is not a verdict"),
+        };
+        let retries = match event {
+            Event::RetryScheduled { cause: Cause::Failure, .. } => 1,
+            _ => 0,
+        };
+        let at = self.at;
+        let unstarted = matches!(event, Event::ItemFailed { attempt: 0, .. });
+        if unstarted && id.role == Role::Item {
+            let step = self.step(id.run, id.step)?;
+            if id.index == step.next && id.index < step.items {
+                step.live.insert(id.index, WorkItem::ready(at));
+                step.next = step.succeeded.next_gap(id.index + 1);
+            }
+        }
+        let item = self.live(id)?;
+        if item.phase == Phase::Running {
+            return Err("its attempt has not ended");
+        }
+        let mut history = item.history;
+        history.failures += charged.failures;
+        history.preemptions += charged.preemptions;
+        history.deferrals += charged.deferrals;
+        history.delay_spent_ms = history.delay_spent_ms.saturating_add(charged.delay_ms);
+        if charged.failures > 0 {
+            history.first_failure_at = history.first_failure_at.or(Some(at));
+        }
+        let recorded = (accounts.failures, accounts.preemptions, accounts.deferrals);
+        if recorded != (history.failures, history.preemptions, history.deferrals)
+            || accounts.delay_spent_ms != history.delay_spent_ms
+            || accounts.job_retries != self.job.retries + retries
+            || accounts.step_retries != self.job.step_retries[id.step as usize] + retries
+        {
+            return Err("its accounts are not what the log adds up to");
+        }
+        self.job.retries += retries;
+        self.job.step_retries[id.step as usize] += retries;
+        match event {
+            Event::RetryScheduled { cause, delay_ms, due_at, .. } => {
+                if *cause == Cause::Failure {
+                    history.last_delay_ms = Some(*delay_ms);
+                }
+                self.back_off(id, history, *cause, *delay_ms, *due_at)?;
+            }
+            Event::ItemSucceeded { .. } => self.conclude(id, Ok(()))?,
+            Event::ItemFailed { reason, error, .. } => {
+                let stopped = Stopped { reason: *reason, error: error.clone(), history };
+                self.conclude(id, Err(stopped))?;
+            }
+            _ => {}
+        }
+        self.refresh(id.run, id.step);
+        Ok(())
+    }
+
+    fn back_off(
+        &mut self,
+        id: ItemId,
+        history: crate::account::History,
+        cause: Cause,
+        delay_ms: u64,
+        due_at: Timestamp,
+    ) -> Result<(), Refused> {
+        let at = self.at;
+        let at_once = due_at <= at;
+        let budget = self.job.plan.step(id.step).policy.delay_budget_ms;
+        let budget = budget.filter(|_| cause == Cause::Failure);
+        let spent_before = history.delay_spent_ms.saturating_sub(delay_ms) + history.downtime_ms;
+        let budget_expires_at = budget.map(|budget| at.plus(budget.saturating_sub(spent_before)));
+        let item = self.live(id)?;
+        item.history = history;
+        item.since = at;
+        item.phase = if at_once {
+            Phase::Ready
+        } else {
+            Phase::BackingOff { cause, due_at, budget_expires_at }
+        };
+        if at_once && id.role == Role::Item {
+            self.step(id.run, id.step)?.ready.insert((at, id.index));
+        }
+        Ok(())
+    }
+
+    fn conclude(&mut self, id: ItemId, end: Result<(), Stopped>) -> Result<(), Refused> {
+        let step = self.step(id.run, id.step)?;
+        match (id.role, end) {
+            (Role::Item, end) => {
+                if let Some(item) = step.live.remove(&id.index) {
+                    step.ready.remove(&(item.since, id.index));
+                }
+                match end {
+                    Ok(()) => drop(step.succeeded.insert(id.index)),
+                    Err(stopped) => drop(step.failed.insert(id.index, stopped)),
+                }
+            }
+            (Role::Fallback, Ok(())) => step.fallback = Some(Aside::Succeeded),
+            (Role::Fallback, Err(stopped)) => step.fallback = Some(Aside::Failed(stopped)),
+            (Role::Compensation, end) => {
+                step.compensation = Some(end.map_or_else(Aside::Failed, |()| Aside::Succeeded));
+                self.compensate_next(id.run);
+            }
+        }
+        Ok(())
+    }
+
+    fn step_failing(&mut self, run: u32, step: u32) -> Result<(), Refused> {
+        if !self.run(run)?.is_live() {
+            return Err("the run is not running");
+        }
+        let fallback =
+            self.job.plan.step(step).on_failure.as_ref().is_some_and(|f| f.action.is_some());
+        let at = self.at;
+        let state = self.step(run, step)?;
+        if state.state.is_terminal() || state.failing {
+            return Err("the step has failed or ended before");
+        }
+        state.state = StepState::Running;
+        state.failing = true;
+        state.skipped += state.give_up(true);
+        if fallback {
+            state.fallback = Some(Aside::Live(WorkItem::ready(at)));
+        }
+        self.run(run)?.unblocked.remove(&step);
+        self.refresh(run, step);
+        Ok(())
+    }
+
+    /// A step has ended: what needs it has one thing less to wait for, or waits in vain.
+    fn step_over(&mut self, run: u32, step: u32, satisfied: bool) -> Result<(), Refused> {
+        self.refresh(run, step);
+        let plan = self.job.plan.clone();
+        let state = self.run(run)?;
+        state.open_steps -= 1;
+        if !satisfied && plan.step(step).goal {
+            state.lost_goal = state.lost_goal.or(Some(step));
+        }
+        let cause = state.steps[step as usize].because.unwrap_or(step);
+        for &next in &plan.step(step).needed_by {
+            let dependant = &mut state.steps[next as usize];
+            if dependant.state != StepState::Waiting {
+                continue;
+            }
+            if satisfied {
+                dependant.unmet -= 1;
+                if dependant.unmet == 0 && !state.doomed.contains_key(&next) {
+                    state.unblocked.insert(next);
+                }
+            } else {
+                state.doomed.entry(next).or_insert(cause);
+                state.unblocked.remove(&next);
+            }
+        }
+        Ok(())
+    }
+
+    fn run_failing(&mut self, run: u32, because: u32) -> Result<(), Refused> {
+        let state = self.run(run)?;
+        if !state.is_live() || state.failing.is_some() {
+            return Err("the run has failed or ended before");
+        }
+        state.failing = Some(because);
+        self.cancel_rest(run)?;
+        self.compensate_next(run);
+        Ok(())
+    }
+
+    /// The latest succeeded step with something to undo.
+    fn compensate_next(&mut self, run: u32) {
+        let plan = self.job.plan.clone();
+        let at = self.at;
+        let state = &mut self.job.runs[run as usize];
+        while let Some(step) = state.succeeded_in_order.pop() {
+            if plan.step(step).compensate.is_some() {
+                state.steps[step as usize].compensation = Some(Aside::Live(WorkItem::ready(at)));
+                self.refresh(run, step);
+                return;
+            }
+        }
+    }
+
+    /// Whatever of the run waits, backs off or runs is over; its attempts are killed.
+    fn cancel_rest(&mut self, run: u32) -> Result<(), Refused> {
+        let state = self.run(run)?;
+        for step in &mut state.steps {
+            step.cancelled += step.give_up(false);
+            step.in_flight = 0;
+            step.starved_since = None;
+            for aside in [&mut step.fallback, &mut step.compensation] {
+                if matches!(aside, Some(Aside::Live(_))) {
+                    *aside = Some(Aside::Cancelled);
+                }
+            }
+            if !step.state.is_terminal() {
+                step.state = StepState::Cancelled;
+            }
+        }
+        state.open_steps = 0;
+        state.in_flight = 0;
+        state.startable.clear();
+        state.unblocked.clear();
+        state.doomed.clear();
+        Ok(())
+    }
+
+    fn run_ended(&mut self, run: u32, end: RunEnd) -> Result<(), Refused> {
+        let at = self.at;
+        let job_over = self.job.state.is_terminal();
+        let state = self.run(run)?;
+        if state.state.is_terminal() {
+            return Err("the run has ended before");
+        }
+        match end {
+            RunEnd::Succeeded
+                if !state.is_live() || state.open_steps > 0 || state.in_flight > 0 =>
+            {
+                return Err("something of it is left to run");
+            }
+            RunEnd::Failed if state.failing.is_none() => return Err("no goal of it is lost"),
+            _ => {}
+        }
+        self.cancel_rest(run)?;
+        let state = self.run(run)?;
+        state.state = match end {
+            RunEnd::Succeeded => JobState::Succeeded,
+            RunEnd::Failed | RunEnd::TimedOut => JobState::Failed,
+            RunEnd::Cancelled => JobState::Cancelled,
+        };
+        state.counted = end == RunEnd::Succeeded && !job_over;
+        state.finished_at = Some(at);
+        Ok(())
+    }
+}

@@ -1,0 +1,333 @@
+//! Recorded facts, in the past tense. The log of a job's events is the truth; its state is their fold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::account::{Accounts, Charged};
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::ranges::Ranges;
+use crate::time::Timestamp;
+use crate::verdict::{Cause, StopReason};
+
+/// Sorts by time. Made by whoever accepts the job, never here.
+pub type JobId = Arc<str>;
+
+/// Which work item: of which run (by index into the datacenters), step, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ItemId {
+    pub run: u32,
+    pub step: u32,
+    #[serde(default, skip_serializing_if = "Role::is_item")]
+    pub role: Role,
+    pub index: u32,
+}
+
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The work of the step.
+    #[default]
+    Item,
+    /// Its `on_failure`.
+    Fallback,
+    /// Its `compensate`.
+    Compensation,
+}
+
+impl Role {
+    #[allow(clippy::trivially_copy_pass_by_ref)] // the shape serde wants
+    fn is_item(&self) -> bool {
+        *self == Self::Item
+    }
+}
+
+/// An event with its place in the job's log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// From 1, without gaps.
+    pub seq: u64,
+    /// Never less than that of the event before it.
+    pub at: Timestamp,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event")]
+pub enum Event {
+    JobAccepted(Box<Accepted>),
+    /// `not_before` has come, or there was none.
+    JobStarted,
+    JobPaused,
+    JobResumed,
+    /// Everything the job waits for has been at rest since `down_since`.
+    EngineRestarted {
+        down_since: Timestamp,
+    },
+
+    /// What the step needs is there; its fan-out is known.
+    StepReady {
+        run: u32,
+        step: u32,
+        items: u32,
+        /// The elements, where they came from an earlier step's output.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        values: Option<Arc<[Value]>>,
+    },
+    AttemptStarted {
+        item: ItemId,
+        attempt: u32,
+        token: u64,
+        worker: Arc<str>,
+    },
+    AttemptEnded {
+        item: ItemId,
+        attempt: u32,
+        token: u64,
+        outcome: Outcome,
+    },
+    ItemSucceeded {
+        item: ItemId,
+        attempt: u32,
+        accounts: Accounts,
+    },
+    RetryScheduled {
+        item: ItemId,
+        attempt: u32,
+        cause: Cause,
+        delay_ms: u64,
+        due_at: Timestamp,
+        charged: Charged,
+        accounts: Accounts,
+    },
+    RetryDue {
+        item: ItemId,
+    },
+    ItemFailed {
+        item: ItemId,
+        attempt: u32,
+        on: FailedOn,
+        reason: StopReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        charged: Charged,
+        accounts: Accounts,
+    },
+
+    StepSucceeded {
+        run: u32,
+        step: u32,
+    },
+    /// An item has failed for good: siblings that do not run are skipped, the fallback may begin.
+    StepFailing {
+        run: u32,
+        step: u32,
+        because: StepFailure,
+    },
+    /// `continues`: what needs it goes on all the same.
+    StepFailed {
+        run: u32,
+        step: u32,
+        continues: bool,
+    },
+    /// Unreachable, because of a step that failed.
+    StepSkipped {
+        run: u32,
+        step: u32,
+        because: u32,
+    },
+    /// A goal is lost: what is left of the run is cancelled, compensations begin.
+    RunFailing {
+        run: u32,
+        because: u32,
+    },
+    RunEnded {
+        run: u32,
+        end: RunEnd,
+    },
+    /// Enough datacenters have succeeded; the job waits for its `grace`.
+    MinDatacentersReached,
+    JobEnded {
+        state: JobState,
+        reason: CompletionReason,
+        /// Datacenters that succeeded, of how many.
+        succeeded: u32,
+        of: u32,
+    },
+    /// A datacenter reported after the job had ended.
+    LateDatacenterResult {
+        run: u32,
+        /// Added to the job's result.
+        added: bool,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Accepted {
+    pub id: JobId,
+    pub plan: Arc<Plan>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retried_from: Option<JobId>,
+    /// What is kept of the job it retries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
+    /// With a grant, the retries that the job it retries has spent, by step: they go on counting.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spent: Vec<u32>,
+}
+
+impl Accepted {
+    pub fn new(id: JobId, plan: Arc<Plan>) -> Self {
+        Self { id, plan, retried_from: None, kept: vec![], spent: vec![] }
+    }
+}
+
+/// The part of a step that a retried job brings along.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    pub run: u32,
+    pub step: u32,
+    pub items: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Arc<[Value]>>,
+    pub succeeded: Ranges,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<(u32, Value)>,
+    /// With a grant, the failures of items go on where they stood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<(u32, u32)>,
+}
+
+/// What a final stop was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailedOn {
+    /// The outcome of an attempt.
+    Outcome,
+    /// A restart that came too late for the item.
+    Restart,
+    /// A pause that ended too late for the item.
+    Resume,
+    /// No worker took it in time.
+    NoWorker,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepFailure {
+    /// The item that was one too many.
+    Item(u32),
+    /// The fan-out could not be made of the output it was to come from.
+    FanOut(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    Succeeded,
+    /// A goal failed or became unreachable.
+    Failed,
+    TimedOut,
+    /// By a person, or because another run failed the job.
+    Cancelled,
+}
+
+macro_rules! states {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($variant),+ }
+
+        impl $name {
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+states! {
+    /// Of a job; a run is never `partial`.
+    JobState {
+        Pending = "pending", Running = "running", Paused = "paused", Succeeded = "succeeded",
+        Partial = "partial", Failed = "failed", Cancelled = "cancelled",
+    }
+}
+
+states! {
+    StepState {
+        Waiting = "waiting", Running = "running", Succeeded = "succeeded", Failed = "failed",
+        Skipped = "skipped", Cancelled = "cancelled",
+    }
+}
+
+states! {
+    /// Why a job ended.
+    CompletionReason {
+        AllReported = "all_reported", MinDatacentersReached = "min_datacenters_reached",
+        DeadlineExpired = "deadline_expired", RunFailed = "run_failed", TimedOut = "timed_out",
+        Cancelled = "cancelled",
+    }
+}
+
+impl JobState {
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Partial | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl StepState {
+    pub const fn is_terminal(self) -> bool {
+        !matches!(self, Self::Waiting | Self::Running)
+    }
+}
+
+impl CompletionReason {
+    /// The other datacenters go on after it.
+    pub const fn leaves_runs(self) -> bool {
+        matches!(self, Self::MinDatacentersReached | Self::DeadlineExpired)
+    }
+}
+
+impl Event {
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::JobAccepted(_) => "JobAccepted",
+            Self::JobStarted => "JobStarted",
+            Self::JobPaused => "JobPaused",
+            Self::JobResumed => "JobResumed",
+            Self::EngineRestarted { .. } => "EngineRestarted",
+            Self::StepReady { .. } => "StepReady",
+            Self::AttemptStarted { .. } => "AttemptStarted",
+            Self::AttemptEnded { .. } => "AttemptEnded",
+            Self::ItemSucceeded { .. } => "ItemSucceeded",
+            Self::RetryScheduled { .. } => "RetryScheduled",
+            Self::RetryDue { .. } => "RetryDue",
+            Self::ItemFailed { .. } => "ItemFailed",
+            Self::StepSucceeded { .. } => "StepSucceeded",
+            Self::StepFailing { .. } => "StepFailing",
+            Self::StepFailed { .. } => "StepFailed",
+            Self::StepSkipped { .. } => "StepSkipped",
+            Self::RunFailing { .. } => "RunFailing",
+            Self::RunEnded { .. } => "RunEnded",
+            Self::MinDatacentersReached => "MinDatacentersReached",
+            Self::JobEnded { .. } => "JobEnded",
+            Self::LateDatacenterResult { .. } => "LateDatacenterResult",
+        }
+    }
+}

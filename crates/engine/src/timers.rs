@@ -1,0 +1,89 @@
+//! The timers of all jobs, soonest first. Core says when a timer is really due; an entry here is only
+//! a reminder to ask, so a stale one is dropped and an early one set again.
+
+use std::collections::BTreeSet;
+
+use steadfast_core::event::{Event, JobId, Role};
+use steadfast_core::job::{Job, Timer};
+use steadfast_core::time::Timestamp;
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    by_due: BTreeSet<(Timestamp, JobId, Timer)>,
+    /// Steps with a reminder already set: each start of an item would set another one otherwise.
+    scheduling: BTreeSet<(JobId, u32, u32)>,
+}
+
+impl Timers {
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.by_due.first().map(|(due, ..)| *due)
+    }
+
+    pub(crate) fn set(&mut self, job: &JobId, timer: Timer, due: Timestamp) {
+        if let Timer::Scheduling { run, step } = timer
+            && !self.scheduling.insert((job.clone(), run, step))
+        {
+            return;
+        }
+        self.by_due.insert((due, job.clone(), timer));
+    }
+
+    /// The soonest one, if it is due.
+    pub(crate) fn pop(&mut self, now: Timestamp) -> Option<(JobId, Timer)> {
+        if self.next_due()? > now {
+            return None;
+        }
+        let (_, job, timer) = self.by_due.pop_first()?;
+        if let Timer::Scheduling { run, step } = timer {
+            self.scheduling.remove(&(job.clone(), run, step));
+        }
+        Some((job, timer))
+    }
+
+    pub(crate) fn set_all(&mut self, job: &Job) {
+        for (due, timer) in job.timers() {
+            self.set(&job.id, timer, due);
+        }
+    }
+
+    /// The timers that an event calls for.
+    pub(crate) fn after(&mut self, job: &Job, event: &Event) {
+        let mut set = |timer: Timer| {
+            if let Some(due) = job.timer_due(&timer) {
+                self.set(&job.id, timer, due);
+            }
+        };
+        match *event {
+            Event::JobAccepted(_) => set(Timer::Begin),
+            Event::JobStarted => {
+                set(Timer::JobTimeout);
+                set(Timer::Deadline);
+            }
+            Event::MinDatacentersReached => set(Timer::Grace),
+            Event::AttemptStarted { item, attempt, .. } => set(Timer::Attempt(item, attempt)),
+            Event::RetryScheduled { item, .. } => {
+                set(Timer::Retry(item));
+                set(Timer::Scheduling { run: item.run, step: item.step });
+            }
+            Event::RetryDue { item } => {
+                set(Timer::Scheduling { run: item.run, step: item.step });
+            }
+            Event::StepReady { run, step, .. } | Event::StepFailing { run, step, .. } => {
+                set(Timer::Scheduling { run, step });
+            }
+            Event::ItemSucceeded { item, .. } | Event::ItemFailed { item, .. }
+                if item.role != Role::Compensation =>
+            {
+                // Its place is free: what waited for `parallelism` now waits for a worker.
+                set(Timer::Scheduling { run: item.run, step: item.step });
+            }
+            // Compensations move on to another step.
+            Event::RunFailing { .. }
+            | Event::ItemSucceeded { .. }
+            | Event::ItemFailed { .. }
+            | Event::JobResumed
+            | Event::EngineRestarted { .. } => self.set_all(job),
+            _ => {}
+        }
+    }
+}
