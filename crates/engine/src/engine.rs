@@ -57,7 +57,7 @@ impl Engine {
         let id = job.id.clone();
         self.jobs.insert(id.clone(), Running { job, assigned: BTreeMap::new() });
         let mut batch = Batch::default();
-        self.book(&id, log, &mut batch);
+        self.book(&id, log, false, &mut batch);
         batch
     }
 
@@ -161,12 +161,14 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let Some(running) = self.jobs.get_mut(id) else { return Err(Refusal::Ended) };
         let log = advance(&mut running.job, input, now)?;
-        self.book(id, log, batch);
+        let reported = matches!(input, Input::Report { .. });
+        self.book(id, log, reported, batch);
         Ok(())
     }
 
     /// Keeps timers, slots and assignments in line with what has happened, and notes the effects.
-    fn book(&mut self, id: &JobId, log: Vec<Recorded>, batch: &mut Batch) {
+    /// `reported`: the worker itself said that the attempt is over, and need not be told.
+    fn book(&mut self, id: &JobId, log: Vec<Recorded>, reported: bool, batch: &mut Batch) {
         let Some(running) = self.jobs.get_mut(id) else { return };
         let Running { job, assigned } = running;
         let mut cut = false;
@@ -187,7 +189,9 @@ impl Engine {
                 Event::AttemptEnded { item, .. } => {
                     if let Some(over) = assigned.remove(item) {
                         self.slots.give_back(job.plan.datacenter(item.run));
-                        batch.effects.push(Effect::Withdraw(over));
+                        if !reported {
+                            batch.effects.push(Effect::Withdraw(over));
+                        }
                     }
                 }
                 Event::RunFailing { .. } | Event::RunEnded { .. } => cut = true,

@@ -1,0 +1,503 @@
+//! Whatever a job is made of and whatever happens to it, in whatever order: what must always hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use steadfast_core::apply::{apply, replay};
+use steadfast_core::backoff::{Backoff, Draw, Jitter};
+use steadfast_core::decide::{Input, accept, advance};
+use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Role, StepState};
+use steadfast_core::job::{Job, Phase, Timer};
+use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::plan::{
+    Action, AfterFailure, Allowance, BestEffort, Budget, ForEach, LateResults, MaxFailed,
+    OnFailure, Plan, PlanDraft, Ratio, StepDraft,
+};
+use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
+use steadfast_core::time::Timestamp;
+use steadfast_core::verdict::Cause;
+
+fn action() -> Action {
+    Action::Run("true".into())
+}
+
+fn backoffs() -> impl Strategy<Value = Backoff> {
+    prop_oneof![
+        Just(Backoff::Fixed),
+        (0u64..5000).prop_map(|increment_ms| Backoff::Linear { increment_ms }),
+        (1.0f64..10.0).prop_map(|multiplier| Backoff::Exponential { multiplier }),
+        Just(Backoff::Exponential { multiplier: 1e308 }),
+        Just(Backoff::Fibonacci),
+        proptest::collection::vec(0u64..5000, 1..4).prop_map(Backoff::List),
+    ]
+}
+
+fn jitters() -> impl Strategy<Value = Jitter> {
+    prop_oneof![
+        Just(Jitter::None),
+        Just(Jitter::Full),
+        Just(Jitter::Equal),
+        Just(Jitter::Decorrelated),
+        (0.0f64..=1.0).prop_map(Jitter::Factor),
+    ]
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let counts = (
+        prop_oneof![3 => (1u32..5).prop_map(Some), 1 => Just(None)],
+        prop::option::of(0u32..4),
+        prop::option::of(0u32..4),
+        any::<bool>(),
+        prop::bool::weighted(0.9),
+    );
+    let times = (
+        0u64..5000,
+        prop::option::of(5000u64..9000),
+        prop::option::of(0u64..20_000),
+        prop::option::of(0u64..60_000),
+    );
+    let rule = RuleDraft {
+        exit: Some(vec![75]),
+        then: Then::Defer,
+        delay_ms: Some(3000),
+        ..RuleDraft::default()
+    };
+    (counts, times, backoffs(), jitters(), any::<bool>()).prop_map(
+        move |(counts, times, backoff, jitter, with_rules)| {
+            let (max_attempts, max_preemptions, max_deferrals, written, retryable) = counts;
+            let (initial_delay_ms, max_delay_ms, delay_budget_ms, window_ms) = times;
+            Policy::new(PolicyDraft {
+                max_attempts,
+                retryable,
+                backoff,
+                initial_delay_ms,
+                max_delay_ms,
+                jitter,
+                delay_budget_ms,
+                window_ms,
+                max_preemptions: max_preemptions.or(Some(2)),
+                max_preemptions_written: written,
+                max_deferrals: max_deferrals.or(Some(2)),
+                exit_stop: vec![2],
+                rules: if with_rules { vec![rule.clone()] } else { vec![] },
+                ..PolicyDraft::default()
+            })
+            .expect("the strategy makes valid policies")
+        },
+    )
+}
+
+fn steps() -> impl Strategy<Value = Vec<StepDraft>> {
+    let step = (
+        policies(),
+        prop_oneof![
+            2 => Just(ForEach::Once),
+            2 => (0u32..6).prop_map(ForEach::Range),
+            1 => Just(ForEach::Output { step: "s0".into(), path: vec![] }),
+        ],
+        prop::option::of(1u32..3),
+        prop_oneof![
+            Just(MaxFailed::Count(0)),
+            Just(MaxFailed::Count(2)),
+            Just(MaxFailed::Percent(50.0))
+        ],
+        prop::option::of(1u64..10_000),
+        prop::option::of((any::<bool>(), any::<bool>())),
+        any::<bool>(),
+        any::<u8>(),
+    );
+    proptest::collection::vec(step, 1..5).prop_map(|steps| {
+        let mut drafts = Vec::new();
+        for (i, (policy, for_each, parallelism, max_failed, timeout, fallback, undo, needs)) in
+            steps.into_iter().enumerate()
+        {
+            let mut step = StepDraft::new(&format!("s{i}"), action(), policy);
+            step.needs = (0..i).filter(|j| needs >> j & 1 == 1).map(|j| format!("s{j}")).collect();
+            if i > 0
+                && matches!(for_each, ForEach::Output { .. })
+                && !step.needs.contains(&"s0".into())
+            {
+                step.needs.push("s0".into());
+            }
+            if i > 0 || !matches!(for_each, ForEach::Output { .. }) {
+                step.for_each = for_each;
+            }
+            step.parallelism = parallelism;
+            step.max_failed = max_failed;
+            step.timeout_ms = timeout;
+            step.scheduling_timeout_ms = Some(3_600_000);
+            step.on_failure = fallback.map(|(acts, goes_on)| OnFailure {
+                action: acts.then(action),
+                then: if goes_on { AfterFailure::Continue } else { AfterFailure::Fail },
+            });
+            step.compensate = undo.then(action);
+            drafts.push(step);
+        }
+        drafts
+    })
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let allowance =
+        |most| prop::option::of((0..most).prop_map(|n| Allowance { requested: n, effective: n }));
+    let budget = (allowance(12u32), allowance(5u32), prop::option::of((0.0f64..1.0, 0u32..4)))
+        .prop_map(|(total, per_step, ratio)| Budget {
+            total,
+            per_step,
+            ratio: ratio.map(|(ratio, floor)| Ratio { ratio, floor }),
+        });
+    let best_effort = (1u32..4, 1u64..60_000, 0u64..5000, any::<bool>());
+    (
+        steps(),
+        0usize..4,
+        prop::option::of(best_effort),
+        prop::option::of(budget),
+        prop::option::of(1u64..120_000),
+    )
+        .prop_map(|(steps, datacenters, best_effort, budget, timeout_ms)| {
+            let mut draft = PlanDraft::new("job", steps);
+            draft.datacenters = (0..datacenters).map(|i| format!("dc{i}")).collect();
+            draft.best_effort =
+                best_effort.map(|(min, deadline_ms, grace_ms, update)| BestEffort {
+                    min_datacenters: min.min(datacenters.max(1) as u32),
+                    deadline_ms,
+                    grace_ms,
+                    late_results: if update {
+                        LateResults::UpdateResult
+                    } else {
+                        LateResults::LogOnly
+                    },
+                });
+            draft.budget = budget;
+            draft.timeout_ms = timeout_ms;
+            Plan::new(draft).expect("the strategy makes valid plans")
+        })
+}
+
+/// What happens next; the numbers choose among what is possible then.
+type Happening = (u8, u8, u16);
+
+fn outcome(choice: u8) -> Outcome {
+    let failed = |kind| Failure::new(kind);
+    match choice % 16 {
+        0..3 => Outcome::OK,
+        3 => Outcome::Succeeded { output: Some(serde_json::json!([1, 2])) },
+        4..7 => FailureKind::Exited(1).into(),
+        7 => FailureKind::Exited(2).into(),
+        8 => FailureKind::Exited(75).into(),
+        9 => FailureKind::Signalled(9).into(),
+        10 => Outcome::Failed(Failure {
+            asked: Some(Asked::RetryAfterMs(4000)),
+            ..failed(FailureKind::NotCompleted)
+        }),
+        11 => Outcome::Failed(Failure {
+            permanence: Permanence::Said,
+            ..failed(FailureKind::HandlerFailed)
+        }),
+        12..14 => Outcome::LOST,
+        14 => Outcome::Lost { started: false },
+        _ => Outcome::Failed(Failure {
+            asked: Some(Asked::DeferMs(1000)),
+            ..failed(FailureKind::HandlerFailed)
+        }),
+    }
+}
+
+struct World {
+    job: Job,
+    log: Vec<Recorded>,
+    now: Timestamp,
+    /// The state after each input, by the number of its last event.
+    states: BTreeMap<u64, Job>,
+}
+
+impl World {
+    fn new(plan: Plan) -> Self {
+        let (job, log) = accept(Accepted::new("job-1".into(), Arc::new(plan)), Timestamp(1000));
+        let states = BTreeMap::from([(job.seq, job.clone())]);
+        Self { job, log, now: Timestamp(1000), states }
+    }
+
+    fn input(&mut self, input: &Input) -> bool {
+        let before = self.job.clone();
+        match advance(&mut self.job, input, self.now) {
+            Ok(log) => {
+                self.log.extend(log);
+                self.states.insert(self.job.seq, self.job.clone());
+                true
+            }
+            Err(refusal) => {
+                assert!(
+                    !matches!(refusal, steadfast_core::decide::Refusal::Illegal(_)),
+                    "decide emitted what apply refuses: {refusal} on {input:?}"
+                );
+                assert_eq!(self.job, before, "a refused input changed the job");
+                false
+            }
+        }
+    }
+
+    fn start_some(&mut self, most: usize) {
+        for _ in 0..most {
+            let next = (0..self.job.runs.len() as u32).find_map(|run| self.job.next_startable(run));
+            let Some(item) = next else { return };
+            assert!(
+                self.input(&Input::Start { item, worker: "w".into() }),
+                "startable, yet refused"
+            );
+        }
+    }
+
+    fn running(&self) -> Vec<(ItemId, u64)> {
+        let live = self.job.all_live().filter(|(_, item)| item.phase == Phase::Running);
+        live.map(|(id, item)| (id, item.token)).collect()
+    }
+
+    fn fire_next(&mut self) -> bool {
+        let Some(&(due, timer)) = self.job.timers().first() else { return false };
+        self.now = self.now.max(due);
+        assert!(self.input(&Input::Fired(timer)), "due, yet refused: {timer:?}");
+        true
+    }
+
+    fn happen(&mut self, (what, which, amount): Happening) {
+        match what % 16 {
+            0..4 => self.start_some(usize::from(which % 4) + 1),
+            4..9 => {
+                let running = self.running();
+                if let Some(&(item, token)) = running.get(usize::from(which) % running.len().max(1))
+                {
+                    self.input(&Input::Report { item, token, outcome: outcome(amount as u8) });
+                    // The same report again is stale.
+                    assert!(!self.input(&Input::Report { item, token, outcome: Outcome::OK }));
+                }
+            }
+            9..12 => drop(self.fire_next()),
+            12 => self.now = self.now.plus(u64::from(amount)),
+            13 => {
+                let down_since = self.now;
+                self.now = self.now.plus(u64::from(amount) * 2);
+                self.input(&Input::Restarted { down_since });
+            }
+            14 => drop(self.input(if which % 2 == 0 { &Input::Pause } else { &Input::Resume })),
+            _ if which % 8 == 0 => drop(self.input(&Input::Cancel)),
+            _ => {}
+        }
+    }
+
+    /// Faults have stopped: everything that can start starts and succeeds.
+    fn drain(&mut self) {
+        for _ in 0..10_000 {
+            if self.job.is_over() {
+                return;
+            }
+            if self.job.paused_at.is_some() {
+                self.input(&Input::Resume);
+            }
+            self.start_some(100);
+            match self.running().first() {
+                Some(&(item, token)) => {
+                    self.input(&Input::Report { item, token, outcome: Outcome::OK });
+                }
+                None => drop(self.fire_next()),
+            }
+        }
+        panic!("the job does not end: {:?}", self.job);
+    }
+}
+
+/// The books, at one moment.
+fn check_state(job: &Job) {
+    let plan = &job.plan;
+    assert_eq!(job.step_retries.iter().sum::<u32>(), job.retries);
+    if let Some(budget) = plan.budget() {
+        let total = budget.total_at(job.items_started).unwrap_or(u32::MAX);
+        assert!(job.retries <= total, "{} retries of {total}", job.retries);
+        let share = budget.per_step().unwrap_or(u32::MAX);
+        assert!(job.step_retries.iter().all(|&spent| spent <= share));
+    }
+    for (id, item) in job.all_live() {
+        let step = plan.step(id.step);
+        let policy = step.policy.draft();
+        let history = &item.history;
+        assert!(policy.max_attempts.is_none_or(|most| history.failures <= most));
+        assert!(policy.max_preemptions.is_none_or(|most| history.preemptions <= most));
+        assert!(policy.max_deferrals.is_none_or(|most| history.deferrals <= most));
+        let budget = policy.delay_budget_ms.unwrap_or(u64::MAX);
+        assert!(history.delay_spent_ms <= budget, "the delay budget is overspent");
+        assert!(!job.run_state(id.run).is_terminal(), "something lives in a run that is over");
+    }
+    for (run, state) in job.runs.iter().enumerate() {
+        for (index, step) in state.steps.iter().enumerate() {
+            let running = step.live.values().filter(|item| item.phase == Phase::Running).count();
+            let most = plan.step(index as u32).parallelism.unwrap_or(u32::MAX);
+            assert!(running <= most as usize, "more than `parallelism` run");
+            if step.state == StepState::Running {
+                let done =
+                    step.succeeded.len() as usize + step.failed.len() + step.skipped as usize;
+                let untouched = job.step_run(run as u32, index as u32).map_or(0, |s| s.open_items())
+                    as usize
+                    - step.live.len();
+                assert_eq!(done + step.live.len() + untouched, step.items as usize);
+            }
+        }
+    }
+    // Exactly one reason to progress each: what backs off has a timer, what is ready a place in the
+    // queue or a limit before it, what runs a lease (the driver's).
+    let retries: BTreeSet<_> = job.timers().into_iter().map(|(_, timer)| timer).collect();
+    for (id, item) in job.all_live() {
+        let backs_off = matches!(item.phase, Phase::BackingOff { .. });
+        assert_eq!(retries.contains(&Timer::Retry(id)), backs_off);
+    }
+}
+
+/// The log, as a whole.
+fn check_log(log: &[Recorded], plan: &Plan) {
+    let mut ended = 0;
+    let mut last_token = 0;
+    let mut due: BTreeMap<ItemId, Timestamp> = BTreeMap::new();
+    let mut over: BTreeSet<ItemId> = BTreeSet::new();
+    let mut runs_over: BTreeSet<u32> = BTreeSet::new();
+    let mut met: BTreeSet<(u32, u32)> = BTreeSet::new();
+    let mut cancelled = false;
+    for (i, record) in log.iter().enumerate() {
+        assert_eq!(record.seq, i as u64 + 1, "a gap in the log");
+        assert!(i == 0 || record.at >= log[i - 1].at, "time went back");
+        match &record.event {
+            Event::AttemptStarted { item, token, .. } => {
+                assert!(*token > last_token, "fence tokens must increase");
+                last_token = *token;
+                assert!(due.get(item).is_none_or(|due| record.at >= *due), "before its time");
+                assert!(!over.contains(item), "an attempt after the item ended");
+                assert!(!runs_over.contains(&item.run), "an attempt after the run ended");
+                assert!(!cancelled, "an attempt after a cancel");
+                if item.role == Role::Item {
+                    for need in &plan.step(item.step).needs {
+                        assert!(met.contains(&(item.run, *need)), "before what it needs");
+                    }
+                }
+            }
+            Event::RetryScheduled { item, cause, due_at, charged, delay_ms, .. } => {
+                due.insert(*item, *due_at);
+                assert_eq!(*due_at, record.at.plus(*delay_ms));
+                match cause {
+                    Cause::Failure => assert_eq!(
+                        (charged.failures, charged.preemptions, charged.deferrals),
+                        (1, 0, 0)
+                    ),
+                    Cause::Preemption => assert_eq!(
+                        (charged.failures, charged.deferrals, charged.delay_ms),
+                        (0, 0, 0)
+                    ),
+                    Cause::Deferral => assert_eq!(
+                        (charged.failures, charged.preemptions, charged.delay_ms),
+                        (0, 0, 0)
+                    ),
+                }
+                if *cause != Cause::Failure {
+                    assert_eq!((charged.job_retries, charged.step_retries), (0, 0));
+                }
+            }
+            Event::ItemSucceeded { item, .. } | Event::ItemFailed { item, .. } => {
+                assert!(over.insert(*item), "an item ended twice");
+            }
+            Event::StepSucceeded { run, step } => drop(met.insert((*run, *step))),
+            Event::StepFailed { run, step, continues: true } => drop(met.insert((*run, *step))),
+            Event::RunEnded { run, .. } => assert!(runs_over.insert(*run), "a run ended twice"),
+            Event::JobEnded { state, succeeded, .. } => {
+                ended += 1;
+                cancelled = *state == JobState::Cancelled;
+                if let (JobState::Succeeded, Some(best)) = (state, plan.best_effort()) {
+                    assert!(*succeeded >= best.min_datacenters);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(ended, 1, "a job ends exactly once");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_rules_hold_whatever_happens(
+        plan in plans(),
+        happenings in proptest::collection::vec(any::<Happening>(), 0..120),
+    ) {
+        let mut world = World::new(plan);
+        check_state(&world.job);
+        for happening in happenings {
+            world.happen(happening);
+            check_state(&world.job);
+        }
+        world.drain();
+        check_state(&world.job);
+        check_log(&world.log, &world.job.plan);
+
+        // The log is the truth: folded again, also from its JSON, every prefix gives the live state.
+        let mut folded = replay(&world.log[..1]).expect("a log begins");
+        for record in &world.log[1..] {
+            let json = serde_json::to_string(record).expect("serializes");
+            let read: Recorded = serde_json::from_str(&json).expect("reads");
+            prop_assert_eq!(&read, record);
+            apply(&mut folded, &read).expect("what happened can have happened");
+            if let Some(live) = world.states.get(&folded.seq) {
+                prop_assert_eq!(&folded, live);
+            }
+        }
+        let snapshot = serde_json::to_string(&folded).expect("serializes");
+        let restored: Job = serde_json::from_str(&snapshot).expect("reads");
+        prop_assert_eq!(restored, folded);
+    }
+
+    #[test]
+    fn delays_stay_within_their_bounds(policy in policies(), n in 1u32..2_000_000, last in prop::option::of(0u64..100_000), bits: u64) {
+        let delays = policy.delays();
+        let delay = delays.delay_ms(n, last, Draw::from_bits(bits));
+        let (low, high) = delays.bounds_ms(n, last);
+        prop_assert!(delay <= delays.max_ms());
+        prop_assert!((low..=high).contains(&delay), "{} not in {}..={}", delay, low, high);
+        if !matches!(delays.backoff(), Backoff::List(_)) {
+            prop_assert!(delays.base_ms(n) <= delays.base_ms(n + 1), "base delays never shrink");
+        }
+        if delays.jitter() == Jitter::None {
+            prop_assert_eq!(delay, delays.base_ms(n));
+        }
+    }
+}
+
+#[test]
+fn an_event_that_cannot_have_happened_is_refused() {
+    let step = StepDraft::new("s", action(), Policy::default());
+    let plan = Plan::new(PlanDraft::new("job", vec![step])).expect("valid");
+    let mut world = World::new(plan);
+    world.start_some(1);
+    let (item, token) = world.running()[0];
+    world.input(&Input::Report { item, token, outcome: FailureKind::Exited(1).into() });
+    let last = world.log.last().expect("a verdict").clone();
+    let mut refused = |change: &dyn Fn(&mut Recorded)| {
+        let mut record = last.clone();
+        record.seq += 1;
+        change(&mut record);
+        let mut job = world.job.clone();
+        apply(&mut job, &record).expect_err("refused").why
+    };
+    assert_eq!(refused(&|_| ()), "its accounts are not what the log adds up to");
+    assert_eq!(refused(&|r| r.seq += 1), "its number does not follow the last one");
+    assert_eq!(refused(&|r| r.at = Timestamp(0)), "it is older than the event before it");
+    assert_eq!(refused(&|r| r.event = Event::RetryDue { item }), "it is too early");
+    assert_eq!(refused(&|r| r.event = Event::JobStarted), "the job has started before");
+    assert_eq!(refused(&|r| r.event = Event::JobResumed), "the job is not paused");
+    let start = |attempt, token| Event::AttemptStarted { item, attempt, token, worker: "w".into() };
+    assert_eq!(refused(&|r| r.event = start(2, 9)), "nothing of the step may start");
+    assert_eq!(refused(&|r| r.event = start(2, 1)), "its fence token is not above all before it");
+    let succeeded = Event::StepSucceeded { run: 0, step: 0 };
+    assert_eq!(refused(&|r| r.event = succeeded.clone()), "some of its items have not succeeded");
+    let elsewhere = Event::StepSucceeded { run: 7, step: 0 };
+    assert_eq!(refused(&|r| r.event = elsewhere.clone()), "there is no such run");
+    let mut empty = vec![];
+    empty.push(last.clone());
+    assert!(replay(&empty).is_err() && replay([]).is_err());
+}

@@ -1,0 +1,176 @@
+//! One outcome of a rehearsal script: `exit:1@30s`, `ok={"a":1}`, `down:10m`.
+
+use serde_json::Value;
+use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+use steadfast_jobfile::parse_duration;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Entry {
+    /// An attempt that ends so, after so long. None: it never reports.
+    Attempt { outcome: Option<Outcome>, takes_ms: u64 },
+    /// The engine stops, and starts again so much later.
+    Down { ms: u64 },
+}
+
+pub(crate) const OUTCOMES: &str = "`ok`, `ok=JSON`, `exit:N`, `signal:N`, `fail`, `permanent`, \
+    `not_completed`, `timeout`, `lost`, `not_started`, `http:STATUS`, `defer:DUR`, `never` or \
+    `down:DUR`, each with `@DUR` for how long it takes";
+
+impl Entry {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (word, takes_ms) = split_duration(text)?;
+        let (name, argument) = match word.find([':', '=']) {
+            Some(at) => (&word[..at], Some((&word[at..=at], &word[at + 1..]))),
+            None => (word, None),
+        };
+        let failed = |kind| Failure::new(kind);
+        let colon = || match argument {
+            Some((":", argument)) => Ok(argument),
+            _ => Err(format!("`{name}` needs a value, as in `{name}:1`")),
+        };
+        let number = |least: u8, most: u8, what: &str| {
+            let text = colon()?;
+            match text.parse::<u8>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(number),
+                _ => Err(format!("{what} is a number from {least} to {most}, not `{text}`")),
+            }
+        };
+        let outcome = match name {
+            "ok" => match argument {
+                None => Outcome::OK,
+                Some(("=", json)) => {
+                    let output: Value = serde_json::from_str(json)
+                        .map_err(|error| format!("the output is not JSON: {error}"))?;
+                    Outcome::Succeeded { output: Some(output) }
+                }
+                Some(_) => return Err("an output is written `ok={\"a\":1}`".into()),
+            },
+            "exit" => match colon()? {
+                "0" => return Err("exit code 0 is success: write `ok`".into()),
+                _ => FailureKind::Exited(number(1, 255, "an exit code of a failure")?).into(),
+            },
+            "signal" => FailureKind::Signalled(number(1, 64, "a signal")?).into(),
+            "http" => {
+                let text = colon()?;
+                let status = text.parse().ok().filter(|status| (100..600).contains(status));
+                let status =
+                    status.ok_or_else(|| format!("`{text}` is not an HTTP status (100 to 599)"))?;
+                Outcome::from_http_status(status)
+            }
+            "defer" => {
+                let asked = Some(Asked::DeferMs(parse_duration(colon()?)?));
+                Outcome::Failed(Failure { asked, ..failed(FailureKind::HandlerFailed) })
+            }
+            "down" => {
+                let ms = parse_duration(colon()?)?;
+                return match takes_ms {
+                    None => Ok(Self::Down { ms }),
+                    Some(_) => Err("`down:DUR` says how long already, without `@`".into()),
+                };
+            }
+            "fail" | "not_completed" | "permanent" => {
+                let kind = match name {
+                    "not_completed" => FailureKind::NotCompleted,
+                    _ => FailureKind::HandlerFailed,
+                };
+                let permanence = match name {
+                    "permanent" => Permanence::Said,
+                    _ => Permanence::Open,
+                };
+                let error = match argument {
+                    None => None,
+                    Some(("=", text)) => Some(ErrorText { kind: None, message: text.to_owned() }),
+                    Some(_) => return Err(format!("an error text is written `{name}=TEXT`")),
+                };
+                Outcome::Failed(Failure { permanence, error, ..failed(kind) })
+            }
+            "timeout" | "lost" | "not_started" | "never" if argument.is_some() => {
+                return Err(format!("`{name}` takes no value"));
+            }
+            "timeout" => FailureKind::TimedOut.into(),
+            "lost" => Outcome::LOST,
+            "not_started" => Outcome::Lost { started: false },
+            "never" => {
+                return Ok(Self::Attempt { outcome: None, takes_ms: takes_ms.unwrap_or(0) });
+            }
+            _ => return Err(format!("`{text}` is not an outcome; write {OUTCOMES}")),
+        };
+        Ok(Self::Attempt { outcome: Some(outcome), takes_ms: takes_ms.unwrap_or(0) })
+    }
+}
+
+/// `exit:1@30s` → `exit:1` and 30 s. An `@` inside a JSON output or a text is left alone unless a
+/// duration follows it to the end.
+fn split_duration(text: &str) -> Result<(&str, Option<u64>), String> {
+    let Some((word, duration)) = text.rsplit_once('@') else { return Ok((text, None)) };
+    match parse_duration(duration) {
+        Ok(ms) => Ok((word, Some(ms))),
+        Err(_) if word.contains('=') => Ok((text, None)),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_reads_back_as_it_is_written() {
+        for text in [
+            "ok",
+            "exit:1",
+            "exit:255",
+            "signal:9",
+            "fail",
+            "permanent",
+            "not_completed",
+            "timeout",
+            "lost",
+            "not_started",
+            "http:503",
+            "http:404",
+        ] {
+            let entry = Entry::parse(&format!("{text}@1m30s")).expect(text);
+            let Entry::Attempt { outcome: Some(outcome), takes_ms: 90_000 } = entry else {
+                panic!("{text}: {entry:?}")
+            };
+            assert_eq!(outcome.to_string(), text);
+        }
+        assert_eq!(Entry::parse("down:10m"), Ok(Entry::Down { ms: 600_000 }));
+        assert_eq!(Entry::parse("never"), Ok(Entry::Attempt { outcome: None, takes_ms: 0 }));
+    }
+
+    #[test]
+    fn an_output_may_hold_anything_json_can() {
+        let entry = Entry::parse(r#"ok={"mail":"a@b","n":[1]}@5s"#).expect("parses");
+        let output = Some(serde_json::json!({"mail": "a@b", "n": [1]}));
+        let outcome = Some(Outcome::Succeeded { output });
+        assert_eq!(entry, Entry::Attempt { outcome, takes_ms: 5000 });
+        assert!(Entry::parse(r#"ok={"mail":"a@b"}"#).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_happen_is_refused() {
+        for text in [
+            "",
+            "okay",
+            "exit",
+            "exit:0",
+            "exit:256",
+            "exit:-1",
+            "signal:0",
+            "signal:65",
+            "ok={",
+            "ok:1",
+            "lost:1",
+            "down",
+            "down:1s@1s",
+            "exit:1@",
+            "exit:1@5",
+            "http:99",
+            "fail:1",
+        ] {
+            assert!(Entry::parse(text).is_err(), "{text} was accepted");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What a rehearsal tells: every decision, and the end. Its JSON is part of the contract.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use steadfast_core::account::{Accounts, Charged};
+use steadfast_core::event::{Event, FailedOn, ItemId, JobState, Recorded, Role};
+use steadfast_core::job::{Completion, Job};
+use steadfast_core::outcome::Outcome;
+use steadfast_core::plan::Plan;
+use steadfast_core::time::Timestamp;
+use steadfast_core::verdict::{Cause, StopReason};
+
+/// The whole rehearsal.
+#[derive(Clone, Debug)]
+pub struct Rehearsal {
+    pub plan: Arc<Plan>,
+    pub state: JobState,
+    pub finished_ms: Option<u64>,
+    pub runs: Vec<RunReport>,
+    pub completion: Option<Completion>,
+    pub decisions: Vec<Decision>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    pub state: JobState,
+    pub finished_ms: Option<u64>,
+    pub steps: Vec<StepReport>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StepReport {
+    pub state: steadfast_core::event::StepState,
+    pub attempts: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    pub at: Timestamp,
+    pub item: ItemId,
+    pub attempt: u32,
+    /// When that attempt began, for the timeline.
+    pub started_at: Option<Timestamp>,
+    pub outcome: Cow<'static, str>,
+    pub verdict: VerdictName,
+    pub charged: Charged,
+    pub accounts: Accounts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerdictName {
+    Complete,
+    Retry { cause: Cause, delay_ms: u64, due_at: Timestamp },
+    Stop { reason: StopReason },
+}
+
+impl VerdictName {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Retry { .. } => "retry",
+            Self::Stop { .. } => "stop",
+        }
+    }
+}
+
+impl Decision {
+    /// The decision that an event records, if it records one. `ended`: the outcome of the attempt
+    /// it was made on.
+    pub(crate) fn of(record: &Recorded, ended: Option<&Outcome>) -> Option<Self> {
+        let of_outcome = || ended.map_or(Cow::Borrowed(""), label);
+        let (item, attempt, outcome, verdict, charged, accounts) = match &record.event {
+            Event::ItemSucceeded { item, attempt, accounts } => {
+                let charged = Charged::default();
+                (item, attempt, of_outcome(), VerdictName::Complete, charged, accounts)
+            }
+            Event::RetryScheduled {
+                item,
+                attempt,
+                cause,
+                delay_ms,
+                due_at,
+                charged,
+                accounts,
+                ..
+            } => {
+                let verdict =
+                    VerdictName::Retry { cause: *cause, delay_ms: *delay_ms, due_at: *due_at };
+                (item, attempt, of_outcome(), verdict, *charged, accounts)
+            }
+            Event::ItemFailed { item, attempt, on, reason, charged, accounts, .. } => {
+                let outcome = match on {
+                    FailedOn::Outcome => of_outcome(),
+                    FailedOn::Restart => Cow::Borrowed("restart"),
+                    FailedOn::Resume => Cow::Borrowed("resume"),
+                    FailedOn::NoWorker => Cow::Borrowed("no_worker"),
+                };
+                (item, attempt, outcome, VerdictName::Stop { reason: *reason }, *charged, accounts)
+            }
+            _ => return None,
+        };
+        Some(Self {
+            at: record.at,
+            item: *item,
+            attempt: *attempt,
+            started_at: None,
+            outcome,
+            verdict,
+            charged,
+            accounts: *accounts,
+        })
+    }
+}
+
+fn label(outcome: &Outcome) -> Cow<'static, str> {
+    match outcome {
+        Outcome::Succeeded { .. } => Cow::Borrowed("ok"),
+        Outcome::Lost { started: true } => Cow::Borrowed("lost"),
+        other => Cow::Owned(other.to_string()),
+    }
+}
+
+impl Rehearsal {
+    pub(crate) fn new(job: &Job, decisions: Vec<Decision>) -> Self {
+        let runs = (0..job.runs.len() as u32).map(|run| {
+            let state = &job.runs[run as usize];
+            let steps = state.steps.iter();
+            RunReport {
+                state: job.run_state(run),
+                finished_ms: state.finished_at.map(|at| at.0),
+                steps: steps
+                    .map(|step| StepReport { state: step.state, attempts: step.attempts })
+                    .collect(),
+            }
+        });
+        Self {
+            plan: job.plan.clone(),
+            state: job.state(),
+            finished_ms: job.finished_at.map(|at| at.0),
+            runs: runs.collect(),
+            completion: job.completion,
+            decisions,
+        }
+    }
+
+    /// As scripts and decisions write it: `publish`, its fallback `publish!`, its undoing `fetch~`.
+    pub fn step_name(&self, item: ItemId) -> Cow<'_, str> {
+        let name = self.plan.step(item.step).name.as_str();
+        match item.role {
+            Role::Item => Cow::Borrowed(name),
+            Role::Fallback => Cow::Owned(format!("{name}!")),
+            Role::Compensation => Cow::Owned(format!("{name}~")),
+        }
+    }
+}
+
+impl Serialize for Rehearsal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct CompletionJson {
+            reason: &'static str,
+            ratio: f64,
+        }
+        let completion = self.completion.map(|completion| CompletionJson {
+            reason: completion.reason.name(),
+            ratio: completion.ratio(),
+        });
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("state", self.state.name())?;
+        map.serialize_entry("finished_ms", &self.finished_ms)?;
+        map.serialize_entry("runs", &Each(0..self.runs.len(), |run| RunJson(self, run)))?;
+        map.serialize_entry("completion", &completion)?;
+        let decisions = Each(0..self.decisions.len(), |i| DecisionJson(self, &self.decisions[i]));
+        map.serialize_entry("decisions", &decisions)?;
+        if self.plan.datacenters().is_empty() {
+            map.serialize_entry("steps", &StepsJson(self, 0))?;
+        }
+        map.end()
+    }
+}
+
+/// A sequence that is made while it is written: a million decisions need no second copy.
+struct Each<F>(std::ops::Range<usize>, F);
+
+impl<T: Serialize, F: Fn(usize) -> T> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone().map(&self.1))
+    }
+}
+
+struct RunJson<'a>(&'a Rehearsal, usize);
+
+impl Serialize for RunJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let run = &self.0.runs[self.1];
+        let mut map = serializer.serialize_map(Some(4))?;
+        map.serialize_entry("datacenter", &self.0.plan.datacenter(self.1 as u32))?;
+        map.serialize_entry("state", run.state.name())?;
+        map.serialize_entry("finished_ms", &run.finished_ms)?;
+        map.serialize_entry("steps", &StepsJson(self.0, self.1))?;
+        map.end()
+    }
+}
+
+struct StepsJson<'a>(&'a Rehearsal, usize);
+
+impl Serialize for StepsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let steps = &self.0.runs[self.1].steps;
+        serializer.collect_map(
+            steps.iter().enumerate().map(|(i, step)| (&self.0.plan.step(i as u32).name, step)),
+        )
+    }
+}
+
+struct DecisionJson<'a>(&'a Rehearsal, &'a Decision);
+
+impl Serialize for DecisionJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(rehearsal, decision) = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("at_ms", &decision.at)?;
+        map.serialize_entry("datacenter", &rehearsal.plan.datacenter(decision.item.run))?;
+        map.serialize_entry("step", &rehearsal.step_name(decision.item))?;
+        map.serialize_entry("item", &decision.item.index)?;
+        map.serialize_entry("attempt", &decision.attempt)?;
+        map.serialize_entry("outcome", &decision.outcome)?;
+        map.serialize_entry("verdict", decision.verdict.name())?;
+        match &decision.verdict {
+            VerdictName::Complete => {}
+            VerdictName::Retry { cause, delay_ms, due_at } => {
+                map.serialize_entry("cause", cause)?;
+                map.serialize_entry("delay_ms", delay_ms)?;
+                map.serialize_entry("due_ms", due_at)?;
+            }
+            VerdictName::Stop { reason } => {
+                map.serialize_entry("reason", reason)?;
+                map.serialize_entry("message", reason.message())?;
+            }
+        }
+        map.serialize_entry("charged", &decision.charged)?;
+        map.serialize_entry("accounts", &decision.accounts)?;
+        map.end()
+    }
+}
