@@ -1,0 +1,137 @@
+//! Files in, and what is wrong with them out.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use serde_json::json;
+use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
+
+use crate::args::Output;
+use crate::paint::{BOLD, WAIT, error_prefix, paint};
+
+/// A line longer than this is shown from near the mistake only.
+const SHOWN_CHARS: usize = 160;
+
+/// A file that was read, under the name that messages give it.
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: Vec<u8>,
+}
+
+/// Reads a file, or standard input for `-`, up to a little more than what may be used of it, so that
+/// one too large is refused by its reader without being held here.
+pub(crate) fn read(path: &Path, max_bytes: usize) -> Result<Source, String> {
+    let name = if path == Path::new("-") { "<stdin>".into() } else { path.display().to_string() };
+    let why = |error: io::Error| format!("cannot read {name}: {}", plain(&error));
+    let mut text = Vec::new();
+    let most = max_bytes as u64 + 1;
+    if path == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut text).map_err(why)?;
+    } else {
+        let file = File::open(path).map_err(why)?;
+        let about = file.metadata().map_err(why)?;
+        if about.is_dir() {
+            return Err(format!("cannot read {name}: it is a folder; name a file in it"));
+        }
+        if about.len() > max_bytes as u64 {
+            return Err(format!("{name} has {} bytes; at most {max_bytes} are read", about.len()));
+        }
+        file.take(most).read_to_end(&mut text).map_err(why)?;
+    }
+    Ok(Source { name, text })
+}
+
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// The operator's settings, as far as this machine's environment has any.
+pub(crate) fn operator() -> Result<Operator, String> {
+    let env = |name: &str| std::env::var(name).ok();
+    Operator::from_env(env).map_err(|wrong| wrong.join("\n"))
+}
+
+/// A job file, read and checked; or None, with everything wrong said.
+pub(crate) fn job(path: &Path, output: Output) -> io::Result<Option<(JobFile, Source)>> {
+    let loaded = operator().and_then(|operator| {
+        let source = read(path, operator.max_file_bytes)?;
+        Ok((load(&source.name, &source.text, &operator), source))
+    });
+    match loaded {
+        Err(message) => refuse(&message, output).map(|()| None),
+        Ok((Ok(job), source)) => Ok(Some((job, source))),
+        Ok((Err(problems), source)) => refuse_file(&problems, &source, output).map(|()| None),
+    }
+}
+
+/// Something is wrong that has no place in a file.
+pub(crate) fn refuse(message: &str, output: Output) -> io::Result<()> {
+    if output == Output::Json {
+        let error = json!({"code": "unreadable", "path": "", "line": null, "column": null, "message": message});
+        print_json(&json!({"valid": false, "errors": [error]}))?;
+    }
+    anstream::eprintln!("{}{message}", error_prefix());
+    Ok(())
+}
+
+pub(crate) fn refuse_file(problems: &[Problem], source: &Source, output: Output) -> io::Result<()> {
+    if output == Output::Json {
+        return print_json(&json!({"valid": false, "errors": problems}));
+    }
+    let text = String::from_utf8_lossy(&source.text);
+    let lines: Vec<&str> = text.lines().collect();
+    for problem in problems {
+        anstream::eprintln!("{}\n", render(problem, &source.name, &lines));
+    }
+    let count = problems.len();
+    let plural = if count == 1 { "problem" } else { "problems" };
+    anstream::eprintln!("{}{count} {plural} in {}", error_prefix(), source.name);
+    Ok(())
+}
+
+fn render(problem: &Problem, name: &str, lines: &[&str]) -> String {
+    let title = Level::ERROR.primary_title(&problem.message).id(problem.code);
+    let line = lines.get((problem.line as usize).saturating_sub(1)).copied().unwrap_or_default();
+    let (shown, column) = window(line, problem.column as usize - 1);
+    let start: usize = shown.chars().take(column).map(char::len_utf8).sum();
+    let length: usize =
+        shown.chars().skip(column).take(problem.length as usize).map(char::len_utf8).sum();
+    let snippet = Snippet::source(shown.as_str())
+        .path(format!("{name}:{}:{}", problem.line, problem.column))
+        .line_start(problem.line as usize)
+        .annotation(AnnotationKind::Primary.span(start..start + length));
+    let mut group = Group::with_title(title).element(snippet);
+    if let Some(help) = &problem.help {
+        group = group.element(Level::HELP.message(help));
+    }
+    Renderer::styled().render(&[group])
+}
+
+/// The part of a line around a column, and where the column is in it.
+fn window(line: &str, column: usize) -> (String, usize) {
+    let from = if line.chars().count() <= SHOWN_CHARS { 0 } else { column.saturating_sub(40) };
+    (line.chars().skip(from).take(SHOWN_CHARS).collect(), column - from)
+}
+
+pub(crate) fn warn(warnings: &[Warning], source: &Source) {
+    for warning in warnings {
+        let head = paint(WAIT.bold(), format!("warning[{}]", warning.code));
+        anstream::eprintln!("{head}{}", paint(BOLD, format!(": {}", warning.message)));
+        anstream::eprintln!("  --> {}:{} ({})", source.name, warning.line, warning.path);
+    }
+}
+
+/// One line, so that a program can read it as one; large answers are written as they are made.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
+    use io::Write;
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    serde_json::to_writer(&mut out, value)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}

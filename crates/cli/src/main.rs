@@ -1,0 +1,51 @@
+//! The one program. It parses and prints; every rule is elsewhere.
+
+mod args;
+mod input;
+mod paint;
+mod plan;
+mod rehearse;
+mod timeline;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Args, Command};
+
+/// The exit statuses that scripts can rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Ok = 0,
+    Failed = 1,
+    /// The input, the usage or a name is wrong.
+    Wrong = 2,
+    Partial = 3,
+    Cancelled = 4,
+}
+
+/// A command's end. What went wrong has been said on stderr by then.
+type Done = io::Result<Exit>;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match &args.command {
+        Command::Plan(args) => plan::run(args),
+        Command::Rehearse(args) => rehearse::run(args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Args::command(), "steadfast", &mut script);
+            io::stdout().write_all(&script).map(|()| Exit::Ok)
+        }
+    };
+    match done {
+        Ok(exit) => ExitCode::from(exit as u8),
+        // `steadfast … | head`: the reader has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            anstream::eprintln!("{}cannot write the answer: {error}", paint::error_prefix());
+            ExitCode::from(Exit::Failed as u8)
+        }
+    }
+}

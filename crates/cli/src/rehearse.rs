@@ -1,0 +1,181 @@
+//! `steadfast rehearse`: the job on a virtual clock, decision by decision.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use steadfast_core::event::{JobState, StepState};
+use steadfast_core::time::human_ms;
+use steadfast_core::verdict::Cause;
+use steadfast_sim::{Decision, Options, Rehearsal, Script, VerdictName, load_script, rehearse};
+
+use crate::args::{Output, RehearseArgs};
+use crate::paint::{Align, BAD, BOLD, DIM, GOOD, Table, WAIT, paint, state_style};
+use crate::{Done, Exit, input, timeline};
+
+/// Rows of the table of decisions; the JSON has them all.
+const SHOWN_DECISIONS: usize = 60;
+/// A script is a small thing; a larger one is a mistake.
+const MAX_SCRIPT_BYTES: usize = 10 << 20;
+
+pub(crate) fn run(args: &RehearseArgs) -> Done {
+    let Some((job, source)) = input::job(&args.file, args.output)? else {
+        return Ok(Exit::Wrong);
+    };
+    let plan = Arc::new(job.plan);
+    let mut script = Script::default();
+    if let Some(path) = &args.script {
+        let source = match input::read(path, MAX_SCRIPT_BYTES) {
+            Ok(source) => source,
+            Err(message) => return input::refuse(&message, args.output).map(|()| Exit::Wrong),
+        };
+        script = match load_script(&source.name, &source.text, &plan) {
+            Ok(script) => script,
+            Err(problems) => {
+                return input::refuse_file(&problems, &source, args.output).map(|()| Exit::Wrong);
+            }
+        };
+    }
+    let options =
+        Options { slots: args.slots, max_decisions: args.max_decisions, past_the_end: args.late };
+    let rehearsal = match rehearse(plan, &script, &options) {
+        Ok(rehearsal) => rehearsal,
+        Err(too_many) => {
+            return input::refuse(&too_many.to_string(), args.output).map(|()| Exit::Wrong);
+        }
+    };
+    match args.output {
+        Output::Json => input::print_json(&rehearsal)?,
+        Output::Human => {
+            anstream::stdout().lock().write_all(to_text(&rehearsal).as_bytes())?;
+            input::warn(&job.warnings, &source);
+        }
+    }
+    Ok(match rehearsal.state {
+        JobState::Succeeded => Exit::Ok,
+        JobState::Partial => Exit::Partial,
+        JobState::Cancelled => Exit::Cancelled,
+        _ => Exit::Failed,
+    })
+}
+
+fn to_text(rehearsal: &Rehearsal) -> String {
+    let mut text = format!("{}\n\n", paint(BOLD, rehearsal.plan.name()));
+    text.push_str(&timeline::render(rehearsal, 60));
+    text.push('\n');
+    text.push_str(&decisions(rehearsal));
+    text.push('\n');
+    text.push_str(&ends(rehearsal));
+    text
+}
+
+fn decisions(rehearsal: &Rehearsal) -> String {
+    let mut table = Table::new(&[
+        ("at", Align::Right),
+        ("item", Align::Left),
+        ("attempt", Align::Right),
+        ("outcome", Align::Left),
+        ("decision", Align::Left),
+        ("charged to", Align::Left),
+    ]);
+    let all = &rehearsal.decisions;
+    // The beginning and the end of a long one: the middle is more of the same.
+    let cut = all.len() > SHOWN_DECISIONS;
+    let head = if cut { SHOWN_DECISIONS / 2 } else { all.len() };
+    let tail = if cut { all.len() - SHOWN_DECISIONS / 2 } else { all.len() };
+    for decision in &all[..head] {
+        table.row(row(rehearsal, decision));
+    }
+    if cut {
+        let mut dots = vec![(String::new(), DIM); 6];
+        dots[4].0 = format!("… {} more decisions (all with -o json) …", tail - head);
+        table.row(dots);
+    }
+    for decision in &all[tail..] {
+        table.row(row(rehearsal, decision));
+    }
+    table.render("  ")
+}
+
+fn row(rehearsal: &Rehearsal, decision: &Decision) -> Vec<(String, anstyle::Style)> {
+    let (says, style) = match decision.verdict {
+        VerdictName::Complete => ("complete".to_owned(), GOOD),
+        VerdictName::Retry { delay_ms: 0, .. } => ("retry at once".to_owned(), WAIT),
+        VerdictName::Retry { delay_ms, .. } => (format!("retry in {}", human_ms(delay_ms)), WAIT),
+        VerdictName::Stop { reason } => (format!("stop: {reason}"), BAD),
+    };
+    vec![
+        (human_ms(decision.at.0), DIM),
+        (timeline::name(rehearsal, decision.item), BOLD),
+        (decision.attempt.to_string(), anstyle::Style::new()),
+        (decision.outcome.to_string(), anstyle::Style::new()),
+        (says, style),
+        (charged(decision), DIM),
+    ]
+}
+
+/// The account that the decision is about, with its limit.
+fn charged(decision: &Decision) -> String {
+    let accounts = &decision.accounts;
+    let of = |count: u32, limit: Option<u32>| match limit {
+        Some(limit) => format!("{count} of {limit}"),
+        None => count.to_string(),
+    };
+    match decision.verdict {
+        VerdictName::Complete => return String::new(),
+        VerdictName::Stop { reason } => return reason.message().to_owned(),
+        VerdictName::Retry { cause: Cause::Preemption, .. } => {
+            return format!("preemptions {}", of(accounts.preemptions, accounts.max_preemptions));
+        }
+        VerdictName::Retry { cause: Cause::Deferral, .. } => {
+            return format!("deferrals {}", of(accounts.deferrals, accounts.max_deferrals));
+        }
+        VerdictName::Retry { cause: Cause::Failure, .. } => {}
+    }
+    let mut parts = vec![format!("failures {}", of(accounts.failures, accounts.max_attempts))];
+    if let Some(budget) = accounts.delay_budget_ms {
+        let spent = accounts.delay_spent_ms + accounts.downtime_ms;
+        parts.push(format!("delay {} of {}", human_ms(spent), human_ms(budget)));
+    }
+    if accounts.job_budget.is_some() {
+        parts.push(format!("job retries {}", of(accounts.job_retries, accounts.job_budget)));
+    }
+    if accounts.step_budget.is_some() {
+        parts.push(format!("step retries {}", of(accounts.step_retries, accounts.step_budget)));
+    }
+    parts.join(" · ")
+}
+
+fn ends(rehearsal: &Rehearsal) -> String {
+    let mut text = String::new();
+    for (run, report) in rehearsal.runs.iter().enumerate() {
+        if let Some(datacenter) = rehearsal.plan.datacenter(run as u32) {
+            let when =
+                report.finished_ms.map(|ms| format!(" at {}", human_ms(ms))).unwrap_or_default();
+            let state = paint(state_style(report.state), report.state);
+            text.push_str(&format!("  {datacenter}: {state}{when}\n"));
+        }
+        let left = report
+            .steps
+            .iter()
+            .enumerate()
+            .filter(|(_, step)| !matches!(step.state, StepState::Succeeded));
+        let left: Vec<String> = left
+            .take(8)
+            .map(|(i, step)| format!("{} {}", rehearsal.plan.step(i as u32).name, step.state))
+            .collect();
+        if !left.is_empty() {
+            text.push_str(&format!("  {}\n", paint(DIM, left.join(" · "))));
+        }
+    }
+    let state = paint(state_style(rehearsal.state), rehearsal.state);
+    match (rehearsal.finished_ms, rehearsal.completion) {
+        (Some(ms), Some(completion)) => {
+            let reason = paint(DIM, format!("({})", completion.reason.name()));
+            text.push_str(&format!("{state} after {} {reason}\n", human_ms(ms)));
+        }
+        _ => {
+            text.push_str(&format!("{state}: nothing can happen any more, and it has not ended\n"))
+        }
+    }
+    text
+}

@@ -1,0 +1,118 @@
+//! A rehearsal as a picture: one bar per work item, running and waiting, on one scale.
+
+use std::collections::BTreeMap;
+
+use steadfast_core::event::ItemId;
+use steadfast_core::time::human_ms;
+use steadfast_sim::{Decision, Rehearsal, VerdictName};
+
+use crate::paint::{BAD, DIM, GOOD, WAIT, paint};
+
+/// Rows shown; what a person takes in at a glance.
+const SHOWN_ITEMS: usize = 24;
+
+/// `width`: columns for the bars.
+pub(crate) fn render(rehearsal: &Rehearsal, width: usize) -> String {
+    let mut rows: BTreeMap<ItemId, Vec<&Decision>> = BTreeMap::new();
+    for decision in &rehearsal.decisions {
+        if rows.len() == SHOWN_ITEMS && !rows.contains_key(&decision.item) {
+            continue;
+        }
+        rows.entry(decision.item).or_default().push(decision);
+    }
+    let items =
+        rehearsal.decisions.iter().map(|d| d.item).collect::<std::collections::BTreeSet<_>>();
+    let end = rehearsal.decisions.iter().map(end_of).max().unwrap_or(0);
+    let end = end.max(rehearsal.finished_ms.unwrap_or(0)).max(1);
+    let names: BTreeMap<ItemId, String> =
+        rows.keys().map(|&item| (item, name(rehearsal, item))).collect();
+    let label = names.values().map(|name| name.chars().count()).max().unwrap_or(0);
+    let mut text = ruler(label, width, end);
+    for (item, decisions) in &rows {
+        let name = &names[item];
+        let pad = " ".repeat(label - name.chars().count());
+        text.push_str(&format!("  {name}{pad}  {}\n", bar(decisions, end, width)));
+    }
+    let hidden = items.len() - rows.len();
+    if hidden > 0 {
+        text.push_str(&paint(DIM, format!("  … and {hidden} more items\n")));
+    }
+    let key = [
+        paint(GOOD, "█"),
+        " runs  ".into(),
+        paint(WAIT, "░"),
+        " waits  ".into(),
+        paint(GOOD, "✓"),
+        " done  ".into(),
+        paint(WAIT, "↻"),
+        " tries again  ".into(),
+        paint(BAD, "✗"),
+        " gives up".into(),
+    ];
+    text.push_str(&format!("  {}  {}\n", " ".repeat(label), key.concat()));
+    text
+}
+
+pub(crate) fn name(rehearsal: &Rehearsal, item: ItemId) -> String {
+    let plan = &rehearsal.plan;
+    let datacenter = plan.datacenter(item.run).map(|dc| format!("{dc}/")).unwrap_or_default();
+    let step = rehearsal.step_name(item);
+    let many = plan.step(item.step).for_each != steadfast_core::plan::ForEach::Once;
+    let index = if many { format!("[{}]", item.index) } else { String::new() };
+    format!("{datacenter}{step}{index}")
+}
+
+fn end_of(decision: &Decision) -> u64 {
+    match decision.verdict {
+        VerdictName::Retry { due_at, .. } => due_at.0,
+        _ => decision.at.0,
+    }
+}
+
+fn ruler(label: usize, width: usize, end: u64) -> String {
+    let mut marks = vec![' '; width + 12];
+    for quarter in 0..4 {
+        let at = width * quarter / 4;
+        let time = human_ms(end / 4 * quarter as u64 + end % 4 * quarter as u64 / 4);
+        for (i, c) in time.chars().enumerate() {
+            marks[at + i] = c;
+        }
+    }
+    let last = human_ms(end);
+    for (i, c) in last.chars().enumerate() {
+        if let Some(place) = marks.get_mut(width - 1 + i) {
+            *place = c;
+        }
+    }
+    let line: String = marks.into_iter().collect();
+    format!("  {}  {}\n", " ".repeat(label), paint(DIM, line.trim_end()))
+}
+
+/// Later marks lie over earlier ones, and a verdict over everything: it is what one looks for.
+fn bar(decisions: &[&Decision], end: u64, width: usize) -> String {
+    let mut cells = vec![(' ', DIM); width];
+    let column =
+        |at: u64| ((u128::from(at) * width as u128 / u128::from(end)) as usize).min(width - 1);
+    for decision in decisions {
+        let from = decision.started_at.map_or(decision.at.0, |at| at.0);
+        cells[column(from)..=column(decision.at.0)].fill(('█', GOOD));
+        if let VerdictName::Retry { due_at, .. } = decision.verdict {
+            let (from, to) = (column(decision.at.0), column(due_at.0));
+            cells[from..to.max(from + 1).min(width)].fill(('░', WAIT));
+        }
+    }
+    for decision in decisions {
+        let mark = match decision.verdict {
+            VerdictName::Complete => ('✓', GOOD),
+            VerdictName::Retry { .. } => ('↻', WAIT),
+            VerdictName::Stop { .. } => ('✗', BAD),
+        };
+        cells[column(decision.at.0)] = mark;
+    }
+    let mut line = String::new();
+    for run in cells.chunk_by(|a, b| a.1 == b.1) {
+        let text: String = run.iter().map(|(c, _)| c).collect();
+        line.push_str(&paint(run[0].1, text));
+    }
+    line
+}
