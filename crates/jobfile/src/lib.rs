@@ -1,1 +1,93 @@
+//! The job file: read, checked, and translated into core's words.
+//!
+//! | room | duty |
+//! |---|---|
+//! | `document`, `json`, `node` | text into a tree with places, within limits |
+//! | `keys`, `reader`, `units` | known keys; typed values, or a problem at its place |
+//! | `job`, `step`, `action` | what a job is made of |
+//! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the seeds' spellings |
+//! | `policy` | blocks laid over each other, with the source of each value |
+//! | `template`, `references` | `{{ … }}`, and whether what it names is there |
+//! | `warn` | what is valid and will still surprise |
+//! | `schema` | the same keys as a JSON Schema |
+//!
+//! A file is refused with everything that is wrong with it, or becomes a plan. Nothing here opens a
+//! file, prints, or decides a retry; nothing beyond here knows that dialects exist.
 
+mod action;
+mod budget;
+mod document;
+pub mod fluster;
+mod job;
+mod json;
+mod keys;
+mod node;
+mod operator;
+mod policy;
+mod problem;
+mod reader;
+mod references;
+mod retry;
+mod schema;
+mod step;
+pub mod template;
+mod units;
+mod warn;
+
+use steadfast_core::plan::Plan;
+
+pub use budget::BudgetSources;
+pub use document::{Limits, document};
+pub use node::{Entry, Node, Scalar, Span};
+pub use operator::{Ceiling, Operator};
+pub use policy::{Growth, KEYS, PolicyOverrides, Source, Sources, policy_view};
+pub use problem::{Problem, Warning};
+pub use schema::schema;
+pub use units::{parse_duration, parse_size};
+
+/// A job that can run, and where its settings came from.
+#[derive(Clone, Debug)]
+pub struct JobFile {
+    pub plan: Plan,
+    /// In the order of the plan's steps.
+    pub steps: Vec<StepSources>,
+    pub budget: BudgetSources,
+    pub warnings: Vec<Warning>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepSources {
+    pub step: String,
+    pub policy: Sources,
+}
+
+/// Reads a job file. `name` is the file's, for messages; `text` is what it holds.
+///
+/// The problems are all there are, in the order of the file.
+pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec<Problem>> {
+    let limits = Limits {
+        max_bytes: operator.max_file_bytes,
+        ..Limits::default()
+    };
+    let root = document(name, text, limits)?;
+    let mut reader = reader::Reader::new(operator);
+    let Some(job) = reader.job(&root) else {
+        return Err(problem::sorted(reader.problems));
+    };
+    let mut warnings = reader.warnings;
+    warnings.extend(warn::warnings(&job, &root, operator));
+    warnings.sort_by(|a, b| (a.line, a.code, &a.path).cmp(&(b.line, b.code, &b.path)));
+    let steps = job.plan.steps().iter().zip(job.sources);
+    let steps = steps
+        .map(|(step, policy)| StepSources {
+            step: step.name.clone(),
+            policy,
+        })
+        .collect();
+    Ok(JobFile {
+        plan: job.plan,
+        steps,
+        budget: job.budget_sources,
+        warnings,
+    })
+}

@@ -1,0 +1,389 @@
+//! The one thing a step does, and what stands around its processes.
+
+use std::collections::BTreeMap;
+
+use steadfast_core::plan::{
+    Action, AfterFailure, Cwd, Http, HttpExpect, HttpMode, OnFailure, Surroundings,
+};
+
+use crate::keys;
+use crate::node::Span;
+use crate::problem::quote;
+use crate::reader::{At, Block, Reader};
+use crate::references::Scope;
+use crate::template::{Reference, looks_templated};
+
+const HTTP_TIMEOUT_MS: u64 = 30_000;
+const HTTP_ASYNC_TIMEOUT_MS: u64 = 3_600_000;
+
+/// Set for every process, so that a job cannot mislead its own steps.
+const RESERVED_ENV: [&str; 9] = [
+    "STEADFAST_JOB_ID",
+    "STEADFAST_STEP",
+    "STEADFAST_ITEM",
+    "STEADFAST_ITEM_INDEX",
+    "STEADFAST_ATTEMPT",
+    "STEADFAST_ATTEMPT_TOKEN",
+    "STEADFAST_DATACENTER",
+    "STEADFAST_WORKDIR",
+    "STEADFAST_OUTPUT",
+];
+
+/// An action, and what an `http` says about time.
+#[derive(Debug)]
+pub(crate) struct ReadAction<'n> {
+    pub(crate) action: Action,
+    pub(crate) http_timeout: Option<At<'n>>,
+    pub(crate) default_timeout_ms: Option<u64>,
+}
+
+impl Reader<'_> {
+    /// The action among a block's keys; the table has said that there is one.
+    pub(crate) fn action<'n>(&mut self, block: &Block<'n>, scope: Scope) -> Option<ReadAction<'n>> {
+        let plain = |action| ReadAction {
+            action,
+            http_timeout: None,
+            default_timeout_ms: None,
+        };
+        if block.has("input") && !block.has("call") {
+            let message = "`input` is for `call` alone".to_owned();
+            self.bad_at(
+                "conflicting_keys",
+                &block.path("input"),
+                block.key_span("input"),
+                message,
+            );
+        }
+        if let Some(at) = block.get("run") {
+            return self.run(&at).map(Action::Run).map(plain);
+        }
+        if let Some(at) = block.get("argv") {
+            return self.argv(&at, scope).map(Action::Argv).map(plain);
+        }
+        if let Some(at) = block.get("http") {
+            return self.http(&at, block.key_span("http"), scope);
+        }
+        let name = self.name(&block.get("call")?, "a function's name", ".:");
+        let input = match block.get("input") {
+            Some(at) => self.templated(&at, scope),
+            None => Some(serde_json::Value::Null),
+        };
+        let (name, input) = name.zip(input)?;
+        Some(plain(Action::Call { name, input }))
+    }
+
+    fn run(&mut self, at: &At) -> Option<String> {
+        let text = self.text(at)?;
+        if text.trim().is_empty() {
+            self.bad("missing_value", at, "there is no command".into())
+                .help = Some("write `run: echo hello`".into());
+            return None;
+        }
+        if let Some(reference) = looks_templated(text) {
+            let instead = match reference {
+                Reference::Item { .. } => "the item is in `$STEADFAST_ITEM`",
+                Reference::ItemIndex => "the index is in `$STEADFAST_ITEM_INDEX`",
+                Reference::JobId => "the job's id is in `$STEADFAST_JOB_ID`",
+                Reference::Attempt => "the attempt is in `$STEADFAST_ATTEMPT`",
+                Reference::Output { .. } | Reference::Outputs { .. } => {
+                    "put the output into `env`, which is templated, or write `argv`"
+                }
+            };
+            let message = format!("`run` is never templated: {instead}");
+            self.warn(
+                "template_in_run",
+                at.path.clone(),
+                at.node.span().line,
+                message,
+            );
+        }
+        Some(text.to_owned())
+    }
+
+    fn argv(&mut self, at: &At, scope: Scope) -> Option<Vec<String>> {
+        let items = self.list(at, "[./index.sh, --fast]")?;
+        if items.is_empty() {
+            self.bad("missing_value", at, "there is no program to run".into())
+                .help = Some("write `argv: [./index.sh]`".into());
+            return None;
+        }
+        let mut argv = Vec::with_capacity(items.len());
+        for item in &items {
+            let word = self.written(item)?;
+            self.template(item, &word, scope);
+            argv.push(word);
+        }
+        if argv[0].is_empty() {
+            self.bad("missing_value", &items[0], "the program has no name".into());
+        }
+        Some(argv)
+    }
+
+    fn http<'n>(&mut self, at: &At<'n>, owner: Span, scope: Scope) -> Option<ReadAction<'n>> {
+        let block = self.block(at, Some(owner), &keys::HTTP)?;
+        let method = match block.get("method") {
+            Some(at) => self.word(
+                &at,
+                &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word)),
+            )?,
+            None => "POST",
+        };
+        let mode = match block.get("mode") {
+            Some(at) => self.word(&at, &[("sync", HttpMode::Sync), ("async", HttpMode::Async)])?,
+            None => HttpMode::default(),
+        };
+        let expect = match block.get("expect") {
+            Some(at) => self.word(
+                &at,
+                &[("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)],
+            )?,
+            None => HttpExpect::default(),
+        };
+        let headers = self.pairs(&block, "headers", scope);
+        let query = self.pairs(&block, "query", scope);
+        for name in headers.keys().filter(|name| !is_header_name(name)) {
+            let message = format!("{} is not the name of a header", quote(name));
+            self.bad_at(
+                "invalid_name",
+                &block.path("headers"),
+                block.key_span("headers"),
+                message,
+            );
+        }
+        for (name, value) in headers
+            .iter()
+            .filter(|(_, value)| value.contains(['\r', '\n']))
+        {
+            let message = format!(
+                "the header {name} cannot hold {}, a line break",
+                quote(value)
+            );
+            self.bad_at(
+                "invalid_value",
+                &block.path("headers"),
+                block.key_span("headers"),
+                message,
+            );
+        }
+        let body = block.get("body").and_then(|at| self.templated(&at, scope));
+        let url = self.url(&block.get("url")?, scope)?;
+        let http = Http {
+            method: method.to_owned(),
+            url,
+            headers,
+            query,
+            body,
+            mode,
+            expect,
+        };
+        let default = match mode {
+            HttpMode::Sync => HTTP_TIMEOUT_MS,
+            HttpMode::Async => HTTP_ASYNC_TIMEOUT_MS,
+        };
+        Some(ReadAction {
+            action: Action::Http(http),
+            http_timeout: block.get("timeout"),
+            default_timeout_ms: Some(default),
+        })
+    }
+
+    fn url(&mut self, at: &At, scope: Scope) -> Option<String> {
+        let text = self.text(at)?;
+        self.template(at, text, scope);
+        let rest = text
+            .strip_prefix("http://")
+            .or_else(|| text.strip_prefix("https://"))
+            .or_else(|| text.starts_with("{{").then_some(text));
+        // A reference may contain spaces; what is left of the address may not.
+        let bare: String = text
+            .split("{{")
+            .map(|part| part.rsplit("}}").next().unwrap_or(part))
+            .collect();
+        let odd = bare.contains(|c: char| c.is_whitespace() || c.is_control());
+        if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) || odd {
+            let message = format!("{} is not an http or https address", quote(text));
+            self.bad("invalid_value", at, message).help =
+                Some("write it as `http://127.0.0.1:9000/path`".into());
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn pairs(&mut self, block: &Block, key: &str, scope: Scope) -> BTreeMap<String, String> {
+        let Some(at) = block.get(key) else {
+            return BTreeMap::new();
+        };
+        let entries = self
+            .entries(&at, "{ Accept: text/plain }")
+            .unwrap_or_default();
+        let mut pairs = BTreeMap::new();
+        for entry in entries {
+            let at = at.entry(entry);
+            if let Some(value) = self.written(&at) {
+                self.template(&at, &value, scope);
+                pairs.insert(entry.key.to_string(), value);
+            }
+        }
+        pairs
+    }
+
+    pub(crate) fn on_failure(&mut self, at: &At, owner: Span, scope: Scope) -> Option<OnFailure> {
+        if at.node.as_map().is_none() {
+            let words = [
+                ("stop", AfterFailure::Fail),
+                ("continue", AfterFailure::Continue),
+            ];
+            let then = self.word(at, &words)?;
+            let says_something = then == AfterFailure::Continue;
+            return says_something.then_some(OnFailure { action: None, then });
+        }
+        let block = self.block(at, Some(owner), &keys::ON_FAILURE)?;
+        let written: Vec<_> = ["run", "argv", "http", "call", "fallback"]
+            .into_iter()
+            .filter(|key| block.has(key))
+            .collect();
+        if let [first, second, ..] = written[..] {
+            self.conflict(&block, first, second);
+        }
+        let then = match block.get("then") {
+            Some(at) => {
+                let words = [
+                    ("fail", AfterFailure::Fail),
+                    ("continue", AfterFailure::Continue),
+                ];
+                self.word(&at, &words)?
+            }
+            None => AfterFailure::Fail,
+        };
+        if let Some(at) = block.get("fallback") {
+            if block.has("then") {
+                self.conflict(&block, "fallback", "then");
+            }
+            let fallback = self.block(&at, Some(block.key_span("fallback")), &keys::FALLBACK)?;
+            let command = self.run(&fallback.get("command")?)?;
+            return Some(OnFailure {
+                action: Some(Action::Run(command)),
+                then: AfterFailure::Continue,
+            });
+        }
+        if written.is_empty() && !block.has("then") {
+            let message = "`on_failure` says neither what to run nor what to do then".to_owned();
+            self.bad_at("missing_value", &at.path, owner, message).help =
+                Some("write `on_failure: { run: ./rollback.sh }` or `on_failure: continue`".into());
+        }
+        let action = self.action(&block, scope);
+        self.no_timeout_here(action.as_ref());
+        let action = action.map(|read| read.action);
+        Some(OnFailure { action, then })
+    }
+
+    pub(crate) fn compensate(&mut self, at: &At, owner: Span, scope: Scope) -> Option<Action> {
+        let block = self.block(at, Some(owner), &keys::COMPENSATE)?;
+        let read = self.action(&block, scope);
+        self.no_timeout_here(read.as_ref());
+        read.map(|read| read.action)
+    }
+
+    /// Only a step's own attempts have a timeout to set.
+    fn no_timeout_here(&mut self, read: Option<&ReadAction>) {
+        if let Some(at) = read.and_then(|read| read.http_timeout.as_ref()) {
+            let message = "a timeout is set for the step, not here".to_owned();
+            self.bad("conflicting_keys", at, message).help = Some("remove it".into());
+        }
+    }
+
+    /// `env`, `cwd`, `files` and `secrets`, which jobs and steps both have.
+    pub(crate) fn surroundings(&mut self, block: &Block, scope: Scope) -> Surroundings {
+        let mut around = Surroundings::default();
+        if let Some(at) = block.get("env") {
+            for entry in self.entries(&at, "{ NAME: value }").unwrap_or_default() {
+                let value = at.entry(entry);
+                self.env_name(&entry.key, &value.path, entry.key_span);
+                if let Some(text) = self.written(&value) {
+                    self.template(&value, &text, scope);
+                    around.env.insert(entry.key.to_string(), text);
+                }
+            }
+        }
+        if let Some(at) = block.get("cwd") {
+            around.cwd = self.word(&at, &[("source", Cwd::Source), ("attempt", Cwd::Attempt)]);
+        }
+        if let Some(at) = block.get("files") {
+            let items = self.list(&at, "[index.sh]").unwrap_or_default();
+            around.files = items.iter().filter_map(|item| self.file(item)).collect();
+        }
+        if let Some(at) = block.get("secrets") {
+            for item in self.list(&at, "[API_KEY]").unwrap_or_default() {
+                if let Some(name) = self.text(&item) {
+                    self.env_name(name, &item.path, item.node.span());
+                    around.secrets.push(name.to_owned());
+                }
+            }
+        }
+        around
+    }
+
+    fn env_name(&mut self, name: &str, path: &str, span: Span) {
+        let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let fits = name.starts_with(first) && name.chars().all(|c| first(c) || c.is_ascii_digit());
+        let message = if RESERVED_ENV.contains(&name) || name.starts_with("STEADFAST_PORT_") {
+            format!("`{name}` is set by Steadfast itself")
+        } else if !fits {
+            format!(
+                "{} is not a name for a variable: letters, digits and `_`",
+                quote(name)
+            )
+        } else if name.len() > 200 {
+            "a variable's name has at most 200 characters".to_owned()
+        } else {
+            return;
+        };
+        self.bad_at("invalid_name", path, span, message);
+    }
+
+    fn file(&mut self, at: &At) -> Option<String> {
+        let text = self.text(at)?;
+        let message = if text.is_empty() {
+            "a file needs a name".to_owned()
+        } else if text.starts_with('/') || text.starts_with('~') {
+            format!("{} is not relative to the job file", quote(text))
+        } else if text.split('/').any(|part| part == "..") {
+            format!("{} leads out of the job file's folder", quote(text))
+        } else if text.contains('\\') || text.chars().any(char::is_control) {
+            format!(
+                "{} contains a character that paths cannot have here",
+                quote(text)
+            )
+        } else {
+            return Some(text.to_owned());
+        };
+        self.bad("invalid_value", at, message).help =
+            Some("write a path inside the job file's folder, as `scripts/index.sh`".into());
+        None
+    }
+
+    pub(crate) fn labels(&mut self, block: &Block) -> BTreeMap<String, String> {
+        let Some(at) = block.get("labels") else {
+            return BTreeMap::new();
+        };
+        let mut labels = BTreeMap::new();
+        for entry in self.entries(&at, "{ team: search }").unwrap_or_default() {
+            let value = at.entry(entry);
+            self.check_name(&entry.key, "a label", "./", &value.path, entry.key_span);
+            let Some(text) = self.written(&value) else {
+                continue;
+            };
+            if text.chars().count() > 200 || text.chars().any(char::is_control) {
+                let message = "a label's value is printable and at most 200 characters long";
+                self.bad("invalid_value", &value, message.into());
+            }
+            labels.insert(entry.key.to_string(), text);
+        }
+        labels
+    }
+}
+
+fn is_header_name(name: &str) -> bool {
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.bytes().all(token)
+}

@@ -1,0 +1,305 @@
+//! The whole file: its top level, the policies of its steps, and the plan that core makes of them.
+
+use std::collections::HashMap;
+
+use steadfast_core::plan::{NotBefore, Plan, PlanDraft, StepDraft};
+use steadfast_core::policy::{Policy, Problem as CoreProblem};
+use steadfast_core::time::{Timestamp, human_ms};
+
+use crate::budget::BudgetSources;
+use crate::keys;
+use crate::node::{Node, Span};
+use crate::policy::{PolicyBlock, Source, Sources, layers, longest_first, merge};
+use crate::problem::{Problem, locate, quote};
+use crate::reader::{At, Block, Reader};
+use crate::references::{self, Scope, fans_out};
+
+/// A file that was read, with what the warnings are made from.
+#[derive(Debug)]
+pub(crate) struct ReadJob {
+    pub(crate) plan: Plan,
+    pub(crate) sources: Vec<Sources>,
+    pub(crate) budget_sources: BudgetSources,
+    pub(crate) job_block: Option<PolicyBlock>,
+    pub(crate) step_blocks: Vec<Option<PolicyBlock>>,
+}
+
+impl Reader<'_> {
+    /// None when there are problems.
+    pub(crate) fn job(&mut self, root: &Node) -> Option<ReadJob> {
+        let at = At {
+            node: root,
+            path: String::new(),
+        };
+        if root.as_map().is_none() {
+            let message = format!("a job file is a map, not {}", root.describe());
+            self.bad("wrong_type", &at, message).help =
+                Some("begin with `name: my-job` and `steps:`".into());
+            return None;
+        }
+        let block = self.block(&at, Some(Span::START), &keys::JOB)?;
+        let mut draft = PlanDraft::new("", vec![]);
+        self.top(&block, &mut draft);
+        let (budget, budget_sources) = self.budget(&block);
+        draft.budget = budget;
+        draft.best_effort = self.best_effort(&block);
+
+        let job_block = block
+            .get("retry")
+            .and_then(|at| self.retry(&at, Source::Job));
+        let (job_draft, job_sources) =
+            merge(&layers(None, job_block.as_ref(), &self.operator.retry));
+        let job_policy = match Policy::new(job_draft) {
+            Ok(policy) => Some(policy),
+            Err(problems) => {
+                for problem in problems.0 {
+                    self.job_policy_problem(problem, root, job_block.as_ref());
+                }
+                None
+            }
+        };
+        let stand_in = job_policy.clone().unwrap_or_default();
+        let mut step_blocks = Vec::new();
+        let mut sources = Vec::new();
+        if let Some(at) = block.get("steps") {
+            for (index, entry) in self
+                .entries(&at, "{ hello: { run: echo hello } }")
+                .unwrap_or_default()
+                .iter()
+                .enumerate()
+            {
+                let (mut step, own) = self.step(&at.entry(entry), entry, index, &stand_in);
+                let from = match &own {
+                    Some(own) => self.step_policy(
+                        &mut step,
+                        own,
+                        job_block.as_ref(),
+                        job_policy.is_some(),
+                        root,
+                    ),
+                    None => job_sources,
+                };
+                draft.steps.push(step);
+                sources.push(from);
+                step_blocks.push(own);
+            }
+        }
+        let plan = self.plan(draft, root, &block)?;
+        Some(ReadJob {
+            plan,
+            sources,
+            budget_sources,
+            job_block,
+            step_blocks,
+        })
+    }
+
+    fn top(&mut self, block: &Block, draft: &mut PlanDraft) {
+        if let Some(at) = block.get("name") {
+            draft.name = self.job_name(&at).unwrap_or_default();
+        }
+        if let Some(at) = block.get("timeout") {
+            draft.timeout_ms = self.positive_duration(&at, "leave it out for no timeout");
+        }
+        if let Some(at) = block.get("goals") {
+            draft.goals = self.names(&at, "a step's name");
+            if at.node.as_list().is_some_and(<[Node]>::is_empty) {
+                let message = "without goals nothing decides whether the job succeeds".to_owned();
+                self.bad("missing_value", &at, message).help =
+                    Some("leave `goals` out for the steps that nothing else needs".into());
+            }
+        }
+        if let Some(at) = block.get("datacenters") {
+            draft.datacenters = self.names(&at, "a datacenter's name");
+        }
+        if let Some(at) = block.get("not_before") {
+            draft.not_before = self.not_before(&at);
+        }
+        if let Some(at) = block.get("priority") {
+            let most = i64::from(i32::MAX);
+            let priority = self.int(&at, i64::from(i32::MIN), most);
+            draft.priority = priority.unwrap_or(0) as i32;
+        }
+        draft.labels = self.labels(block);
+        draft.surroundings = self.surroundings(block, Scope::Job);
+    }
+
+    fn job_name(&mut self, at: &At) -> Option<String> {
+        const LONGEST: usize = 200;
+        let text = self.text(at)?;
+        let odd = |c: &char| !c.is_alphanumeric() && !" ._-/:".contains(*c);
+        let message = if text.trim().is_empty() {
+            "the job's name is empty".to_owned()
+        } else if text.chars().count() > LONGEST {
+            format!("a job's name has at most {LONGEST} characters")
+        } else if let Some(c) = text.chars().find(odd) {
+            let c = quote(&c.to_string());
+            format!(
+                "a job's name consists of letters, digits, spaces and `._-/:`, so it cannot contain {c}"
+            )
+        } else {
+            return Some(text.to_owned());
+        };
+        self.bad("invalid_name", at, message).help =
+            Some("write it as `name: nightly-index`".into());
+        None
+    }
+
+    fn not_before(&mut self, at: &At) -> Option<NotBefore> {
+        let text = self.text(at)?;
+        if let Some(rest) = text.strip_prefix("in ") {
+            return match crate::units::parse_duration(rest.trim()) {
+                Ok(ms) => Some(NotBefore::InMs(ms)),
+                Err(message) => {
+                    self.bad("invalid_duration", at, message);
+                    None
+                }
+            };
+        }
+        let moment = text.parse::<jiff::Timestamp>().ok();
+        let ms = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
+        if ms.is_none() {
+            let message = format!("{} is not a time", quote(text));
+            self.bad("invalid_value", at, message).help =
+                Some("write it as `2030-01-31T08:00:00Z`, or `in 1h`".into());
+        }
+        ms.map(|ms| NotBefore::At(Timestamp(ms)))
+    }
+
+    fn job_policy_problem(
+        &mut self,
+        problem: CoreProblem,
+        root: &Node,
+        block: Option<&PolicyBlock>,
+    ) {
+        let key = first_key(&problem.path);
+        match block.filter(|block| block.writes(key)) {
+            Some(block) => {
+                let path = deep_path(block, &problem.path);
+                self.from_core(problem, path, root);
+            }
+            None => {
+                let message = format!("the operator's retry settings: {}", problem.message);
+                self.bad_at("invalid_value", "retry", Span::START, message);
+            }
+        }
+    }
+
+    /// Lays the step's own block over the job's, and notes what core refuses at the place that
+    /// wrote it. What the job's block alone got wrong has been noted there.
+    fn step_policy(
+        &mut self,
+        step: &mut StepDraft,
+        own: &PolicyBlock,
+        job: Option<&PolicyBlock>,
+        job_is_valid: bool,
+        root: &Node,
+    ) -> Sources {
+        let (draft, sources) = merge(&layers(Some(own), job, &self.operator.retry));
+        let max_delay = draft.max_delay_ms.unwrap_or_default();
+        let longest = longest_first(&draft.backoff, draft.initial_delay_ms);
+        match Policy::new(draft) {
+            Ok(policy) => step.policy = policy,
+            Err(problems) => {
+                for mut problem in problems.0 {
+                    let key = first_key(&problem.path);
+                    let inherited = job.filter(|job| own.inherits() && job.writes(key));
+                    if own.writes(key) {
+                        let path = deep_path(own, &problem.path);
+                        let other = job.filter(|job| {
+                            key == "max_delay" && own.inherits() && job.writes("initial_delay")
+                        });
+                        if let Some(job) = other.filter(|_| !own.writes("initial_delay")) {
+                            let line = locate(root, &job.path_of("initial_delay")).line;
+                            problem.help = Some(format!(
+                                "raise it, or write `initial_delay` here too: it comes from the job's block on line {line}"
+                            ));
+                        }
+                        self.from_core(problem, path, root);
+                    } else if let (true, "max_delay", Some(job)) = (job_is_valid, key, inherited) {
+                        let cause = if own.writes("backoff") && !own.writes("initial_delay") {
+                            "backoff"
+                        } else {
+                            "initial_delay"
+                        };
+                        let path = own.path_of(cause);
+                        let line = locate(root, &job.path_of("max_delay")).line;
+                        problem.message = format!(
+                            "{cause} ({}) is above max_delay ({}), which comes from the job's block on line {line}",
+                            human_ms(longest),
+                            human_ms(max_delay)
+                        );
+                        problem.help =
+                            Some("write `max_delay` here too, or lower this delay".into());
+                        self.from_core(problem, path, root);
+                    } else if job_is_valid {
+                        let path = own.path_of(key);
+                        self.from_core(problem, path, root);
+                    }
+                }
+            }
+        }
+        sources
+    }
+
+    fn from_core(&mut self, problem: CoreProblem, path: String, root: &Node) {
+        let span = locate(root, &path);
+        self.bad_at(problem.code, &path, span, problem.message).help = problem.help;
+    }
+
+    /// Core's checks and those of the templates, less what was noted about the same place.
+    fn plan(&mut self, draft: PlanDraft, root: &Node, block: &Block) -> Option<Plan> {
+        let index: HashMap<&str, usize> = draft
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(index, step)| (step.name.as_str(), index))
+            .collect();
+        let uses = std::mem::take(&mut self.uses);
+        let named =
+            references::check_names(&uses, &index, |step| fans_out(&draft.steps[step].for_each));
+        self.problems.extend(named);
+        let no_steps = !block.has("steps");
+        match Plan::new(draft) {
+            Ok(plan) => {
+                self.problems.extend(references::check_order(&uses, &plan));
+                self.problems.is_empty().then_some(plan)
+            }
+            Err(problems) => {
+                for problem in problems.0 {
+                    let known = self
+                        .problems
+                        .iter()
+                        .any(|known| covers(known, &problem.path));
+                    if known || no_steps && problem.path == "steps" {
+                        continue;
+                    }
+                    let path = match problem.path.as_str() {
+                        "best_effort.min_datacenters" if block.has("best_effort_min_dcs") => {
+                            "best_effort_min_dcs".to_owned()
+                        }
+                        path => path.to_owned(),
+                    };
+                    self.from_core(problem, path, root);
+                }
+                None
+            }
+        }
+    }
+}
+
+fn covers(known: &Problem, path: &str) -> bool {
+    path.strip_prefix(&known.path).is_some_and(|rest| {
+        !known.path.is_empty() && (rest.is_empty() || rest.starts_with(['.', '[']))
+    })
+}
+
+fn first_key(path: &str) -> &str {
+    &path[..path.find(['.', '[']).unwrap_or(path.len())]
+}
+
+/// A path inside a policy, in the words of the block that wrote it.
+fn deep_path(block: &PolicyBlock, path: &str) -> String {
+    let key = first_key(path);
+    format!("{}{}", block.path_of(key), &path[key.len()..])
+}

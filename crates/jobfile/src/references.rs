@@ -1,0 +1,213 @@
+//! What templates name, checked against the plan: steps that exist and have ended by then, items
+//! where there are items.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use steadfast_core::plan::{ForEach, Plan, nearest};
+
+use crate::node::{Node, Span};
+use crate::problem::{Problem, quote};
+use crate::reader::{At, Reader};
+use crate::template::{self, Part, Reference};
+
+/// Whose text a template stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The job's `env`, which every step gets.
+    Job,
+    /// By index; its action, its `env` or its fallback.
+    Step(usize),
+    /// Runs after the step has succeeded, so that its own output is there.
+    Compensation(usize),
+}
+
+/// One reference that needs the plan to be judged.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    scope: Scope,
+    path: String,
+    span: Span,
+    named: Named,
+}
+
+#[derive(Clone, Debug)]
+enum Named {
+    Item,
+    Step { name: String, many: bool },
+}
+
+impl Reader<'_> {
+    /// Checks the templates in a text and keeps what they name.
+    pub(crate) fn template(&mut self, at: &At, text: &str, scope: Scope) {
+        if !text.contains("{{") {
+            return;
+        }
+        let parts = match template::parse(text) {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.bad("invalid_template", at, error.message).help = error.help;
+                return;
+            }
+        };
+        for part in parts {
+            let named = match part {
+                Part::Reference(Reference::Item { .. } | Reference::ItemIndex) => Named::Item,
+                Part::Reference(Reference::Output { step, .. }) => Named::Step {
+                    name: step.to_owned(),
+                    many: false,
+                },
+                Part::Reference(Reference::Outputs { step, .. }) => Named::Step {
+                    name: step.to_owned(),
+                    many: true,
+                },
+                _ => continue,
+            };
+            self.uses.push(Use {
+                scope,
+                path: at.path.clone(),
+                span: at.node.span(),
+                named,
+            });
+        }
+    }
+
+    /// Any value as JSON, with templates in its texts.
+    pub(crate) fn templated(&mut self, at: &At, scope: Scope) -> Option<Value> {
+        self.templates_in(at, scope);
+        self.json(at)
+    }
+
+    pub(crate) fn json(&mut self, at: &At) -> Option<Value> {
+        match at.node.to_json() {
+            Ok(value) => Some(value),
+            Err(node) => {
+                let text = quote(node.text().unwrap_or_default());
+                let message = format!("{text} is not a number that JSON can hold");
+                self.bad_at("invalid_value", &at.path, node.span(), message)
+                    .help = Some("put it in quotes".into());
+                None
+            }
+        }
+    }
+
+    fn templates_in(&mut self, at: &At, scope: Scope) {
+        if let Some(text) = at.node.as_str() {
+            self.template(at, text, scope);
+        }
+        for (index, item) in at.node.as_list().unwrap_or_default().iter().enumerate() {
+            if holds_braces(item) {
+                self.templates_in(&at.item(index, item), scope);
+            }
+        }
+        for entry in at.node.as_map().unwrap_or_default() {
+            if holds_braces(&entry.value) {
+                self.templates_in(&at.entry(entry), scope);
+            }
+        }
+    }
+}
+
+/// Paths are only built towards what needs one.
+fn holds_braces(node: &Node) -> bool {
+    node.text().is_none_or(|text| text.contains("{{"))
+}
+
+/// What the names alone can tell. `index` holds the steps that were read, valid or not.
+pub(crate) fn check_names(
+    uses: &[Use],
+    index: &HashMap<&str, usize>,
+    fans_out: impl Fn(usize) -> bool,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for used in uses {
+        let mut bad = |code, message: String, help: Option<String>| {
+            let mut problem = Problem::new(code, &used.path, used.span, message);
+            problem.help = help;
+            problems.push(problem);
+        };
+        let own = match used.scope {
+            Scope::Job => None,
+            Scope::Step(own) | Scope::Compensation(own) => Some(own),
+        };
+        match (&used.named, own) {
+            (_, None) => bad(
+                "invalid_template",
+                "the job's `env` is for all steps, so it cannot name an item or a step".into(),
+                Some("move it to the `env` of the step that needs it".into()),
+            ),
+            (Named::Item, Some(own)) if !fans_out(own) => bad(
+                "invalid_template",
+                "there is no item: the step has no `for_each`".into(),
+                Some("add `for_each`, or remove the reference".into()),
+            ),
+            (Named::Item, _) => {}
+            (Named::Step { name, many }, _) => match index.get(name.as_str()) {
+                None => bad(
+                    "unknown_step",
+                    format!("there is no step {}", quote(name)),
+                    nearest(name, index.keys().copied()),
+                ),
+                Some(&step) if fans_out(step) && !many => bad(
+                    "invalid_template",
+                    format!("`{name}` has many items, so it has a list of outputs"),
+                    Some(format!("write `steps.{name}.outputs`")),
+                ),
+                Some(&step) if !fans_out(step) && *many => bad(
+                    "invalid_template",
+                    format!("`{name}` has one item, so it has one output"),
+                    Some(format!("write `steps.{name}.output`")),
+                ),
+                Some(_) => {}
+            },
+        }
+    }
+    problems
+}
+
+/// Whether what is named will have ended.
+pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut ancestors: HashMap<usize, Vec<u32>> = HashMap::new();
+    for used in uses {
+        let (Scope::Step(own) | Scope::Compensation(own), Named::Step { name, .. }) =
+            (used.scope, &used.named)
+        else {
+            continue;
+        };
+        let Some(step) = plan.find(name) else {
+            continue;
+        };
+        let itself = step as usize == own;
+        if itself && matches!(used.scope, Scope::Compensation(_)) {
+            continue;
+        }
+        let needs = &plan.step(own as u32).needs;
+        if needs.contains(&step) {
+            continue;
+        }
+        let all = ancestors
+            .entry(own)
+            .or_insert_with(|| plan.ancestors(own as u32));
+        if all.binary_search(&step).is_ok() {
+            continue;
+        }
+        let own_name = &plan.step(own as u32).name;
+        let (message, help) = if itself {
+            ("a step cannot read its own output".to_owned(), None)
+        } else {
+            (
+                format!("`{own_name}` reads the output of `{name}` but does not need it"),
+                Some(format!("add `{name}` to its `needs`")),
+            )
+        };
+        let mut problem = Problem::new("not_needed", &used.path, used.span, message);
+        problem.help = help;
+        problems.push(problem);
+    }
+    problems
+}
+
+pub(crate) fn fans_out(for_each: &ForEach) -> bool {
+    *for_each != ForEach::Once
+}

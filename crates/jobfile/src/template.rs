@@ -1,0 +1,170 @@
+//! `{{ … }}` in argv, env, http and input: what it may name. Nothing is filled in here.
+
+use steadfast_core::plan::nearest;
+
+/// A piece of templated text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    Text(&'a str),
+    Reference(Reference<'a>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference<'a> {
+    Item {
+        path: Vec<&'a str>,
+    },
+    ItemIndex,
+    /// The output of a step that has one item.
+    Output {
+        step: &'a str,
+        path: Vec<&'a str>,
+    },
+    /// The outputs of a step that has many.
+    Outputs {
+        step: &'a str,
+        path: Vec<&'a str>,
+    },
+    JobId,
+    Attempt,
+}
+
+/// What is wrong, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    pub message: String,
+    pub help: Option<String>,
+}
+
+const KNOWN: [&str; 6] = [
+    "item",
+    "item_index",
+    "steps.NAME.output",
+    "steps.NAME.outputs",
+    "job.id",
+    "attempt",
+];
+
+/// Text without braces is one part; no text is none.
+pub fn parse(text: &str) -> Result<Vec<Part<'_>>, TemplateError> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    loop {
+        let (before, after) = rest
+            .split_once("{{")
+            .map_or((rest, None), |(a, b)| (a, Some(b)));
+        if before.contains("}}") && (after.is_some() || !parts.is_empty()) {
+            return Err(unbalanced("`}}` without `{{` before it"));
+        }
+        if !before.is_empty() {
+            parts.push(Part::Text(before));
+        }
+        let Some(after) = after else {
+            return Ok(parts);
+        };
+        let Some((inner, after)) = after.split_once("}}") else {
+            return Err(unbalanced("`{{` without `}}` after it"));
+        };
+        parts.push(Part::Reference(reference(inner.trim())?));
+        rest = after;
+    }
+}
+
+fn unbalanced(message: &str) -> TemplateError {
+    TemplateError {
+        message: message.to_owned(),
+        help: Some("write a reference as `{{ item }}`".into()),
+    }
+}
+
+fn reference(text: &str) -> Result<Reference<'_>, TemplateError> {
+    let unknown = || {
+        let first = text.split('.').next().unwrap_or_default();
+        let known = KNOWN.map(|known| known.split('.').next().unwrap_or_default());
+        let guess = nearest(first, known.into_iter()).filter(|_| !known.contains(&first));
+        let all = format!(
+            "known are `{}`; text that must keep its braces goes into `run`, which is never templated",
+            KNOWN.join("`, `")
+        );
+        TemplateError {
+            message: format!("{} names nothing", crate::problem::quote(text)),
+            help: Some(guess.unwrap_or(all)),
+        }
+    };
+    let parts: Vec<&str> = text.split('.').collect();
+    let proper = |part: &&str| {
+        !part.is_empty() && !part.contains(|c: char| c.is_whitespace() || "{}[]|()\"'".contains(c))
+    };
+    if !parts.iter().all(proper) {
+        return Err(unknown());
+    }
+    Ok(match parts[..] {
+        ["item", ref path @ ..] => Reference::Item {
+            path: path.to_vec(),
+        },
+        ["item_index"] => Reference::ItemIndex,
+        ["steps", step, "output", ref path @ ..] => Reference::Output {
+            step,
+            path: path.to_vec(),
+        },
+        ["steps", step, "outputs", ref path @ ..] => Reference::Outputs {
+            step,
+            path: path.to_vec(),
+        },
+        ["job", "id"] => Reference::JobId,
+        ["attempt"] => Reference::Attempt,
+        _ => return Err(unknown()),
+    })
+}
+
+/// The first reference in text that is never filled in, as its author may have expected.
+pub(crate) fn looks_templated(text: &str) -> Option<Reference<'_>> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("{{") {
+        let (inner, after) = after.split_once("}}")?;
+        if let Ok(reference) = reference(inner.trim()) {
+            return Some(reference);
+        }
+        rest = after;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_read_and_everything_else_is_text() {
+        let path = vec!["a", "0"];
+        let step = "fetch";
+        assert_eq!(
+            parse("x {{ item.a.0 }}{{steps.fetch.outputs}} y").expect("valid"),
+            [
+                Part::Text("x "),
+                Part::Reference(Reference::Item { path }),
+                Part::Reference(Reference::Outputs { step, path: vec![] }),
+                Part::Text(" y"),
+            ]
+        );
+        assert_eq!(parse("{ a: {b: 1}}"), Ok(vec![Part::Text("{ a: {b: 1}}")]));
+        assert_eq!(parse(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused_with_a_guess() {
+        for (text, word) in [
+            ("{{ itm }}", "did you mean `item`?"),
+            ("{{ item", "{{ item }}"),
+            ("{{ item }} }}", "{{ item }}"),
+            ("{{}}", "known are"),
+            ("{{ .State }}", "goes into `run`"),
+            ("{{ steps.a }}", "known are"),
+            ("{{ item | upper }}", "known are"),
+            ("{{ item..a }}", "known are"),
+        ] {
+            let help = parse(text).expect_err(text).help.unwrap_or_default();
+            assert!(help.contains(word), "{text}: {help}");
+        }
+    }
+}

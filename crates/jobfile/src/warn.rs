@@ -1,0 +1,206 @@
+//! What a valid job says that it will not get. One warning per place, however many steps it is for.
+
+use std::collections::HashMap;
+
+use steadfast_core::forecast::{BindingLimit, Forecast, forecast};
+use steadfast_core::plan::{ForEach, Plan, Step};
+use steadfast_core::policy::PolicyDraft;
+use steadfast_core::time::human_ms;
+
+use crate::job::ReadJob;
+use crate::node::Node;
+use crate::operator::Operator;
+use crate::policy::{PolicyBlock, layers, merge, unused};
+use crate::problem::{Warning, locate};
+
+pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<Warning> {
+    let mut found = Found::default();
+    let mut forecasts = HashMap::new();
+    for (index, step) in job.plan.steps().iter().enumerate() {
+        let own = job.step_blocks[index].as_ref();
+        let blocks = Blocks {
+            own,
+            job: job
+                .job_block
+                .as_ref()
+                .filter(|_| own.is_none_or(PolicyBlock::inherits)),
+        };
+        let forecast = forecasts
+            .entry(memo_key(step))
+            .or_insert_with(|| forecast(&job.plan, index as u32));
+        unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
+        let draft = step.policy.draft();
+        if draft.max_attempts.is_none() && draft.retryable {
+            let message = "attempts are unlimited: only success, a rule or somebody ends this";
+            found.add(
+                "unlimited_attempts",
+                blocks.path("max_attempts"),
+                message.into(),
+            );
+        }
+        let first = step.policy.delays().base_ms(1);
+        if draft.retryable && draft.delay_budget_ms.is_some_and(|budget| budget < first) {
+            let message = format!(
+                "the delay budget ({}) is below the first delay ({}), so there is no retry",
+                human_ms(draft.delay_budget_ms.unwrap_or(0)),
+                human_ms(first)
+            );
+            found.add(
+                "budget_below_first_delay",
+                blocks.path("delay_budget"),
+                message,
+            );
+        }
+        if let Some(own) = own {
+            within_block(&mut found, own, draft, |_| false);
+        }
+    }
+    if let Some(block) = &job.job_block {
+        let (draft, _) = merge(&layers(None, Some(block), &operator.retry));
+        let heirs = job.plan.steps().iter().zip(&job.step_blocks);
+        let heirs = heirs.filter(|(_, own)| own.as_ref().is_some_and(PolicyBlock::inherits));
+        let heirs: Vec<&PolicyDraft> = heirs.map(|(step, _)| step.policy.draft()).collect();
+        within_block(&mut found, block, &draft, |key| {
+            heirs.iter().any(|draft| unused(draft, key).is_none())
+        });
+    }
+    found.finish(root)
+}
+
+/// What a block writes that contradicts itself. `elsewhere`: some other policy uses the key.
+fn within_block(
+    found: &mut Found,
+    block: &PolicyBlock,
+    draft: &PolicyDraft,
+    elsewhere: impl Fn(&str) -> bool,
+) {
+    for key in ["backoff", "initial_delay", "multiplier", "increment"] {
+        if block.writes(key)
+            && let Some(why) = unused(draft, key)
+            && !elsewhere(key)
+        {
+            let path = block.path_of(key);
+            let name = path.rsplit('.').next().unwrap_or(key);
+            let message = format!("{name} has no effect: {why}");
+            found.add("unused_key", path, message);
+        }
+    }
+    let attempts = block.overrides.max_attempts;
+    if block.overrides.retryable == Some(false) && attempts.is_some_and(|n| n != Some(1)) {
+        let message = "max_attempts has no effect beyond the first: `retryable: false` stops there";
+        found.add(
+            "not_retryable_with_attempts",
+            block.path_of("max_attempts"),
+            message.into(),
+        );
+    }
+}
+
+fn unreachable_attempts(
+    found: &mut Found,
+    step: &Step,
+    plan: &Plan,
+    forecast: &Forecast,
+    blocks: &Blocks,
+) {
+    let draft = step.policy.draft();
+    let (Some(max_attempts), Some(retries)) = (draft.max_attempts, forecast.retries) else {
+        return;
+    };
+    let budget = plan.budget();
+    let because = match forecast.binding_limit {
+        BindingLimit::DelayBudget => format!(
+            "the delay budget of {}",
+            human_ms(draft.delay_budget_ms.unwrap_or(0))
+        ),
+        BindingLimit::Window => format!("the window of {}", human_ms(draft.window_ms.unwrap_or(0))),
+        BindingLimit::JobBudget => format!("the job's retry budget of {retries}"),
+        BindingLimit::StepBudget => format!(
+            "the step's share of the job's retry budget, {}",
+            budget.and_then(|budget| budget.per_step()).unwrap_or(0)
+        ),
+        BindingLimit::MaxAttempts | BindingLimit::NotRetryable | BindingLimit::None => return,
+    };
+    let limit = match forecast.binding_limit {
+        BindingLimit::DelayBudget => blocks.path("delay_budget"),
+        BindingLimit::Window => blocks.path("window"),
+        _ => "retry_budget".to_owned(),
+    };
+    let path = match blocks.writer("max_attempts") {
+        Some(block) => block.path_of("max_attempts"),
+        None => limit,
+    };
+    let message = format!(
+        "an item that keeps failing ends after attempt {} of {max_attempts}, because of {because}",
+        retries + 1
+    );
+    found.add("attempts_unreachable", path, message);
+}
+
+/// Two steps with the same key fail in the same way.
+fn memo_key(step: &Step) -> (String, usize) {
+    let items = match &step.for_each {
+        ForEach::List(items) => items.len(),
+        ForEach::Range(count) => *count as usize,
+        ForEach::Once | ForEach::Output { .. } => 1,
+    };
+    (format!("{:?}", step.policy.draft()), items)
+}
+
+/// The blocks of the file that hold for a step.
+struct Blocks<'a> {
+    own: Option<&'a PolicyBlock>,
+    job: Option<&'a PolicyBlock>,
+}
+
+impl Blocks<'_> {
+    fn writer(&self, key: &str) -> Option<&PolicyBlock> {
+        let mut blocks = self.own.into_iter().chain(self.job);
+        blocks.find(|block| block.writes(key))
+    }
+
+    fn path(&self, key: &str) -> String {
+        self.writer(key)
+            .map_or_else(|| "steps".to_owned(), |block| block.path_of(key))
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    warnings: Vec<(Warning, usize)>,
+    places: HashMap<(&'static str, String), usize>,
+}
+
+impl Found {
+    fn add(&mut self, code: &'static str, path: String, message: String) {
+        let next = self.warnings.len();
+        match self.places.entry((code, path.clone())) {
+            std::collections::hash_map::Entry::Occupied(place) => {
+                self.warnings[*place.get()].1 += 1
+            }
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(next);
+                let warning = Warning {
+                    code,
+                    path,
+                    line: 0,
+                    message,
+                };
+                self.warnings.push((warning, 1));
+            }
+        }
+    }
+
+    fn finish(self, root: &Node) -> Vec<Warning> {
+        self.warnings
+            .into_iter()
+            .map(|(mut warning, count)| {
+                warning.line = locate(root, &warning.path).line;
+                if count > 1 {
+                    warning.message = format!("{} ({count} steps)", warning.message);
+                }
+                warning
+            })
+            .collect()
+    }
+}
