@@ -20,8 +20,8 @@ pub(crate) fn render(rehearsal: &Rehearsal, width: usize) -> String {
         }
         rows.entry(decision.item).or_default().push(decision);
     }
-    let items =
-        rehearsal.decisions.iter().map(|d| d.item).collect::<std::collections::BTreeSet<_>>();
+    let firsts = rehearsal.decisions.iter().filter(|d| d.attempt == 1 && d.started_at.is_some());
+    let items = firsts.count();
     let end = rehearsal.decisions.iter().map(end_of).max().unwrap_or(0);
     let end = end.max(rehearsal.finished_ms.unwrap_or(0)).max(1);
     let names: BTreeMap<ItemId, String> =
@@ -33,7 +33,7 @@ pub(crate) fn render(rehearsal: &Rehearsal, width: usize) -> String {
         let pad = " ".repeat(label - name.chars().count());
         text.push_str(&format!("  {name}{pad}  {}\n", bar(decisions, end, width)));
     }
-    let hidden = items.len() - rows.len();
+    let hidden = items.saturating_sub(rows.len());
     if hidden > 0 {
         text.push_str(&paint(DIM, format!("  … and {hidden} more items\n")));
     }

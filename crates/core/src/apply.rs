@@ -3,6 +3,8 @@
 //! Each event is checked against the state it meets before anything is touched. An event that does
 //! not fit is refused: a log that cannot have happened must not become a state.
 
+use std::sync::Arc;
+
 use crate::event::{Accepted, Event, ItemId, JobState, Recorded, Role, RunEnd, StepState};
 use crate::job::{Aside, Completion, Job, Phase, Run, StepRun, Stopped, WorkItem};
 use crate::outcome::Outcome;
@@ -19,8 +21,17 @@ pub struct Illegal {
     pub why: &'static str,
 }
 
-/// The state after `record`.
-pub fn apply(job: &mut Job, record: &Recorded) -> Result<(), Illegal> {
+/// An attempt that was under way when its item was given up: somebody must be told to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Killed {
+    pub item: ItemId,
+    pub attempt: u32,
+    pub token: u64,
+    pub worker: Arc<str>,
+}
+
+/// The state after `record`, and the attempts that it cut off.
+pub fn apply(job: &mut Job, record: &Recorded) -> Result<Vec<Killed>, Illegal> {
     let refuse = |why| Illegal { seq: record.seq, event: record.event.name(), why };
     if record.seq != job.seq + 1 {
         return Err(refuse("its number does not follow the last one"));
@@ -28,10 +39,12 @@ pub fn apply(job: &mut Job, record: &Recorded) -> Result<(), Illegal> {
     if record.at < job.last_at {
         return Err(refuse("it is older than the event before it"));
     }
-    Fold { job, at: record.at }.event(&record.event).map_err(refuse)?;
+    let mut fold = Fold { job, at: record.at, killed: vec![] };
+    fold.event(&record.event).map_err(refuse)?;
+    let killed = fold.killed;
     job.seq = record.seq;
     job.last_at = record.at;
-    Ok(())
+    Ok(killed)
 }
 
 /// The state that a whole log, or any beginning of it, tells.
@@ -160,6 +173,7 @@ type Refused = &'static str;
 struct Fold<'a> {
     job: &'a mut Job,
     at: Timestamp,
+    killed: Vec<Killed>,
 }
 
 impl Fold<'_> {
@@ -180,10 +194,10 @@ impl Fold<'_> {
                 self.refresh(*run, *step);
                 Ok(())
             }
-            Event::AttemptStarted { item, attempt, token, .. } => {
-                self.attempt_started(*item, *attempt, *token)
+            Event::AttemptStarted { item, attempt, token, worker } => {
+                self.attempt_started(*item, *attempt, *token, worker)
             }
-            Event::AttemptEnded { item, attempt, token, outcome } => {
+            Event::AttemptEnded { item, attempt, token, outcome, .. } => {
                 self.attempt_ended(*item, *attempt, *token, outcome)
             }
             Event::RetryDue { item } => self.retry_due(*item),
@@ -370,7 +384,13 @@ impl Fold<'_> {
         steps.filter_map(|step| step.starved_since.as_mut()).for_each(change);
     }
 
-    fn attempt_started(&mut self, id: ItemId, attempt: u32, token: u64) -> Result<(), Refused> {
+    fn attempt_started(
+        &mut self,
+        id: ItemId,
+        attempt: u32,
+        token: u64,
+        worker: &Arc<str>,
+    ) -> Result<(), Refused> {
         if self.job.paused_at.is_some() {
             return Err("the job is paused");
         }
@@ -405,6 +425,7 @@ impl Fold<'_> {
         item.phase = Phase::Running;
         item.since = at;
         item.token = token;
+        item.worker = Some(worker.clone());
         let step = self.step(id.run, id.step)?;
         if id.role == Role::Item {
             step.ready.remove(&was);
@@ -454,7 +475,7 @@ impl Fold<'_> {
             }
         }
         if let Outcome::Failed(failure) = outcome {
-            item.last_error = Some(failure.describe().into());
+            item.last_failure = Some(Box::new(failure.clone()));
         }
         let step = self.step(id.run, id.step)?;
         match id.role {
@@ -680,8 +701,24 @@ impl Fold<'_> {
 
     /// Whatever of the run waits, backs off or runs is over; its attempts are killed.
     fn cancel_rest(&mut self, run: u32) -> Result<(), Refused> {
-        let state = self.run(run)?;
-        for step in &mut state.steps {
+        let state = self.job.runs.get_mut(run as usize).ok_or("there is no such run")?;
+        for (index, step) in state.steps.iter_mut().enumerate() {
+            let asides =
+                [(Role::Fallback, &step.fallback), (Role::Compensation, &step.compensation)];
+            let asides = asides.into_iter().filter_map(|(role, aside)| match aside {
+                Some(Aside::Live(item)) => Some((role, 0, item)),
+                _ => None,
+            });
+            let items = step.live.iter().map(|(&index, item)| (Role::Item, index, item));
+            for (role, i, item) in items.chain(asides) {
+                if item.phase == Phase::Running
+                    && let Some(worker) = item.worker.clone()
+                {
+                    let item_id = ItemId { run, step: index as u32, role, index: i };
+                    let (attempt, token) = (item.history.attempts, item.token);
+                    self.killed.push(Killed { item: item_id, attempt, token, worker });
+                }
+            }
             step.cancelled += step.give_up(false);
             step.in_flight = 0;
             step.starved_since = None;

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::account::Charged;
-use crate::apply::{Illegal, apply};
+use crate::apply::{Illegal, Killed, apply};
 use crate::event::{
     Accepted, CompletionReason, Event, FailedOn, ItemId, JobState, Recorded, Role, RunEnd,
     StepFailure, StepState,
 };
-use crate::job::{Aside, Job, Phase, Timer};
+use crate::job::{Aside, Job, Phase, Timer, WorkItem};
 use crate::outcome::{FailureKind, Outcome};
 use crate::plan::{AfterFailure, ForEach, LateResults, MAX_ITEMS};
 use crate::time::Timestamp;
@@ -68,53 +68,58 @@ pub enum Refusal {
 
 /// Takes an input to the end of its consequences. A refused input leaves the job unchanged; only
 /// [`Refusal::Illegal`], which no input can cause unless this crate is wrong, leaves it unusable.
-pub fn advance(job: &mut Job, input: &Input, now: Timestamp) -> Result<Vec<Recorded>, Refusal> {
+pub fn advance(job: &mut Job, input: &Input, now: Timestamp) -> Result<Advanced, Refusal> {
     // A clock that went back must not make the log go back.
     let now = now.max(job.last_at);
     let decided = decide(job, input, now)?;
-    let mut log = Vec::with_capacity(decided.len() + 2);
+    let mut advanced = Advanced::default();
     for event in decided {
-        record(job, event, now, &mut log)?;
+        record(job, event, now, &mut advanced)?;
     }
-    settle(job, 0, now, &mut log)?;
-    Ok(log)
+    settle(job, now, &mut advanced)?;
+    Ok(advanced)
+}
+
+/// What an input came to.
+#[derive(Debug, Default)]
+pub struct Advanced {
+    pub log: Vec<Recorded>,
+    /// Attempts that were cut off by it.
+    pub killed: Vec<Killed>,
 }
 
 /// A new job, to the end of the consequences of its being accepted.
 pub fn accept(accepted: Accepted, now: Timestamp) -> (Job, Vec<Recorded>) {
     let mut job = Job::accepted(&accepted, now);
     let event = Event::JobAccepted(Box::new(accepted));
-    let mut log = vec![Recorded { seq: 1, at: now, event }];
-    settle(&mut job, 0, now, &mut log).expect("what follows an event fits the state after it");
-    (job, log)
+    let log = vec![Recorded { seq: 1, at: now, event }];
+    let mut advanced = Advanced { log, killed: vec![] };
+    settle(&mut job, now, &mut advanced).expect("what follows an event fits the state after it");
+    (job, advanced.log)
 }
 
 fn record(
     job: &mut Job,
     event: Event,
     at: Timestamp,
-    log: &mut Vec<Recorded>,
+    advanced: &mut Advanced,
 ) -> Result<(), Illegal> {
     let record = Recorded { seq: job.seq + 1, at, event };
-    apply(job, &record)?;
-    log.push(record);
+    advanced.killed.extend(apply(job, &record)?);
+    advanced.log.push(record);
     Ok(())
 }
 
 /// Depth first: the consequences of a consequence come before its siblings.
-fn settle(
-    job: &mut Job,
-    from: usize,
-    now: Timestamp,
-    log: &mut Vec<Recorded>,
-) -> Result<(), Illegal> {
-    for first in from..log.len() {
-        let mut open = vec![first];
+fn settle(job: &mut Job, now: Timestamp, advanced: &mut Advanced) -> Result<(), Illegal> {
+    let mut open = Vec::new();
+    for first in 0..advanced.log.len() {
+        open.push(first);
         while let Some(&cause) = open.last() {
-            match follow(job, &log[cause].event) {
+            match follow(job, &advanced.log[cause].event) {
                 Some(event) => {
-                    record(job, event, now, log)?;
-                    open.push(log.len() - 1);
+                    record(job, event, now, advanced)?;
+                    open.push(advanced.log.len() - 1);
                 }
                 None => drop(open.pop()),
             }
@@ -197,7 +202,8 @@ fn report(
             Event::ItemFailed { item, attempt, on, reason, error, charged, accounts }
         }
     };
-    Ok(vec![Event::AttemptEnded { item, attempt, token, outcome }, verdict])
+    let (worker, started_at) = (live.worker.clone().unwrap_or_default(), live.since);
+    Ok(vec![Event::AttemptEnded { item, attempt, token, worker, started_at, outcome }, verdict])
 }
 
 fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -242,7 +248,7 @@ fn unschedulable(job: &Job, item: ItemId) -> Event {
         attempt: history.attempts,
         on: FailedOn::NoWorker,
         reason: StopReason::Unschedulable,
-        error: live.and_then(|live| live.last_error.as_deref()).map(str::to_owned),
+        error: live.and_then(WorkItem::last_error),
         charged: Charged::default(),
         accounts: accounts_after(policy, &history, &shared, Charged::default(), 0),
     }
@@ -270,7 +276,7 @@ fn overdue(job: &Job, on: FailedOn, idle_since: Timestamp, now: Timestamp) -> Ve
             attempt: history.attempts,
             on,
             reason,
-            error: live.last_error.as_deref().map(str::to_owned),
+            error: live.last_error(),
             charged,
             accounts: accounts_after(policy, &history, &shared, charged, 0),
         })

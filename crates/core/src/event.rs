@@ -90,6 +90,8 @@ pub enum Event {
         item: ItemId,
         attempt: u32,
         token: u64,
+        worker: Arc<str>,
+        started_at: Timestamp,
         outcome: Outcome,
     },
     ItemSucceeded {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::account::{History, Shared};
 use crate::backoff::JitterSeed;
 use crate::event::{CompletionReason, ItemId, JobId, JobState, Role, StepState};
+use crate::outcome::Failure;
 use crate::plan::{ForEach, Plan};
 use crate::ranges::Ranges;
 use crate::time::Timestamp;
@@ -146,7 +147,9 @@ pub struct WorkItem {
     pub since: Timestamp,
     /// Of its latest attempt; 0 before the first.
     pub token: u64,
-    pub last_error: Option<Box<str>>,
+    /// Who has that attempt.
+    pub worker: Option<Arc<str>>,
+    pub last_failure: Option<Box<Failure>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,8 +172,14 @@ impl WorkItem {
             phase: Phase::Ready,
             since: at,
             token: 0,
-            last_error: None,
+            worker: None,
+            last_failure: None,
         }
+    }
+
+    /// The last thing that went wrong, for a person.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_failure.as_deref().map(Failure::describe)
     }
 
     /// How much of a downtime counts on the delay budget's clock: what is backing off after a
@@ -327,9 +336,9 @@ impl Job {
                 _ => None,
             },
             Timer::Attempt(id, attempt) => {
+                let timeout = self.plan.step(id.step).timeout_ms?;
                 let item = self.live(id)?;
                 let running = item.phase == Phase::Running && item.history.attempts == attempt;
-                let timeout = self.plan.step(id.step).timeout_ms?;
                 running.then(|| item.since.plus(timeout))
             }
             Timer::Scheduling { run, step } => {

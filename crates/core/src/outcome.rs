@@ -138,24 +138,45 @@ impl Failure {
     }
 }
 
-/// The short form, as a rehearsal script writes it.
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// The short form of an outcome, as a rehearsal script writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label {
+    Word(&'static str),
+    Numbered(&'static str, u16),
+}
+
+impl Outcome {
+    pub fn label(&self) -> Label {
         let failure = match self {
-            Self::Succeeded { .. } => return f.write_str("ok"),
-            Self::Lost { started: true } => return f.write_str("lost"),
-            Self::Lost { started: false } => return f.write_str("not_started"),
+            Self::Succeeded { .. } => return Label::Word("ok"),
+            Self::Lost { started: true } => return Label::Word("lost"),
+            Self::Lost { started: false } => return Label::Word("not_started"),
             Self::Failed(failure) => failure,
         };
         match (failure.kind, failure.permanence, failure.asked, failure.http_status) {
-            (FailureKind::Exited(code), ..) => write!(f, "exit:{code}"),
-            (FailureKind::Signalled(signal), ..) => write!(f, "signal:{signal}"),
-            (FailureKind::TimedOut, ..) => f.write_str("timeout"),
-            (_, Permanence::Said, ..) => f.write_str("permanent"),
-            (_, _, Some(Asked::DeferMs(_)), _) => f.write_str("defer"),
-            (_, _, _, Some(status)) => write!(f, "http:{status}"),
-            (FailureKind::HandlerFailed, ..) => f.write_str("fail"),
-            (FailureKind::NotCompleted, ..) => f.write_str("not_completed"),
+            (FailureKind::Exited(code), ..) => Label::Numbered("exit", u16::from(code)),
+            (FailureKind::Signalled(signal), ..) => Label::Numbered("signal", u16::from(signal)),
+            (FailureKind::TimedOut, ..) => Label::Word("timeout"),
+            (_, Permanence::Said, ..) => Label::Word("permanent"),
+            (_, _, Some(Asked::DeferMs(_)), _) => Label::Word("defer"),
+            (_, _, _, Some(status)) => Label::Numbered("http", status),
+            (FailureKind::HandlerFailed, ..) => Label::Word("fail"),
+            (FailureKind::NotCompleted, ..) => Label::Word("not_completed"),
         }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => f.write_str(word),
+            Self::Numbered(word, number) => write!(f, "{word}:{number}"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.label().fmt(f)
     }
 }

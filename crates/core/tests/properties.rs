@@ -222,8 +222,11 @@ impl World {
     fn input(&mut self, input: &Input) -> bool {
         let before = self.job.clone();
         match advance(&mut self.job, input, self.now) {
-            Ok(log) => {
-                self.log.extend(log);
+            Ok(advanced) => {
+                for killed in &advanced.killed {
+                    assert!(self.job.live(killed.item).is_none(), "killed, and alive");
+                }
+                self.log.extend(advanced.log);
                 self.states.insert(self.job.seq, self.job.clone());
                 true
             }

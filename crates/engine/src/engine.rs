@@ -1,9 +1,10 @@
 //! Jobs under way, and the loop that takes them on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use steadfast_core::decide::{Input, Refusal, accept, advance};
+use steadfast_core::apply::Killed;
+use steadfast_core::decide::{Advanced, Input, Refusal, accept, advance};
 use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
 use steadfast_core::job::{Job, Timer};
 use steadfast_core::time::Timestamp;
@@ -16,20 +17,18 @@ use crate::timers::Timers;
 /// reports and timers waiting behind it, nor grow one batch without bound.
 const STARTS_PER_BATCH: usize = 1024;
 
+/// Jobs by the order they came in: cheaper to compare than their ids, a million times over.
+pub(crate) type JobKey = u64;
+
 #[derive(Debug)]
 pub struct Engine {
-    jobs: BTreeMap<JobId, Running>,
+    jobs: BTreeMap<JobKey, Job>,
+    keys: HashMap<JobId, JobKey>,
     timers: Timers,
     slots: Slots,
     /// Jobs that may have something to start.
-    hungry: BTreeSet<JobId>,
+    hungry: BTreeSet<JobKey>,
     worker: Arc<str>,
-}
-
-#[derive(Debug)]
-struct Running {
-    job: Job,
-    assigned: BTreeMap<ItemId, Assignment>,
 }
 
 /// No such job is under way.
@@ -40,6 +39,7 @@ impl Engine {
     pub fn new(slots: Slots, worker: &str) -> Self {
         Self {
             jobs: BTreeMap::new(),
+            keys: HashMap::new(),
             timers: Timers::default(),
             slots,
             hungry: BTreeSet::new(),
@@ -47,39 +47,39 @@ impl Engine {
         }
     }
 
-    pub fn job(&self, id: &JobId) -> Option<&Job> {
-        self.jobs.get(id).map(|running| &running.job)
+    pub fn job(&self, id: &str) -> Option<&Job> {
+        self.jobs.get(self.keys.get(id)?)
     }
 
     /// Takes a job in. Its id is new; that is for the one who made it to see to.
     pub fn submit(&mut self, accepted: Accepted, now: Timestamp) -> Batch {
         let (job, log) = accept(accepted, now);
-        let id = job.id.clone();
-        self.jobs.insert(id.clone(), Running { job, assigned: BTreeMap::new() });
+        let key = self.jobs.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.keys.insert(job.id.clone(), key);
+        self.jobs.insert(key, job);
         let mut batch = Batch::default();
-        self.book(&id, log, false, &mut batch);
+        self.book(key, log, false, &mut batch);
         batch
     }
 
-    /// Takes a fact or a wish to a job. Refused, it changes nothing.
+    /// Takes a fact or a wish to a job. Refused, it changes nothing, but walls that the job has
+    /// passed meanwhile are in the batch all the same.
     pub fn handle(
         &mut self,
         id: &JobId,
         input: &Input,
         now: Timestamp,
     ) -> Result<(Batch, Result<(), Refusal>), Unknown> {
-        if !self.jobs.contains_key(id) {
-            return Err(Unknown(id.clone()));
-        }
+        let key = *self.keys.get(id).ok_or_else(|| Unknown(id.clone()))?;
         let mut batch = Batch::default();
         // A job's own walls stand before whatever comes after them, also when the engine was down.
         for wall in [Timer::JobTimeout, Timer::Deadline, Timer::Grace] {
-            let due = self.jobs[id].job.timer_due(&wall);
+            let due = self.jobs[&key].timer_due(&wall);
             if due.is_some_and(|due| due < now) {
-                let _ = self.transact(id, &Input::Fired(wall), now, &mut batch);
+                let _ = self.transact(key, &Input::Fired(wall), now, &mut batch);
             }
         }
-        let answer = self.transact(id, input, now, &mut batch);
+        let answer = self.transact(key, input, now, &mut batch);
         Ok((batch, answer))
     }
 
@@ -91,15 +91,11 @@ impl Engine {
     /// Fires the soonest timer that is due.
     pub fn tick(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
-        let Some((id, timer)) = self.timers.pop(now) else { return batch };
-        let Some(running) = self.jobs.get(&id) else { return batch };
-        match running.job.timer_due(&timer) {
-            Some(due) if due <= now => {
-                // Core asked for it at this time, so it has nothing to refuse.
-                let _ = self.transact(&id, &Input::Fired(timer), now, &mut batch);
-            }
-            Some(later) => self.timers.set(&id, timer, later),
-            None => {}
+        let Some((key, timer)) = self.timers.pop(now) else { return batch };
+        // Core has the last word on whether and when it is due.
+        match self.transact(key, &Input::Fired(timer), now, &mut batch) {
+            Err(Refusal::TooEarly(due)) => self.timers.set(key, timer, due),
+            Err(_) | Ok(()) => {}
         }
         batch
     }
@@ -107,37 +103,41 @@ impl Engine {
     /// Starts what may start and has room, up to a batch full.
     pub fn dispatch(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
-        let hungry: Vec<JobId> = self.hungry.iter().cloned().collect();
-        for id in hungry {
-            self.dispatch_job(&id, now, &mut batch);
-            if batch.effects.len() >= STARTS_PER_BATCH {
-                break;
-            }
+        let mut from = 0;
+        while batch.effects.len() < STARTS_PER_BATCH
+            && let Some(&key) = self.hungry.range(from..).next()
+        {
+            from = key + 1;
+            self.dispatch_job(key, now, &mut batch);
         }
         batch
     }
 
-    fn dispatch_job(&mut self, id: &JobId, now: Timestamp, batch: &mut Batch) {
-        let Some(runs) = self.jobs.get(id).map(|running| running.job.runs.len() as u32) else {
-            self.hungry.remove(id);
+    fn dispatch_job(&mut self, key: JobKey, now: Timestamp, batch: &mut Batch) {
+        let Some(runs) = self.jobs.get(&key).map(|job| job.runs.len() as u32) else {
             return;
         };
-        let mut waits_for_room = false;
+        self.hungry.remove(&key);
+        let mut still_hungry = false;
         for run in 0..runs {
-            while batch.effects.len() < STARTS_PER_BATCH {
-                let job = &self.jobs[id].job;
+            loop {
+                let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
-                if !self.slots.take(job.plan.datacenter(run)) {
-                    waits_for_room = true;
+                if batch.effects.len() >= STARTS_PER_BATCH
+                    || !self.slots.take(job.plan.datacenter(run))
+                {
+                    still_hungry = true;
                     break;
                 }
                 let input = Input::Start { item, worker: self.worker.clone() };
                 // Core named the item as startable, so it has nothing to refuse.
-                let _ = self.transact(id, &input, now, batch);
+                let _ = self.transact(key, &input, now, batch);
             }
         }
-        if !waits_for_room && batch.effects.len() < STARTS_PER_BATCH {
-            self.hungry.remove(id);
+        if still_hungry {
+            self.hungry.insert(key);
+        } else {
+            self.hungry.remove(&key);
         }
     }
 
@@ -145,74 +145,62 @@ impl Engine {
     pub fn restart(&mut self, down_since: Timestamp, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         self.timers = Timers::default();
-        for id in self.jobs.keys().cloned().collect::<Vec<_>>() {
+        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
             let input = Input::Restarted { down_since };
-            let _ = self.transact(&id, &input, now, &mut batch);
+            let _ = self.transact(key, &input, now, &mut batch);
         }
         batch
     }
 
     fn transact(
         &mut self,
-        id: &JobId,
+        key: JobKey,
         input: &Input,
         now: Timestamp,
         batch: &mut Batch,
     ) -> Result<(), Refusal> {
-        let Some(running) = self.jobs.get_mut(id) else { return Err(Refusal::Ended) };
-        let log = advance(&mut running.job, input, now)?;
+        let Some(job) = self.jobs.get_mut(&key) else { return Err(Refusal::Ended) };
+        let Advanced { log, killed } = advance(job, input, now)?;
+        for Killed { item, attempt, token, worker } in killed {
+            self.slots.give_back(job.plan.datacenter(item.run));
+            let over = Assignment { job: job.id.clone(), item, attempt, token, worker };
+            batch.effects.push(Effect::Withdraw(over));
+        }
         let reported = matches!(input, Input::Report { .. });
-        self.book(id, log, reported, batch);
+        self.book(key, log, reported, batch);
         Ok(())
     }
 
-    /// Keeps timers, slots and assignments in line with what has happened, and notes the effects.
+    /// Keeps timers and slots in line with what has happened, and notes the effects.
     /// `reported`: the worker itself said that the attempt is over, and need not be told.
-    fn book(&mut self, id: &JobId, log: Vec<Recorded>, reported: bool, batch: &mut Batch) {
-        let Some(running) = self.jobs.get_mut(id) else { return };
-        let Running { job, assigned } = running;
-        let mut cut = false;
+    fn book(&mut self, key: JobKey, log: Vec<Recorded>, reported: bool, batch: &mut Batch) {
+        let Some(job) = self.jobs.get(&key) else { return };
+        let assignment =
+            |item: &ItemId, attempt: &u32, token: &u64, worker: &Arc<str>| Assignment {
+                job: job.id.clone(),
+                item: *item,
+                attempt: *attempt,
+                token: *token,
+                worker: worker.clone(),
+            };
         for record in log {
-            self.timers.after(job, &record.event);
+            self.timers.after(key, job, &record.event);
             match &record.event {
                 Event::AttemptStarted { item, attempt, token, worker } => {
-                    let assignment = Assignment {
-                        job: id.clone(),
-                        item: *item,
-                        attempt: *attempt,
-                        token: *token,
-                        worker: worker.clone(),
-                    };
-                    assigned.insert(*item, assignment.clone());
+                    let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));
                 }
-                Event::AttemptEnded { item, .. } => {
-                    if let Some(over) = assigned.remove(item) {
-                        self.slots.give_back(job.plan.datacenter(item.run));
-                        if !reported {
-                            batch.effects.push(Effect::Withdraw(over));
-                        }
+                Event::AttemptEnded { item, attempt, token, worker, .. } => {
+                    self.slots.give_back(job.plan.datacenter(item.run));
+                    if !reported {
+                        let over = assignment(item, attempt, token, worker);
+                        batch.effects.push(Effect::Withdraw(over));
                     }
                 }
-                Event::RunFailing { .. } | Event::RunEnded { .. } => cut = true,
                 _ => {}
             }
-            batch.records.push((id.clone(), record));
+            batch.records.push((job.id.clone(), record));
         }
-        if cut {
-            assigned.retain(|item, assignment| {
-                let runs = job.live(*item).is_some_and(|live| live.token == assignment.token);
-                if !runs {
-                    self.slots.give_back(job.plan.datacenter(item.run));
-                    batch.effects.push(Effect::Withdraw(assignment.clone()));
-                }
-                runs
-            });
-        }
-        if job.is_over() {
-            self.hungry.remove(id);
-        } else {
-            self.hungry.insert(id.clone());
-        }
+        self.hungry.insert(key);
     }
 }

@@ -3,15 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_core::event::{Event, JobId, Role};
+use steadfast_core::event::{Event, Role};
 use steadfast_core::job::{Job, Timer};
 use steadfast_core::time::Timestamp;
 
+use crate::engine::JobKey;
+
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    by_due: BTreeSet<(Timestamp, JobId, Timer)>,
+    by_due: BTreeSet<(Timestamp, JobKey, Timer)>,
     /// Steps with a reminder already set: each start of an item would set another one otherwise.
-    scheduling: BTreeSet<(JobId, u32, u32)>,
+    scheduling: BTreeSet<(JobKey, u32, u32)>,
 }
 
 impl Timers {
@@ -19,38 +21,38 @@ impl Timers {
         self.by_due.first().map(|(due, ..)| *due)
     }
 
-    pub(crate) fn set(&mut self, job: &JobId, timer: Timer, due: Timestamp) {
+    pub(crate) fn set(&mut self, job: JobKey, timer: Timer, due: Timestamp) {
         if let Timer::Scheduling { run, step } = timer
-            && !self.scheduling.insert((job.clone(), run, step))
+            && !self.scheduling.insert((job, run, step))
         {
             return;
         }
-        self.by_due.insert((due, job.clone(), timer));
+        self.by_due.insert((due, job, timer));
     }
 
     /// The soonest one, if it is due.
-    pub(crate) fn pop(&mut self, now: Timestamp) -> Option<(JobId, Timer)> {
+    pub(crate) fn pop(&mut self, now: Timestamp) -> Option<(JobKey, Timer)> {
         if self.next_due()? > now {
             return None;
         }
         let (_, job, timer) = self.by_due.pop_first()?;
         if let Timer::Scheduling { run, step } = timer {
-            self.scheduling.remove(&(job.clone(), run, step));
+            self.scheduling.remove(&(job, run, step));
         }
         Some((job, timer))
     }
 
-    pub(crate) fn set_all(&mut self, job: &Job) {
+    pub(crate) fn set_all(&mut self, key: JobKey, job: &Job) {
         for (due, timer) in job.timers() {
-            self.set(&job.id, timer, due);
+            self.set(key, timer, due);
         }
     }
 
     /// The timers that an event calls for.
-    pub(crate) fn after(&mut self, job: &Job, event: &Event) {
+    pub(crate) fn after(&mut self, key: JobKey, job: &Job, event: &Event) {
         let mut set = |timer: Timer| {
             if let Some(due) = job.timer_due(&timer) {
-                self.set(&job.id, timer, due);
+                self.set(key, timer, due);
             }
         };
         match *event {
@@ -61,11 +63,10 @@ impl Timers {
             }
             Event::MinDatacentersReached => set(Timer::Grace),
             Event::AttemptStarted { item, attempt, .. } => set(Timer::Attempt(item, attempt)),
-            Event::RetryScheduled { item, .. } => {
-                set(Timer::Retry(item));
-                set(Timer::Scheduling { run: item.run, step: item.step });
+            Event::RetryScheduled { item, delay_ms: 1.., due_at, .. } => {
+                self.set(key, Timer::Retry(item), due_at);
             }
-            Event::RetryDue { item } => {
+            Event::RetryScheduled { item, .. } | Event::RetryDue { item } => {
                 set(Timer::Scheduling { run: item.run, step: item.step });
             }
             Event::StepReady { run, step, .. } | Event::StepFailing { run, step, .. } => {
@@ -82,7 +83,7 @@ impl Timers {
             | Event::ItemSucceeded { .. }
             | Event::ItemFailed { .. }
             | Event::JobResumed
-            | Event::EngineRestarted { .. } => self.set_all(job),
+            | Event::EngineRestarted { .. } => self.set_all(key, job),
             _ => {}
         }
     }

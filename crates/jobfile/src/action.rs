@@ -40,19 +40,10 @@ pub(crate) struct ReadAction<'n> {
 impl Reader<'_> {
     /// The action among a block's keys; the table has said that there is one.
     pub(crate) fn action<'n>(&mut self, block: &Block<'n>, scope: Scope) -> Option<ReadAction<'n>> {
-        let plain = |action| ReadAction {
-            action,
-            http_timeout: None,
-            default_timeout_ms: None,
-        };
+        let plain = |action| ReadAction { action, http_timeout: None, default_timeout_ms: None };
         if block.has("input") && !block.has("call") {
             let message = "`input` is for `call` alone".to_owned();
-            self.bad_at(
-                "conflicting_keys",
-                &block.path("input"),
-                block.key_span("input"),
-                message,
-            );
+            self.bad_at("conflicting_keys", &block.path("input"), block.key_span("input"), message);
         }
         if let Some(at) = block.get("run") {
             return self.run(&at).map(Action::Run).map(plain);
@@ -75,8 +66,8 @@ impl Reader<'_> {
     fn run(&mut self, at: &At) -> Option<String> {
         let text = self.text(at)?;
         if text.trim().is_empty() {
-            self.bad("missing_value", at, "there is no command".into())
-                .help = Some("write `run: echo hello`".into());
+            self.bad("missing_value", at, "there is no command".into()).help =
+                Some("write `run: echo hello`".into());
             return None;
         }
         if let Some(reference) = looks_templated(text) {
@@ -90,12 +81,7 @@ impl Reader<'_> {
                 }
             };
             let message = format!("`run` is never templated: {instead}");
-            self.warn(
-                "template_in_run",
-                at.path.clone(),
-                at.node.span().line,
-                message,
-            );
+            self.warn("template_in_run", at.path.clone(), at.node.span().line, message);
         }
         Some(text.to_owned())
     }
@@ -103,8 +89,8 @@ impl Reader<'_> {
     fn argv(&mut self, at: &At, scope: Scope) -> Option<Vec<String>> {
         let items = self.list(at, "[./index.sh, --fast]")?;
         if items.is_empty() {
-            self.bad("missing_value", at, "there is no program to run".into())
-                .help = Some("write `argv: [./index.sh]`".into());
+            self.bad("missing_value", at, "there is no program to run".into()).help =
+                Some("write `argv: [./index.sh]`".into());
             return None;
         }
         let mut argv = Vec::with_capacity(items.len());
@@ -133,31 +119,19 @@ impl Reader<'_> {
             None => HttpMode::default(),
         };
         let expect = match block.get("expect") {
-            Some(at) => self.word(
-                &at,
-                &[("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)],
-            )?,
+            Some(at) => {
+                self.word(&at, &[("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)])?
+            }
             None => HttpExpect::default(),
         };
         let headers = self.pairs(&block, "headers", scope);
         let query = self.pairs(&block, "query", scope);
         for name in headers.keys().filter(|name| !is_header_name(name)) {
             let message = format!("{} is not the name of a header", quote(name));
-            self.bad_at(
-                "invalid_name",
-                &block.path("headers"),
-                block.key_span("headers"),
-                message,
-            );
+            self.bad_at("invalid_name", &block.path("headers"), block.key_span("headers"), message);
         }
-        for (name, value) in headers
-            .iter()
-            .filter(|(_, value)| value.contains(['\r', '\n']))
-        {
-            let message = format!(
-                "the header {name} cannot hold {}, a line break",
-                quote(value)
-            );
+        for (name, value) in headers.iter().filter(|(_, value)| value.contains(['\r', '\n'])) {
+            let message = format!("the header {name} cannot hold {}, a line break", quote(value));
             self.bad_at(
                 "invalid_value",
                 &block.path("headers"),
@@ -167,15 +141,7 @@ impl Reader<'_> {
         }
         let body = block.get("body").and_then(|at| self.templated(&at, scope));
         let url = self.url(&block.get("url")?, scope)?;
-        let http = Http {
-            method: method.to_owned(),
-            url,
-            headers,
-            query,
-            body,
-            mode,
-            expect,
-        };
+        let http = Http { method: method.to_owned(), url, headers, query, body, mode, expect };
         let default = match mode {
             HttpMode::Sync => HTTP_TIMEOUT_MS,
             HttpMode::Async => HTTP_ASYNC_TIMEOUT_MS,
@@ -195,10 +161,8 @@ impl Reader<'_> {
             .or_else(|| text.strip_prefix("https://"))
             .or_else(|| text.starts_with("{{").then_some(text));
         // A reference may contain spaces; what is left of the address may not.
-        let bare: String = text
-            .split("{{")
-            .map(|part| part.rsplit("}}").next().unwrap_or(part))
-            .collect();
+        let bare: String =
+            text.split("{{").map(|part| part.rsplit("}}").next().unwrap_or(part)).collect();
         let odd = bare.contains(|c: char| c.is_whitespace() || c.is_control());
         if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) || odd {
             let message = format!("{} is not an http or https address", quote(text));
@@ -213,9 +177,7 @@ impl Reader<'_> {
         let Some(at) = block.get(key) else {
             return BTreeMap::new();
         };
-        let entries = self
-            .entries(&at, "{ Accept: text/plain }")
-            .unwrap_or_default();
+        let entries = self.entries(&at, "{ Accept: text/plain }").unwrap_or_default();
         let mut pairs = BTreeMap::new();
         for entry in entries {
             let at = at.entry(entry);
@@ -229,10 +191,7 @@ impl Reader<'_> {
 
     pub(crate) fn on_failure(&mut self, at: &At, owner: Span, scope: Scope) -> Option<OnFailure> {
         if at.node.as_map().is_none() {
-            let words = [
-                ("stop", AfterFailure::Fail),
-                ("continue", AfterFailure::Continue),
-            ];
+            let words = [("stop", AfterFailure::Fail), ("continue", AfterFailure::Continue)];
             let then = self.word(at, &words)?;
             let says_something = then == AfterFailure::Continue;
             return says_something.then_some(OnFailure { action: None, then });
@@ -247,10 +206,7 @@ impl Reader<'_> {
         }
         let then = match block.get("then") {
             Some(at) => {
-                let words = [
-                    ("fail", AfterFailure::Fail),
-                    ("continue", AfterFailure::Continue),
-                ];
+                let words = [("fail", AfterFailure::Fail), ("continue", AfterFailure::Continue)];
                 self.word(&at, &words)?
             }
             None => AfterFailure::Fail,
@@ -329,10 +285,7 @@ impl Reader<'_> {
         let message = if RESERVED_ENV.contains(&name) || name.starts_with("STEADFAST_PORT_") {
             format!("`{name}` is set by Steadfast itself")
         } else if !fits {
-            format!(
-                "{} is not a name for a variable: letters, digits and `_`",
-                quote(name)
-            )
+            format!("{} is not a name for a variable: letters, digits and `_`", quote(name))
         } else if name.len() > 200 {
             "a variable's name has at most 200 characters".to_owned()
         } else {
@@ -350,10 +303,7 @@ impl Reader<'_> {
         } else if text.split('/').any(|part| part == "..") {
             format!("{} leads out of the job file's folder", quote(text))
         } else if text.contains('\\') || text.chars().any(char::is_control) {
-            format!(
-                "{} contains a character that paths cannot have here",
-                quote(text)
-            )
+            format!("{} contains a character that paths cannot have here", quote(text))
         } else {
             return Some(text.to_owned());
         };

@@ -38,10 +38,8 @@ impl Reader<'_> {
                 self.native_budget(at).unwrap_or(none)
             }
             (Some(at), _) if !matches!(at.node.scalar(), Some(Scalar::Int(_) | Scalar::Huge)) => {
-                let message = format!(
-                    "expected a map or a number of retries, not {}",
-                    at.node.describe()
-                );
+                let message =
+                    format!("expected a map or a number of retries, not {}", at.node.describe());
                 self.bad("wrong_type", at, message).help =
                     Some("write `retry_budget: { total: 20, per_step: 3 }`".into());
                 none
@@ -53,21 +51,13 @@ impl Reader<'_> {
     fn mixed(&mut self, job: &Block, key: &str, native: &str, instead: &str) {
         let message = format!("`{key}` cannot stand beside the map `{native}`");
         let help = format!("write `{instead}` inside `{native}` instead");
-        self.bad_at(
-            "conflicting_keys",
-            &job.path(key),
-            job.key_span(key),
-            message,
-        )
-        .help = Some(help);
+        self.bad_at("conflicting_keys", &job.path(key), job.key_span(key), message).help =
+            Some(help);
     }
 
     fn required_budget(&self) -> (Option<Budget>, BudgetSources) {
         let given = |ceiling: Ceiling| {
-            Some(Allowance {
-                requested: ceiling.given(),
-                effective: ceiling.given(),
-            })
+            Some(Allowance { requested: ceiling.given(), effective: ceiling.given() })
         };
         let budget = Budget {
             total: given(self.operator.budget_total),
@@ -101,29 +91,14 @@ impl Reader<'_> {
         let floor = block.get("floor").map(|at| self.count(&at, 0));
         if floor.is_some() && !by_ratio {
             let message = "floor has no effect without `ratio`".to_owned();
-            self.warn(
-                "unused_key",
-                block.path("floor"),
-                block.key_span("floor").line,
-                message,
-            );
+            self.warn("unused_key", block.path("floor"), block.key_span("floor").line, message);
         }
-        let ratio = block
-            .get("ratio")
-            .and_then(|at| self.number(&at))
-            .map(|ratio| {
-                sources.ratio = Some(Source::Job);
-                sources.floor = Some(floor.map_or(Source::Default, |_| Source::Job));
-                Ratio {
-                    ratio,
-                    floor: floor.flatten().unwrap_or(DEFAULT_FLOOR),
-                }
-            });
-        let budget = Budget {
-            total,
-            per_step,
-            ratio,
-        };
+        let ratio = block.get("ratio").and_then(|at| self.number(&at)).map(|ratio| {
+            sources.ratio = Some(Source::Job);
+            sources.floor = Some(floor.map_or(Source::Default, |_| Source::Job));
+            Ratio { ratio, floor: floor.flatten().unwrap_or(DEFAULT_FLOOR) }
+        });
+        let budget = Budget { total, per_step, ratio };
         Some((Some(budget), sources))
     }
 
@@ -135,11 +110,7 @@ impl Reader<'_> {
         let (most, most_each) = (self.operator.budget_total, self.operator.budget_per_step);
         let (total, total_source) = self.allowance(total, most, Source::Ad44);
         let (per_step, share_source) = self.allowance(share, most_each, Source::Ad44);
-        let budget = Budget {
-            total: Some(total),
-            per_step: Some(per_step),
-            ratio: None,
-        };
+        let budget = Budget { total: Some(total), per_step: Some(per_step), ratio: None };
         let sources = BudgetSources {
             total: Some(total_source),
             per_step: Some(share_source),
@@ -158,16 +129,9 @@ impl Reader<'_> {
         let given = ceiling.given();
         let builtin = Operator::default();
         let ours = [builtin.budget_total, builtin.budget_per_step].contains(&ceiling);
-        let default = if ours {
-            Source::Default
-        } else {
-            Source::Operator
-        };
+        let default = if ours { Source::Default } else { Source::Operator };
         let Some((at, requested)) = at.and_then(|at| Some((at, self.count(at, 0)?))) else {
-            let allowance = Allowance {
-                requested: given,
-                effective: given,
-            };
+            let allowance = Allowance { requested: given, effective: given };
             return (allowance, default);
         };
         let (effective, source) = match requested {
@@ -177,20 +141,12 @@ impl Reader<'_> {
                     "{requested} retries were asked for; the operator's ceiling leaves {}",
                     ceiling.max
                 );
-                self.warn(
-                    "budget_clamped",
-                    at.path.clone(),
-                    at.node.span().line,
-                    message,
-                );
+                self.warn("budget_clamped", at.path.clone(), at.node.span().line, message);
                 (ceiling.max, Source::Ceiling)
             }
             requested => (requested, written),
         };
-        let allowance = Allowance {
-            requested,
-            effective,
-        };
+        let allowance = Allowance { requested, effective };
         (allowance, source)
     }
 
@@ -214,11 +170,7 @@ impl Reader<'_> {
             return Some(best);
         }
         let on = written.map_or(Some(false), |at| {
-            if at
-                .node
-                .scalar()
-                .is_none_or(|scalar| !matches!(scalar, Scalar::Bool(_)))
-            {
+            if at.node.scalar().is_none_or(|scalar| !matches!(scalar, Scalar::Bool(_))) {
                 let message = format!("expected a map, true or false, not {}", at.node.describe());
                 self.bad("wrong_type", &at, message).help =
                     Some("write `best_effort: { min_datacenters: 2, deadline: 5m }`".into());
@@ -270,10 +222,8 @@ impl Reader<'_> {
             best.grace_ms = self.duration(&at).unwrap_or(0);
         }
         if let Some(at) = block.get("late_results") {
-            let words = [
-                ("log_only", LateResults::LogOnly),
-                ("update_result", LateResults::UpdateResult),
-            ];
+            let words =
+                [("log_only", LateResults::LogOnly), ("update_result", LateResults::UpdateResult)];
             best.late_results = self.word(&at, &words).unwrap_or_default();
         }
     }

@@ -25,10 +25,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            max_bytes: 10 << 20,
-            max_nodes: 1_200_000,
-        }
+        Self { max_bytes: 10 << 20, max_nodes: 1_200_000 }
     }
 }
 
@@ -37,27 +34,17 @@ impl Default for Limits {
 pub fn document(name: &str, text: &[u8], limits: Limits) -> Result<Node, Vec<Problem>> {
     let refuse = |code, span, message: String| vec![Problem::new(code, "", span, message)];
     if text.len() > limits.max_bytes {
-        let message = format!(
-            "the file has {} bytes; at most {} are read",
-            text.len(),
-            limits.max_bytes
-        );
+        let message =
+            format!("the file has {} bytes; at most {} are read", text.len(), limits.max_bytes);
         return Err(refuse("too_large", Span::START, message));
     }
     let text = std::str::from_utf8(text).map_err(|error| {
         let valid = &text[..error.valid_up_to()];
         let line = valid.iter().filter(|byte| **byte == b'\n').count();
-        let start = valid
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
+        let start = valid.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let column = String::from_utf8_lossy(&valid[start..]).chars().count();
         let message = format!("not UTF-8 text: byte {} is invalid", valid.len());
-        let span = Span {
-            line: line as u32 + 1,
-            column: column as u32 + 1,
-            length: 1,
-        };
+        let span = Span { line: line as u32 + 1, column: column as u32 + 1, length: 1 };
         refuse("not_utf8", span, message)
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -105,10 +92,7 @@ fn read_yaml(text: &str, builder: &mut Builder) -> Result<(), Problem> {
                 } else {
                     value.lines().next().unwrap_or_default().chars().count()
                 };
-                let span = Span {
-                    length: length as u32,
-                    ..start
-                };
+                let span = Span { length: length as u32, ..start };
                 builder.scalar(&value, quoted, span, anchor)?;
             }
             Event::SequenceStart(anchor, tag) => {
@@ -135,11 +119,7 @@ fn read_yaml(text: &str, builder: &mut Builder) -> Result<(), Problem> {
 }
 
 fn at(marker: Marker) -> Span {
-    Span {
-        line: (marker.line() as u32).max(1),
-        column: marker.col() as u32 + 1,
-        length: 1,
-    }
+    Span { line: (marker.line() as u32).max(1), column: marker.col() as u32 + 1, length: 1 }
 }
 
 /// The parser's words, and for the slips that everybody makes, ours.
@@ -155,10 +135,7 @@ fn plain_words(info: &str) -> (String, Option<String>) {
     } else {
         None
     };
-    (
-        format!("not valid YAML: {}", info.trim()),
-        help.map(str::to_owned),
-    )
+    (format!("not valid YAML: {}", info.trim()), help.map(str::to_owned))
 }
 
 /// How much a finished node stands for.
@@ -236,10 +213,7 @@ impl Builder {
     fn charge(&mut self, weight: Weight, span: Span, what: &str) -> Result<(), Problem> {
         self.nodes = self.nodes.saturating_add(weight.nodes);
         self.bytes = self.bytes.saturating_add(weight.bytes);
-        let Limits {
-            max_nodes,
-            max_bytes,
-        } = self.limits;
+        let Limits { max_nodes, max_bytes } = self.limits;
         let message = if self.nodes > max_nodes {
             format!("{what} makes this more than {max_nodes} values")
         } else if self.bytes > max_bytes {
@@ -256,23 +230,10 @@ impl Builder {
     }
 
     pub(crate) fn open(&mut self, map: bool, span: Span, anchor: usize) -> Result<(), Problem> {
-        let weight = Weight {
-            nodes: 1,
-            bytes: 0,
-            height: 1,
-        };
+        let weight = Weight { nodes: 1, bytes: 0, height: 1 };
         self.charge(weight, span, "this value")?;
-        let open = if map {
-            Open::Map(Vec::new(), None)
-        } else {
-            Open::List(Vec::new())
-        };
-        self.frames.push(Frame {
-            open,
-            span,
-            anchor,
-            weight,
-        });
+        let open = if map { Open::Map(Vec::new(), None) } else { Open::List(Vec::new()) };
+        self.frames.push(Frame { open, span, anchor, weight });
         Ok(())
     }
 
@@ -287,10 +248,7 @@ impl Builder {
                 Kind::Map(entries.into())
             }
         };
-        let node = Node {
-            span: frame.span,
-            kind,
-        };
+        let node = Node { span: frame.span, kind };
         self.place(node, frame.weight, frame.anchor);
     }
 
@@ -301,16 +259,11 @@ impl Builder {
         span: Span,
         anchor: usize,
     ) -> Result<(), Problem> {
-        let weight = Weight {
-            nodes: 1,
-            bytes: text.len(),
-            height: 0,
-        };
+        let weight = Weight { nodes: 1, bytes: text.len(), height: 0 };
         self.charge(weight, span, "this value")?;
         if text.contains('\0') {
             let message = "text cannot contain a NUL character".to_owned();
-            self.problems
-                .push(Problem::new("invalid_value", "", span, message));
+            self.problems.push(Problem::new("invalid_value", "", span, message));
         }
         let text = text.into();
         let kind = Kind::Scalar { text, quoted };
@@ -329,10 +282,7 @@ impl Builder {
     }
 
     fn tag(&mut self, tag: &str, span: Span) {
-        let message = format!(
-            "tags such as {} are not supported",
-            quote(&format!("!{tag}"))
-        );
+        let message = format!("tags such as {} are not supported", quote(&format!("!{tag}")));
         let problem = Problem::new("tag", "", span, message).help("remove it");
         self.problems.push(problem);
     }
@@ -356,11 +306,7 @@ impl Builder {
                     if value.span.length == 0 && value.text() == Some("") {
                         value.span = key_span;
                     }
-                    entries.push(Entry {
-                        key,
-                        key_span,
-                        value,
-                    });
+                    entries.push(Entry { key, key_span, value });
                 }
             },
         }

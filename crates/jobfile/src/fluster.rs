@@ -29,21 +29,13 @@ pub fn policy(retry: &FlusterRetry) -> Result<Policy, Problems> {
             0
         })
     };
-    let failures = natural(
-        "max_retries_failure",
-        i64::from(retry.max_retries_failure.unwrap_or(0)),
-    );
-    let preemptions = natural(
-        "max_retries_preemption",
-        i64::from(retry.max_retries_preemption.unwrap_or(100)),
-    );
-    let initial_delay_ms = natural(
-        "initial_retry_delay_ms",
-        retry.initial_retry_delay_ms.unwrap_or(1000),
-    );
-    let max_delay_ms = retry
-        .max_retry_delay_ms
-        .map(|ms| natural("max_retry_delay_ms", ms));
+    let failures =
+        natural("max_retries_failure", i64::from(retry.max_retries_failure.unwrap_or(0)));
+    let preemptions =
+        natural("max_retries_preemption", i64::from(retry.max_retries_preemption.unwrap_or(100)));
+    let initial_delay_ms =
+        natural("initial_retry_delay_ms", retry.initial_retry_delay_ms.unwrap_or(1000));
+    let max_delay_ms = retry.max_retry_delay_ms.map(|ms| natural("max_retry_delay_ms", ms));
     let multiplier = retry.backoff_multiplier.unwrap_or(2.0);
     let codes = |list: &[i32]| list.iter().copied().map(i64::from).collect();
     let draft = PolicyDraft {
@@ -68,10 +60,7 @@ pub fn policy(retry: &FlusterRetry) -> Result<Policy, Problems> {
                 path => path,
             };
             problem.path = field.to_owned();
-            if !wrong
-                .iter()
-                .any(|known: &Problem| known.path == problem.path)
-            {
+            if !wrong.iter().any(|known: &Problem| known.path == problem.path) {
                 wrong.push(problem);
             }
         }
@@ -90,14 +79,8 @@ mod tests {
     fn unset_is_not_zero() {
         let made = policy(&FlusterRetry::default()).expect("valid");
         let draft = made.draft();
-        assert_eq!(
-            (draft.max_attempts, draft.max_preemptions),
-            (Some(1), Some(100))
-        );
-        assert_eq!(
-            (draft.initial_delay_ms, made.delays().max_ms()),
-            (1000, 60_000)
-        );
+        assert_eq!((draft.max_attempts, draft.max_preemptions), (Some(1), Some(100)));
+        assert_eq!((draft.initial_delay_ms, made.delays().max_ms()), (1000, 60_000));
         let zero = FlusterRetry {
             max_retries_preemption: Some(0),
             initial_retry_delay_ms: Some(0),

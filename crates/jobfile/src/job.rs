@@ -27,10 +27,7 @@ pub(crate) struct ReadJob {
 impl Reader<'_> {
     /// None when there are problems.
     pub(crate) fn job(&mut self, root: &Node) -> Option<ReadJob> {
-        let at = At {
-            node: root,
-            path: String::new(),
-        };
+        let at = At { node: root, path: String::new() };
         if root.as_map().is_none() {
             let message = format!("a job file is a map, not {}", root.describe());
             self.bad("wrong_type", &at, message).help =
@@ -44,9 +41,7 @@ impl Reader<'_> {
         draft.budget = budget;
         draft.best_effort = self.best_effort(&block);
 
-        let job_block = block
-            .get("retry")
-            .and_then(|at| self.retry(&at, Source::Job));
+        let job_block = block.get("retry").and_then(|at| self.retry(&at, Source::Job));
         let (job_draft, job_sources) =
             merge(&layers(None, job_block.as_ref(), &self.operator.retry));
         let job_policy = match Policy::new(job_draft) {
@@ -85,13 +80,7 @@ impl Reader<'_> {
             }
         }
         let plan = self.plan(draft, root, &block)?;
-        Some(ReadJob {
-            plan,
-            sources,
-            budget_sources,
-            job_block,
-            step_blocks,
-        })
+        Some(ReadJob { plan, sources, budget_sources, job_block, step_blocks })
     }
 
     fn top(&mut self, block: &Block, draft: &mut PlanDraft) {
@@ -267,10 +256,7 @@ impl Reader<'_> {
             }
             Err(problems) => {
                 for problem in problems.0 {
-                    let known = self
-                        .problems
-                        .iter()
-                        .any(|known| covers(known, &problem.path));
+                    let known = self.problems.iter().any(|known| covers(known, &problem.path));
                     if known || no_steps && problem.path == "steps" {
                         continue;
                     }

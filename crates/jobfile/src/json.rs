@@ -5,11 +5,7 @@ use crate::node::Span;
 use crate::problem::{Problem, quote};
 
 pub(crate) fn read(text: &str, builder: &mut Builder) -> Result<(), Problem> {
-    let mut reader = Reader {
-        rest: text,
-        line: 1,
-        column: 1,
-    };
+    let mut reader = Reader { rest: text, line: 1, column: 1 };
     reader.value(builder)?;
     reader.space();
     match reader.rest.is_empty() {
@@ -26,11 +22,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn here(&self) -> Span {
-        Span {
-            line: self.line,
-            column: self.column,
-            length: 1,
-        }
+        Span { line: self.line, column: self.column, length: 1 }
     }
 
     fn wrong(&self, message: &str) -> Problem {
@@ -174,10 +166,8 @@ impl Reader<'_> {
     }
 
     fn four_digits(&mut self) -> Result<u32, Problem> {
-        let digits = self
-            .rest
-            .get(..4)
-            .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+        let digits =
+            self.rest.get(..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
         let Some(unit) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) else {
             return Err(self.wrong("expected four hexadecimal digits"));
         };

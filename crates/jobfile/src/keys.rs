@@ -72,13 +72,7 @@ const fn key(name: &'static str, doc: &'static str, shape: Shape) -> Key {
 }
 
 const fn table(title: &'static str, keys: &'static [Key]) -> Table {
-    Table {
-        title,
-        keys,
-        required: &[],
-        exactly_one: &[],
-        exclusive: &[],
-    }
+    Table { title, keys, required: &[], exactly_one: &[], exclusive: &[] }
 }
 
 const ENV: Shape = MapOf(&EnvName, &Written);
@@ -98,11 +92,7 @@ pub(crate) static JOB: Table = Table {
         "a job",
         &[
             key("name", "what the job is called", JobName),
-            key(
-                "retry",
-                "the retry policy of all steps, key by key",
-                Block(&RETRY),
-            ),
+            key("retry", "the retry policy of all steps, key by key", Block(&RETRY)),
             key(
                 "retry_budget",
                 "retries shared by the whole job: a map, or AD-44's number of retries in all",
@@ -113,31 +103,19 @@ pub(crate) static JOB: Table = Table {
                 "AD-44: retries of one step at most; 0 is the default",
                 Count(0),
             ),
-            key(
-                "timeout",
-                "longest time of the whole job; default none",
-                Duration,
-            ),
+            key("timeout", "longest time of the whole job; default none", Duration),
             key(
                 "goals",
                 "steps that decide whether the job succeeds; default: those nothing else needs",
                 ListOf(&Name),
             ),
-            key(
-                "datacenters",
-                "where the job runs, once in each",
-                ListOf(&Name),
-            ),
+            key("datacenters", "where the job runs, once in each", ListOf(&Name)),
             key(
                 "best_effort",
                 "succeed with some of the datacenters: a map, or AD-44's true or false",
                 OneOf(&[Block(&BEST_EFFORT), Flag]),
             ),
-            key(
-                "best_effort_min_dcs",
-                "AD-44: datacenters that must succeed",
-                Count(1),
-            ),
+            key("best_effort_min_dcs", "AD-44: datacenters that must succeed", Count(1)),
             key(
                 "best_effort_deadline_seconds",
                 "AD-44: seconds from acceptance",
@@ -147,33 +125,17 @@ pub(crate) static JOB: Table = Table {
             key("env", ENV_DOC, ENV),
             key("cwd", CWD_DOC, CWD),
             key("secrets", SECRETS_DOC, ListOf(&EnvName)),
-            key(
-                "not_before",
-                "the earliest start: a time, or `in 1h`",
-                NotBefore,
-            ),
-            key(
-                "priority",
-                "higher goes first; default 0",
-                Count(i32::MIN as i64),
-            ),
+            key("not_before", "the earliest start: a time, or `in 1h`", NotBefore),
+            key("priority", "higher goes first; default 0", Count(i32::MIN as i64)),
             key("labels", "free words to find the job by", LABELS),
-            key(
-                "steps",
-                "what the job does, by name",
-                MapOf(&Name, &Block(&STEP)),
-            ),
+            key("steps", "what the job does, by name", MapOf(&Name, &Block(&STEP))),
         ],
     )
 };
 
 const ACTIONS: &[&str] = &["run", "argv", "http", "call"];
 const RUN: Key = key("run", "a command for /bin/sh -c; never templated", Text);
-const ARGV: Key = key(
-    "argv",
-    "a program and its arguments, without a shell",
-    ListOf(&Text),
-);
+const ARGV: Key = key("argv", "a program and its arguments, without a shell", ListOf(&Text));
 const HTTP_KEY: Key = key("http", "a request to a handler", Block(&HTTP));
 const CALL: Key = key("call", "a function that a worker registered", FunctionName);
 const INPUT: Key = key("input", "what the function is given", Any);
@@ -193,11 +155,7 @@ pub(crate) static STEP: Table = Table {
             HTTP_KEY,
             CALL,
             INPUT,
-            key(
-                "needs",
-                "steps that must have succeeded before",
-                ListOf(&Name),
-            ),
+            key("needs", "steps that must have succeeded before", ListOf(&Name)),
             key(
                 "for_each",
                 "one work item for each: a list, `{ range: N }`, or `{ output: STEP.path }`",
@@ -214,11 +172,7 @@ pub(crate) static STEP: Table = Table {
                 OneOf(&[Count(0), Percent]),
             ),
             key("timeout", "the longest attempt", Duration),
-            key(
-                "heartbeat",
-                "the longest silence of a handler or function",
-                Duration,
-            ),
+            key("heartbeat", "the longest silence of a handler or function", Duration),
             key(
                 "scheduling_timeout",
                 "how long an item may wait for a worker; default 24h, `0s` is forever",
@@ -226,21 +180,13 @@ pub(crate) static STEP: Table = Table {
             ),
             key("resources", "what its worker must have", Block(&RESOURCES)),
             key("labels", "what its worker must carry", LABELS),
-            key(
-                "ports",
-                "ports allocated for each attempt, by name",
-                ListOf(&Name),
-            ),
+            key("ports", "ports allocated for each attempt, by name", ListOf(&Name)),
             key(
                 "on_failure",
                 "a fallback, or what becomes of the steps that need this one",
                 OneOf(&[Block(&ON_FAILURE), Word(&["stop", "continue"])]),
             ),
-            key(
-                "compensate",
-                "undoes the step when the run fails later",
-                Block(&COMPENSATE),
-            ),
+            key("compensate", "undoes the step when the run fails later", Block(&COMPENSATE)),
             key("env", ENV_DOC, ENV),
             key("cwd", CWD_DOC, CWD),
             key("files", FILES_DOC, ListOf(&File)),
@@ -250,16 +196,8 @@ pub(crate) static STEP: Table = Table {
                 "the retry policy; what it leaves out comes from the job's",
                 Block(&RETRY),
             ),
-            key(
-                "retry_config",
-                "Prodigy's spelling of a retry policy",
-                Block(&PRODIGY),
-            ),
-            key(
-                "work_config",
-                "Argyll's spelling of a retry policy",
-                Block(&ARGYLL),
-            ),
+            key("retry_config", "Prodigy's spelling of a retry policy", Block(&PRODIGY)),
+            key("work_config", "Argyll's spelling of a retry policy", Block(&ARGYLL)),
         ],
     )
 };
@@ -270,21 +208,14 @@ pub(crate) static FOR_EACH: Table = Table {
         "`for_each`",
         &[
             key("range", "the numbers from 0, this many", Range),
-            key(
-                "output",
-                "the output of an earlier step, or a part of it: `STEP.path`",
-                Text,
-            ),
+            key("output", "the output of an earlier step, or a part of it: `STEP.path`", Text),
         ],
     )
 };
 
 pub(crate) static RESOURCES: Table = table(
     "`resources`",
-    &[
-        key("cpu", "cores", Number(0.0, f64::INFINITY)),
-        key("memory", "as `512m` or `2GiB`", Size),
-    ],
+    &[key("cpu", "cores", Number(0.0, f64::INFINITY)), key("memory", "as `512m` or `2GiB`", Size)],
 );
 
 pub(crate) static HTTP: Table = Table {
@@ -292,11 +223,7 @@ pub(crate) static HTTP: Table = Table {
     ..table(
         "`http`",
         &[
-            key(
-                "method",
-                "default POST",
-                Word(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]),
-            ),
+            key("method", "default POST", Word(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])),
             key("url", "http or https", Url),
             key("headers", "sent with the request", MapOf(&Text, &Written)),
             key("query", "added to the URL", MapOf(&Text, &Written)),
@@ -306,11 +233,7 @@ pub(crate) static HTTP: Table = Table {
                 "sync: the answer is the result; async: a callback brings it",
                 Word(&["sync", "async"]),
             ),
-            key(
-                "timeout",
-                "the longest attempt; default 30s, async 1h",
-                Duration,
-            ),
+            key("timeout", "the longest attempt; default 30s, async 1h", Duration),
             key(
                 "expect",
                 "envelope: a 2xx without `success` in its body is not completed",
@@ -333,11 +256,7 @@ pub(crate) static ON_FAILURE: Table = table(
             "fail (default), or continue with what needs the step",
             Word(&["fail", "continue"]),
         ),
-        key(
-            "fallback",
-            "Prodigy: a command that rescues the step",
-            Block(&FALLBACK),
-        ),
+        key("fallback", "Prodigy: a command that rescues the step", Block(&FALLBACK)),
     ],
 );
 
@@ -346,18 +265,13 @@ pub(crate) static FALLBACK: Table = Table {
     ..table("`fallback`", &[key("command", "for /bin/sh -c", Text)])
 };
 
-pub(crate) static COMPENSATE: Table = Table {
-    exactly_one: ACTIONS,
-    ..table("`compensate`", &[RUN, ARGV, HTTP_KEY, CALL, INPUT])
-};
+pub(crate) static COMPENSATE: Table =
+    Table { exactly_one: ACTIONS, ..table("`compensate`", &[RUN, ARGV, HTTP_KEY, CALL, INPUT]) };
 
 const BACKOFFS: &[&str] = &["fixed", "linear", "exponential", "fibonacci"];
 
 pub(crate) static RETRY: Table = Table {
-    exclusive: &[
-        ("initial_delay", "backoff_base_ms"),
-        ("max_delay", "max_backoff_ms"),
-    ],
+    exclusive: &[("initial_delay", "backoff_base_ms"), ("max_delay", "max_backoff_ms")],
     ..table(
         "`retry`",
         &[
@@ -366,70 +280,31 @@ pub(crate) static RETRY: Table = Table {
                 "executions charged to failures, the first included; default 3",
                 Limit(1),
             ),
-            key(
-                "retryable",
-                "false: never again after a failure; default true",
-                Flag,
-            ),
+            key("retryable", "false: never again after a failure; default true", Flag),
             key(
                 "backoff",
                 "how delays grow, or a list of them; default exponential",
                 OneOf(&[Word(BACKOFFS), ListOf(&Duration)]),
             ),
             key("initial_delay", "default 1s", Duration),
-            key(
-                "max_delay",
-                "default 1m, or the longest first delay if that is longer",
-                Duration,
-            ),
-            key(
-                "multiplier",
-                "of exponential backoff; default 2.0",
-                Number(1.0, f64::INFINITY),
-            ),
-            key(
-                "increment",
-                "of linear backoff; default: the initial delay",
-                Duration,
-            ),
+            key("max_delay", "default 1m, or the longest first delay if that is longer", Duration),
+            key("multiplier", "of exponential backoff; default 2.0", Number(1.0, f64::INFINITY)),
+            key("increment", "of linear backoff; default: the initial delay", Duration),
             key(
                 "jitter",
                 "none (default), full, equal, decorrelated, or a factor from 0 to 1",
-                OneOf(&[
-                    Word(&["none", "full", "equal", "decorrelated"]),
-                    Number(0.0, 1.0),
-                ]),
+                OneOf(&[Word(&["none", "full", "equal", "decorrelated"]), Number(0.0, 1.0)]),
             ),
             key(
                 "max_retry_after",
                 "cap of a delay that a server or a rule asks for; default 1h",
                 Duration,
             ),
-            key(
-                "delay_budget",
-                "the sum of an item's backoff delays; default none",
-                Duration,
-            ),
-            key(
-                "window",
-                "wall clock since the first failure; default none",
-                Duration,
-            ),
-            key(
-                "max_preemptions",
-                "losses of the worker that are survived; default 100",
-                Limit(0),
-            ),
-            key(
-                "max_deferrals",
-                "deferrals that are survived; default 100",
-                Limit(0),
-            ),
-            key(
-                "exit_codes",
-                "which exit codes are retried",
-                Block(&EXIT_CODES),
-            ),
+            key("delay_budget", "the sum of an item's backoff delays; default none", Duration),
+            key("window", "wall clock since the first failure; default none", Duration),
+            key("max_preemptions", "losses of the worker that are survived; default 100", Limit(0)),
+            key("max_deferrals", "deferrals that are survived; default 100", Limit(0)),
+            key("exit_codes", "which exit codes are retried", Block(&EXIT_CODES)),
             key(
                 "rules",
                 "what certain outcomes lead to; the first match wins",
@@ -443,10 +318,7 @@ pub(crate) static RETRY: Table = Table {
 
 pub(crate) static EXIT_CODES: Table = table(
     "`exit_codes`",
-    &[
-        key("retry", "only these", CODES),
-        key("stop", "never these; wins", CODES),
-    ],
+    &[key("retry", "only these", CODES), key("stop", "never these; wins", CODES)],
 );
 
 pub(crate) static RULE: Table = Table {
@@ -457,11 +329,7 @@ pub(crate) static RULE: Table = Table {
             key("exit", "exit codes", CODES),
             key("signal", "signals", CODES),
             key("http_status", "HTTP status codes", CODES),
-            key(
-                "error",
-                "an error's type, or a regular expression on its text",
-                Text,
-            ),
+            key("error", "an error's type, or a regular expression on its text", Text),
             key("timeout", "true: an attempt that took too long", True),
             key("then", "what follows", Word(&["retry", "stop", "defer"])),
             key("delay", "instead of the computed one", Duration),
@@ -474,16 +342,8 @@ pub(crate) static BUDGET: Table = table(
     &[
         key("total", "retries of the whole job", Count(0)),
         key("per_step", "retries of one step", Count(0)),
-        key(
-            "ratio",
-            "retries in proportion to the items started",
-            Number(0.0, f64::INFINITY),
-        ),
-        key(
-            "floor",
-            "with `ratio`: never fewer than this; default 10",
-            Count(0),
-        ),
+        key("ratio", "retries in proportion to the items started", Number(0.0, f64::INFINITY)),
+        key("floor", "with `ratio`: never fewer than this; default 10", Count(0)),
     ],
 );
 
@@ -492,11 +352,7 @@ pub(crate) static BEST_EFFORT: Table = table(
     &[
         key("min_datacenters", "how many must succeed", Count(1)),
         key("deadline", "from acceptance", Duration),
-        key(
-            "grace",
-            "how long to wait for more once there are enough; default 0s",
-            Duration,
-        ),
+        key("grace", "how long to wait for more once there are enough; default 0s", Duration),
         key(
             "late_results",
             "what becomes of results after the end",
@@ -517,11 +373,7 @@ pub(crate) static PRODIGY: Table = table(
         key("initial_delay", "the first delay", Duration),
         key("max_delay", "the longest delay", Duration),
         key("jitter", "whether delays vary", Flag),
-        key(
-            "jitter_factor",
-            "by how much; default 0.3",
-            Number(0.0, 1.0),
-        ),
+        key("jitter_factor", "by how much; default 0.3", Number(0.0, 1.0)),
         key("retry_budget", "the sum of all delays", Duration),
     ],
 );
@@ -532,11 +384,7 @@ pub(crate) static PRODIGY_BACKOFF: Table = Table {
         "`backoff`",
         &[
             key("linear", "grows by an increment", Block(&PRODIGY_LINEAR)),
-            key(
-                "exponential",
-                "grows by a factor",
-                Block(&PRODIGY_EXPONENTIAL),
-            ),
+            key("exponential", "grows by a factor", Block(&PRODIGY_EXPONENTIAL)),
         ],
     )
 };
@@ -544,30 +392,16 @@ pub(crate) static PRODIGY_BACKOFF: Table = Table {
 pub(crate) static PRODIGY_LINEAR: Table =
     table("`linear`", &[key("increment", "added each time", Duration)]);
 
-pub(crate) static PRODIGY_EXPONENTIAL: Table = table(
-    "`exponential`",
-    &[key(
-        "base",
-        "multiplied each time",
-        Number(1.0, f64::INFINITY),
-    )],
-);
+pub(crate) static PRODIGY_EXPONENTIAL: Table =
+    table("`exponential`", &[key("base", "multiplied each time", Number(1.0, f64::INFINITY))]);
 
 pub(crate) static ARGYLL: Table = table(
     "`work_config`",
     &[
-        key(
-            "max_retries",
-            "retries after the first execution; −1 is unlimited",
-            Count(-1),
-        ),
+        key("max_retries", "retries after the first execution; −1 is unlimited", Count(-1)),
         key("backoff", "the first delay in milliseconds", Count(0)),
         key("max_backoff", "the longest delay in milliseconds", Count(0)),
-        key(
-            "backoff_type",
-            "how delays grow",
-            Word(&["fixed", "linear", "exponential"]),
-        ),
+        key("backoff_type", "how delays grow", Word(&["fixed", "linear", "exponential"])),
         key("parallelism", "items that run at once", Count(1)),
     ],
 );

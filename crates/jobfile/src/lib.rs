@@ -65,10 +65,7 @@ pub struct StepSources {
 ///
 /// The problems are all there are, in the order of the file.
 pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec<Problem>> {
-    let limits = Limits {
-        max_bytes: operator.max_file_bytes,
-        ..Limits::default()
-    };
+    let limits = Limits { max_bytes: operator.max_file_bytes, ..Limits::default() };
     let root = document(name, text, limits)?;
     let mut reader = reader::Reader::new(operator);
     let Some(job) = reader.job(&root) else {
@@ -78,16 +75,7 @@ pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec
     warnings.extend(warn::warnings(&job, &root, operator));
     warnings.sort_by(|a, b| (a.line, a.code, &a.path).cmp(&(b.line, b.code, &b.path)));
     let steps = job.plan.steps().iter().zip(job.sources);
-    let steps = steps
-        .map(|(step, policy)| StepSources {
-            step: step.name.clone(),
-            policy,
-        })
-        .collect();
-    Ok(JobFile {
-        plan: job.plan,
-        steps,
-        budget: job.budget_sources,
-        warnings,
-    })
+    let steps =
+        steps.map(|(step, policy)| StepSources { step: step.name.clone(), policy }).collect();
+    Ok(JobFile { plan: job.plan, steps, budget: job.budget_sources, warnings })
 }

@@ -18,11 +18,7 @@ pub struct Span {
 }
 
 impl Span {
-    pub(crate) const START: Self = Self {
-        line: 1,
-        column: 1,
-        length: 1,
-    };
+    pub(crate) const START: Self = Self { line: 1, column: 1, length: 1 };
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -135,23 +131,22 @@ impl Node {
                 Value::Array(items.iter().map(Self::to_json).collect::<Result<_, _>>()?)
             }
             Kind::Map(entries) => {
-                let pairs = entries
-                    .iter()
-                    .map(|entry| Ok((entry.key.to_string(), entry.value.to_json()?)));
+                let pairs =
+                    entries.iter().map(|entry| Ok((entry.key.to_string(), entry.value.to_json()?)));
                 Value::Object(pairs.collect::<Result<Map<_, _>, _>>()?)
             }
-            Kind::Scalar { text, quoted } => match if *quoted {
-                Scalar::Str(text)
-            } else {
-                resolve(text)
-            } {
-                Scalar::Null => Value::Null,
-                Scalar::Bool(value) => Value::Bool(value),
-                Scalar::Int(value) => value.into(),
-                Scalar::Huge => text.parse::<u64>().map(Value::from).map_err(|_| self)?,
-                Scalar::Float(value) => Number::from_f64(value).map(Value::Number).ok_or(self)?,
-                Scalar::Str(text) => Value::String(text.to_owned()),
-            },
+            Kind::Scalar { text, quoted } => {
+                match if *quoted { Scalar::Str(text) } else { resolve(text) } {
+                    Scalar::Null => Value::Null,
+                    Scalar::Bool(value) => Value::Bool(value),
+                    Scalar::Int(value) => value.into(),
+                    Scalar::Huge => text.parse::<u64>().map(Value::from).map_err(|_| self)?,
+                    Scalar::Float(value) => {
+                        Number::from_f64(value).map(Value::Number).ok_or(self)?
+                    }
+                    Scalar::Str(text) => Value::String(text.to_owned()),
+                }
+            }
         })
     }
 }

@@ -42,10 +42,7 @@ impl Default for Operator {
     fn default() -> Self {
         Self {
             retry: PolicyOverrides::default(),
-            budget_total: Ceiling {
-                default: 20,
-                max: 50,
-            },
+            budget_total: Ceiling { default: 20, max: 50 },
             budget_per_step: Ceiling { default: 3, max: 5 },
             budget_required: false,
             best_effort_min_datacenters: 1,
@@ -70,44 +67,28 @@ impl Operator {
         for (name, number) in [
             ("RETRY_BUDGET_DEFAULT", &mut self.budget_total.default),
             ("RETRY_BUDGET_MAX", &mut self.budget_total.max),
-            (
-                "RETRY_BUDGET_PER_WORKFLOW_DEFAULT",
-                &mut self.budget_per_step.default,
-            ),
-            (
-                "RETRY_BUDGET_PER_WORKFLOW_MAX",
-                &mut self.budget_per_step.max,
-            ),
-            (
-                "BEST_EFFORT_DEFAULT_MIN_DCS",
-                &mut self.best_effort_min_datacenters,
-            ),
+            ("RETRY_BUDGET_PER_WORKFLOW_DEFAULT", &mut self.budget_per_step.default),
+            ("RETRY_BUDGET_PER_WORKFLOW_MAX", &mut self.budget_per_step.max),
+            ("BEST_EFFORT_DEFAULT_MIN_DCS", &mut self.best_effort_min_datacenters),
         ] {
             let Some(text) = env(name) else { continue };
             let least = u32::from(name == "BEST_EFFORT_DEFAULT_MIN_DCS");
             match text.trim().parse() {
                 Ok(value) if value >= least => *number = value,
-                _ => wrong.push(format!(
-                    "{name} must be a whole number, {least} or more, not {text:?}"
-                )),
+                _ => wrong
+                    .push(format!("{name} must be a whole number, {least} or more, not {text:?}")),
             }
         }
         for (name, ms) in [
-            (
-                "BEST_EFFORT_DEFAULT_DEADLINE_SECONDS",
-                &mut self.best_effort_deadline_ms,
-            ),
-            (
-                "BEST_EFFORT_CHECK_INTERVAL_SECONDS",
-                &mut self.best_effort_check_interval_ms,
-            ),
+            ("BEST_EFFORT_DEFAULT_DEADLINE_SECONDS", &mut self.best_effort_deadline_ms),
+            ("BEST_EFFORT_CHECK_INTERVAL_SECONDS", &mut self.best_effort_check_interval_ms),
         ] {
             let Some(text) = env(name) else { continue };
             match text.trim().parse().ok().and_then(seconds_to_ms) {
                 Some(value) => *ms = value,
-                None => wrong.push(format!(
-                    "{name} must be a number of seconds above 0, not {text:?}"
-                )),
+                None => {
+                    wrong.push(format!("{name} must be a number of seconds above 0, not {text:?}"))
+                }
             }
         }
         if let Some(text) = env("BEST_EFFORT_LATE_RESULT_POLICY") {
@@ -119,11 +100,7 @@ impl Operator {
                 )),
             }
         }
-        if wrong.is_empty() {
-            Ok(self)
-        } else {
-            Err(wrong)
-        }
+        if wrong.is_empty() { Ok(self) } else { Err(wrong) }
     }
 }
 
@@ -151,14 +128,8 @@ mod tests {
         assert_eq!(operator.late_results, LateResults::UpdateResult);
         for text in ["-1", "x", "", "1e400", "nan", "99999999999"] {
             let wrong = Operator::from_env(|_| Some(text.to_owned())).expect_err(text);
-            assert!(
-                wrong.iter().any(|w| w.contains("RETRY_BUDGET_DEFAULT")),
-                "{wrong:?}"
-            );
-            assert!(
-                wrong.iter().any(|w| w.contains("LATE_RESULT_POLICY")),
-                "{wrong:?}"
-            );
+            assert!(wrong.iter().any(|w| w.contains("RETRY_BUDGET_DEFAULT")), "{wrong:?}");
+            assert!(wrong.iter().any(|w| w.contains("LATE_RESULT_POLICY")), "{wrong:?}");
         }
     }
 }

@@ -202,10 +202,7 @@ pub(crate) fn merge(layers: &[(Source, &PolicyOverrides)]) -> (PolicyDraft, Sour
         of: impl Fn(&PolicyOverrides) -> &Option<T>,
         default: T,
     ) -> T {
-        layers
-            .iter()
-            .find_map(|(_, block)| of(block).clone())
-            .unwrap_or(default)
+        layers.iter().find_map(|(_, block)| of(block).clone()).unwrap_or(default)
     }
     let base = PolicyDraft::default();
     let initial_delay_ms = nearest(layers, |b| &b.initial_delay_ms, base.initial_delay_ms);
@@ -213,12 +210,12 @@ pub(crate) fn merge(layers: &[(Source, &PolicyOverrides)]) -> (PolicyDraft, Sour
         Growth::Fixed => Backoff::Fixed,
         Growth::Fibonacci => Backoff::Fibonacci,
         Growth::List(delays) => Backoff::List(delays),
-        Growth::Linear => Backoff::Linear {
-            increment_ms: nearest(layers, |b| &b.increment_ms, initial_delay_ms),
-        },
-        Growth::Exponential => Backoff::Exponential {
-            multiplier: nearest(layers, |b| &b.multiplier, 2.0),
-        },
+        Growth::Linear => {
+            Backoff::Linear { increment_ms: nearest(layers, |b| &b.increment_ms, initial_delay_ms) }
+        }
+        Growth::Exponential => {
+            Backoff::Exponential { multiplier: nearest(layers, |b| &b.multiplier, 2.0) }
+        }
     };
     let mut max_delay_ms = layers.iter().find_map(|(_, block)| block.max_delay_ms);
     if sources.get("max_delay") == Source::Operator {
@@ -227,10 +224,7 @@ pub(crate) fn merge(layers: &[(Source, &PolicyOverrides)]) -> (PolicyDraft, Sour
         max_delay_ms = max_delay_ms.map(|max| max.max(longest_first(&backoff, initial_delay_ms)));
     }
     let (exit_retry, exit_stop) = nearest(layers, |b| &b.exit_codes, (vec![], vec![]));
-    let in_file = !matches!(
-        sources.get("max_preemptions"),
-        Source::Default | Source::Operator
-    );
+    let in_file = !matches!(sources.get("max_preemptions"), Source::Default | Source::Operator);
     let draft = PolicyDraft {
         max_attempts: nearest(layers, |b| &b.max_attempts, base.max_attempts),
         retryable: nearest(layers, |b| &b.retryable, base.retryable),
@@ -321,11 +315,9 @@ pub fn policy_view(policy: &Policy, sources: &Sources) -> Vec<(&'static str, Val
 /// A rule as the file spells it.
 fn rule_view(rule: &RuleDraft) -> Value {
     let mut view = serde_json::Map::new();
-    for (key, codes) in [
-        ("exit", &rule.exit),
-        ("signal", &rule.signal),
-        ("http_status", &rule.http_status),
-    ] {
+    for (key, codes) in
+        [("exit", &rule.exit), ("signal", &rule.signal), ("http_status", &rule.http_status)]
+    {
         if let Some(codes) = codes {
             view.insert(key.into(), json!(codes));
         }

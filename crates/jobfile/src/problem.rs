@@ -104,10 +104,7 @@ pub(crate) fn quote(text: &str) -> String {
         .flat_map(|c| {
             let plain = c == '\'' || c == '"' || c == '\\';
             let escaped = (!plain).then(|| c.escape_debug());
-            plain
-                .then_some(c)
-                .into_iter()
-                .chain(escaped.into_iter().flatten())
+            plain.then_some(c).into_iter().chain(escaped.into_iter().flatten())
         })
         .collect();
     if text.chars().nth(LONGEST).is_some() {

@@ -31,26 +31,16 @@ pub(crate) struct At<'a> {
 
 impl<'a> At<'a> {
     pub(crate) fn item(&self, index: usize, node: &'a Node) -> Self {
-        Self {
-            node,
-            path: format!("{}[{index}]", self.path),
-        }
+        Self { node, path: format!("{}[{index}]", self.path) }
     }
 
     pub(crate) fn entry(&self, entry: &'a Entry) -> Self {
-        Self {
-            node: &entry.value,
-            path: join(&self.path, &entry.key),
-        }
+        Self { node: &entry.value, path: join(&self.path, &entry.key) }
     }
 }
 
 fn join(path: &str, key: &str) -> String {
-    if path.is_empty() {
-        key.to_owned()
-    } else {
-        format!("{path}.{key}")
-    }
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// A map whose keys are all known.
@@ -76,8 +66,7 @@ impl<'a> Block<'a> {
     }
 
     pub(crate) fn key_span(&self, key: &str) -> Span {
-        self.entry(key)
-            .map_or(self.at.node.span(), |entry| entry.key_span)
+        self.entry(key).map_or(self.at.node.span(), |entry| entry.key_span)
     }
 
     pub(crate) fn path(&self, key: &str) -> String {
@@ -91,12 +80,7 @@ impl<'a> Block<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(operator: &'a Operator) -> Self {
-        Self {
-            operator,
-            problems: Vec::new(),
-            warnings: Vec::new(),
-            uses: Vec::new(),
-        }
+        Self { operator, problems: Vec::new(), warnings: Vec::new(), uses: Vec::new() }
     }
 
     pub(crate) fn bad(&mut self, code: &'static str, at: &At, message: String) -> &mut Problem {
@@ -116,12 +100,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn warn(&mut self, code: &'static str, path: String, line: u32, message: String) {
-        self.warnings.push(Warning {
-            code,
-            path,
-            line,
-            message,
-        });
+        self.warnings.push(Warning { code, path, line, message });
     }
 
     fn wrong_type(&mut self, at: &At, wanted: &str) {
@@ -147,35 +126,20 @@ impl<'a> Reader<'a> {
                 self.unknown_key(at, entry, table);
             }
         }
-        let block = Block {
-            at: at.clone(),
-            entries,
-            table,
-        };
+        let block = Block { at: at.clone(), entries, table };
         let place = owner.unwrap_or(at.node.span());
         for key in table.required.iter().filter(|key| !block.has(key)) {
             let message = format!("{} needs `{key}`", table.title);
             self.bad_at("missing_value", &at.path, place, message).help =
                 Some(format!("add `{key}: …`"));
         }
-        let written: Vec<_> = table
-            .exactly_one
-            .iter()
-            .filter(|key| block.has(key))
-            .collect();
+        let written: Vec<_> = table.exactly_one.iter().filter(|key| block.has(key)).collect();
         let list = || format!("`{}`", table.exactly_one.join("`, `"));
         if let [first, second, ..] = written[..] {
-            let message = format!(
-                "both `{first}` and `{second}`: only one of {} is allowed",
-                list()
-            );
-            self.bad_at(
-                "conflicting_keys",
-                &block.path(second),
-                block.key_span(second),
-                message,
-            )
-            .help = Some("remove one".into());
+            let message =
+                format!("both `{first}` and `{second}`: only one of {} is allowed", list());
+            self.bad_at("conflicting_keys", &block.path(second), block.key_span(second), message)
+                .help = Some("remove one".into());
         }
         if written.is_empty() && !table.exactly_one.is_empty() {
             let message = format!("{} needs one of {}", table.title, list());
@@ -190,20 +154,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn conflict(&mut self, block: &Block, a: &str, b: &str) {
-        let (first, second) = if block.key_span(a).line <= block.key_span(b).line {
-            (a, b)
-        } else {
-            (b, a)
-        };
+        let (first, second) =
+            if block.key_span(a).line <= block.key_span(b).line { (a, b) } else { (b, a) };
         let message = format!("`{second}` says what `{first}` says already");
         let help = format!("keep one of `{first}` and `{second}`");
-        self.bad_at(
-            "conflicting_keys",
-            &block.path(second),
-            block.key_span(second),
-            message,
-        )
-        .help = Some(help);
+        self.bad_at("conflicting_keys", &block.path(second), block.key_span(second), message)
+            .help = Some(help);
     }
 
     fn unknown_key(&mut self, at: &At, entry: &Entry, table: &'static Table) {
@@ -217,8 +173,7 @@ impl<'a> Reader<'a> {
             let message = "`retry_limit` was renamed: `max_attempts` counts the first attempt too";
             let number = entry.value.text().and_then(|text| text.parse::<u32>().ok());
             let help = format!("write `max_attempts: {}`", number.unwrap_or(3).max(1));
-            self.bad_at("renamed_key", &path, entry.key_span, message.into())
-                .help = Some(help);
+            self.bad_at("renamed_key", &path, entry.key_span, message.into()).help = Some(help);
             return;
         }
         let message = format!("{} is not a key of {}", quote(key), table.title);
@@ -226,8 +181,7 @@ impl<'a> Reader<'a> {
         let help = nearest(key, names.iter().copied()).or_else(|| {
             (names.len() <= LISTED_KEYS).then(|| format!("known keys: `{}`", names.join("`, `")))
         });
-        self.bad_at("unknown_key", &path, entry.key_span, message)
-            .help = help;
+        self.bad_at("unknown_key", &path, entry.key_span, message).help = help;
     }
 
     pub(crate) fn list<'n>(&mut self, at: &At<'n>, example: &str) -> Option<Vec<At<'n>>> {
@@ -235,13 +189,7 @@ impl<'a> Reader<'a> {
             self.wrong_type(at, &format!("a list, as `{example}`"));
             return None;
         };
-        Some(
-            items
-                .iter()
-                .enumerate()
-                .map(|(index, item)| at.item(index, item))
-                .collect(),
-        )
+        Some(items.iter().enumerate().map(|(index, item)| at.item(index, item)).collect())
     }
 
     /// A map whose keys are the author's own.
@@ -310,11 +258,7 @@ impl<'a> Reader<'a> {
                 None
             }
             Some(Scalar::Int(value)) => {
-                self.bad(
-                    "invalid_value",
-                    at,
-                    format!("expected {wanted}, not {value}"),
-                );
+                self.bad("invalid_value", at, format!("expected {wanted}, not {value}"));
                 None
             }
             _ => {
@@ -325,8 +269,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn count(&mut self, at: &At, least: u32) -> Option<u32> {
-        self.int(at, i64::from(least), i64::from(u32::MAX))
-            .map(|value| value as u32)
+        self.int(at, i64::from(least), i64::from(u32::MAX)).map(|value| value as u32)
     }
 
     /// A count, or `unlimited`. 0 is left to core, which knows what it would mean.
@@ -430,17 +373,13 @@ impl<'a> Reader<'a> {
             return self.int(at, -MOST, MOST).map(|code| vec![code]);
         }
         let items = self.list(at, "[1, 2]")?;
-        items
-            .iter()
-            .map(|item| self.int(item, -MOST, MOST))
-            .collect()
+        items.iter().map(|item| self.int(item, -MOST, MOST)).collect()
     }
 
     /// Letters, digits, `_` and `-`, or what `also` allows.
     pub(crate) fn name(&mut self, at: &At, what: &str, also: &str) -> Option<String> {
         let text = self.text(at)?;
-        self.check_name(text, what, also, &at.path, at.node.span())
-            .then(|| text.to_owned())
+        self.check_name(text, what, also, &at.path, at.node.span()).then(|| text.to_owned())
     }
 
     pub(crate) fn check_name(
@@ -472,15 +411,8 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn names(&mut self, at: &At, what: &str) -> Vec<String> {
         let example = format!("[{}]", at.node.text().unwrap_or("name"));
-        let example = if example.len() > 40 {
-            "[name]"
-        } else {
-            &example
-        };
+        let example = if example.len() > 40 { "[name]" } else { &example };
         let items = self.list(at, example).unwrap_or_default();
-        items
-            .iter()
-            .filter_map(|item| self.name(item, what, ""))
-            .collect()
+        items.iter().filter_map(|item| self.name(item, what, "")).collect()
     }
 }

@@ -53,22 +53,15 @@ impl Reader<'_> {
         for part in parts {
             let named = match part {
                 Part::Reference(Reference::Item { .. } | Reference::ItemIndex) => Named::Item,
-                Part::Reference(Reference::Output { step, .. }) => Named::Step {
-                    name: step.to_owned(),
-                    many: false,
-                },
-                Part::Reference(Reference::Outputs { step, .. }) => Named::Step {
-                    name: step.to_owned(),
-                    many: true,
-                },
+                Part::Reference(Reference::Output { step, .. }) => {
+                    Named::Step { name: step.to_owned(), many: false }
+                }
+                Part::Reference(Reference::Outputs { step, .. }) => {
+                    Named::Step { name: step.to_owned(), many: true }
+                }
                 _ => continue,
             };
-            self.uses.push(Use {
-                scope,
-                path: at.path.clone(),
-                span: at.node.span(),
-                named,
-            });
+            self.uses.push(Use { scope, path: at.path.clone(), span: at.node.span(), named });
         }
     }
 
@@ -84,8 +77,8 @@ impl Reader<'_> {
             Err(node) => {
                 let text = quote(node.text().unwrap_or_default());
                 let message = format!("{text} is not a number that JSON can hold");
-                self.bad_at("invalid_value", &at.path, node.span(), message)
-                    .help = Some("put it in quotes".into());
+                self.bad_at("invalid_value", &at.path, node.span(), message).help =
+                    Some("put it in quotes".into());
                 None
             }
         }
@@ -186,9 +179,7 @@ pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
         if needs.contains(&step) {
             continue;
         }
-        let all = ancestors
-            .entry(own)
-            .or_insert_with(|| plan.ancestors(own as u32));
+        let all = ancestors.entry(own).or_insert_with(|| plan.ancestors(own as u32));
         if all.binary_search(&step).is_ok() {
             continue;
         }

@@ -95,11 +95,7 @@ impl Reader<'_> {
                 self.warn("unused_key", block.path("jitter_factor"), line, message);
             }
         }
-        Some(PolicyBlock {
-            source: Source::Prodigy,
-            path: at.path.clone(),
-            overrides: to,
-        })
+        Some(PolicyBlock { source: Source::Prodigy, path: at.path.clone(), overrides: to })
     }
 
     fn prodigy_backoff(&mut self, at: &At, to: &mut PolicyOverrides) {
@@ -150,11 +146,7 @@ impl Reader<'_> {
             let growth = self.word(&at, &GROWTHS[..3]);
             to.backoff = growth.map(|growth| growth());
         }
-        let policy = PolicyBlock {
-            source: Source::Argyll,
-            path: at.path.clone(),
-            overrides: to,
-        };
+        let policy = PolicyBlock { source: Source::Argyll, path: at.path.clone(), overrides: to };
         Some((policy, block.get("parallelism")))
     }
 
@@ -187,11 +179,7 @@ impl Reader<'_> {
             Some(Scalar::Int(_) | Scalar::Float(_)) => self.number(at).map(Jitter::Factor),
             Some(Scalar::Bool(written)) => {
                 let message = format!("jitter is a kind of jitter, not {written}");
-                let help = if written {
-                    "write `jitter: full`"
-                } else {
-                    "write `jitter: none`"
-                };
+                let help = if written { "write `jitter: full`" } else { "write `jitter: none`" };
                 self.bad("wrong_type", at, message).help = Some(help.into());
                 None
             }
@@ -245,11 +233,7 @@ impl Reader<'_> {
             whole &= rule.timeout;
         }
         if let Some(at) = block.get("then") {
-            let words = [
-                ("retry", Then::Retry),
-                ("stop", Then::Stop),
-                ("defer", Then::Defer),
-            ];
+            let words = [("retry", Then::Retry), ("stop", Then::Stop), ("defer", Then::Defer)];
             rule.then = self.word(&at, &words).unwrap_or_default();
         }
         rule.delay_ms = self.duration_of(&block, "delay");

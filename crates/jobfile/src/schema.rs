@@ -8,10 +8,7 @@ use crate::keys::{self, Shape, Table};
 /// Draft 2020-12. `docs/job.schema.json` holds what this gives.
 pub fn schema() -> Value {
     let mut schema = Map::new();
-    schema.insert(
-        "$schema".into(),
-        json!("https://json-schema.org/draft/2020-12/schema"),
-    );
+    schema.insert("$schema".into(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".into(), json!("Steadfast job file"));
     if let Value::Object(job) = block(&keys::JOB) {
         schema.extend(job);
@@ -26,12 +23,8 @@ pub fn schema() -> Value {
 }
 
 /// Blocks that stand in more than one place, or are long.
-const SHARED: &[(&str, &Table)] = &[
-    ("step", &keys::STEP),
-    ("retry", &keys::RETRY),
-    ("rule", &keys::RULE),
-    ("http", &keys::HTTP),
-];
+const SHARED: &[(&str, &Table)] =
+    &[("step", &keys::STEP), ("retry", &keys::RETRY), ("rule", &keys::RULE), ("http", &keys::HTTP)];
 
 fn duration() -> Value {
     json!({
@@ -57,17 +50,11 @@ fn block(table: &'static Table) -> Value {
         block.insert("required".into(), json!(table.required));
     }
     if !table.exactly_one.is_empty() {
-        let one = table
-            .exactly_one
-            .iter()
-            .map(|key| json!({ "required": [key] }));
+        let one = table.exactly_one.iter().map(|key| json!({ "required": [key] }));
         block.insert("oneOf".into(), one.collect());
     }
     if !table.exclusive.is_empty() {
-        let never = table
-            .exclusive
-            .iter()
-            .map(|(a, b)| json!({ "not": { "required": [a, b] } }));
+        let never = table.exclusive.iter().map(|(a, b)| json!({ "not": { "required": [a, b] } }));
         block.insert("allOf".into(), never.collect());
     }
     if table.names().any(|name| name == "input") {
@@ -113,13 +100,12 @@ fn shape(shape_of: &Shape) -> Value {
             "additionalProperties": shape(values),
         }),
         Shape::Written => json!({ "type": ["string", "number", "boolean"] }),
-        Shape::Block(table) => match SHARED
-            .iter()
-            .find(|(_, shared)| std::ptr::eq(*shared, *table))
-        {
-            Some((name, _)) => json!({ "$ref": format!("#/$defs/{name}") }),
-            None => block(table),
-        },
+        Shape::Block(table) => {
+            match SHARED.iter().find(|(_, shared)| std::ptr::eq(*shared, *table)) {
+                Some((name, _)) => json!({ "$ref": format!("#/$defs/{name}") }),
+                None => block(table),
+            }
+        }
         Shape::OneOf(shapes) => {
             json!({ "oneOf": shapes.iter().map(shape).collect::<Vec<_>>() })
         }

@@ -78,15 +78,11 @@ impl Reader<'_> {
     fn time(&mut self, block: &Block, draft: &mut StepDraft, scope: Scope) {
         let forever = "leave it out for no timeout";
         let own = block.get("timeout");
-        let own_ms = own
-            .as_ref()
-            .and_then(|at| self.positive_duration(at, forever));
+        let own_ms = own.as_ref().and_then(|at| self.positive_duration(at, forever));
         if let Some(read) = self.action(block, scope) {
             draft.action = read.action;
-            let inner_ms = read
-                .http_timeout
-                .as_ref()
-                .and_then(|at| self.positive_duration(at, forever));
+            let inner_ms =
+                read.http_timeout.as_ref().and_then(|at| self.positive_duration(at, forever));
             if let (Some(_), Some(inner)) = (&own, &read.http_timeout) {
                 let message = "`timeout` is written for the step already".to_owned();
                 self.bad("conflicting_keys", inner, message).help = Some("keep one".into());
@@ -162,10 +158,7 @@ impl Reader<'_> {
         if let Some(Scalar::Str(text)) = at.node.scalar()
             && let Some(number) = text.strip_suffix('%')
         {
-            let percent = number
-                .parse::<f64>()
-                .ok()
-                .filter(|percent| percent.is_finite());
+            let percent = number.parse::<f64>().ok().filter(|percent| percent.is_finite());
             if percent.is_none() {
                 let message = format!("{} is not a percentage", quote(text));
                 self.bad("invalid_value", at, message).help = Some("write it as `5%`".into());
@@ -173,10 +166,7 @@ impl Reader<'_> {
             return percent.map(MaxFailed::Percent);
         }
         if !matches!(at.node.scalar(), Some(Scalar::Int(_) | Scalar::Huge)) {
-            let message = format!(
-                "expected a count or a percentage, not {}",
-                at.node.describe()
-            );
+            let message = format!("expected a count or a percentage, not {}", at.node.describe());
             self.bad("wrong_type", at, message).help =
                 Some("write `max_failed: 3` or `max_failed: 5%`".into());
             return None;
@@ -204,10 +194,7 @@ impl Reader<'_> {
         let ports = self.names(at, "a port's name");
         let variable = |port: &str| port.to_ascii_uppercase().replace('-', "_");
         for (index, port) in ports.iter().enumerate() {
-            if ports[..index]
-                .iter()
-                .any(|other| variable(other) == variable(port))
-            {
+            if ports[..index].iter().any(|other| variable(other) == variable(port)) {
                 let message = format!("`STEADFAST_PORT_{}` would be set twice", variable(port));
                 self.bad("duplicate_value", at, message).help = Some("rename one".into());
             }

@@ -36,23 +36,15 @@ pub struct TemplateError {
     pub help: Option<String>,
 }
 
-const KNOWN: [&str; 6] = [
-    "item",
-    "item_index",
-    "steps.NAME.output",
-    "steps.NAME.outputs",
-    "job.id",
-    "attempt",
-];
+const KNOWN: [&str; 6] =
+    ["item", "item_index", "steps.NAME.output", "steps.NAME.outputs", "job.id", "attempt"];
 
 /// Text without braces is one part; no text is none.
 pub fn parse(text: &str) -> Result<Vec<Part<'_>>, TemplateError> {
     let mut parts = Vec::new();
     let mut rest = text;
     loop {
-        let (before, after) = rest
-            .split_once("{{")
-            .map_or((rest, None), |(a, b)| (a, Some(b)));
+        let (before, after) = rest.split_once("{{").map_or((rest, None), |(a, b)| (a, Some(b)));
         if before.contains("}}") && (after.is_some() || !parts.is_empty()) {
             return Err(unbalanced("`}}` without `{{` before it"));
         }
@@ -99,18 +91,12 @@ fn reference(text: &str) -> Result<Reference<'_>, TemplateError> {
         return Err(unknown());
     }
     Ok(match parts[..] {
-        ["item", ref path @ ..] => Reference::Item {
-            path: path.to_vec(),
-        },
+        ["item", ref path @ ..] => Reference::Item { path: path.to_vec() },
         ["item_index"] => Reference::ItemIndex,
-        ["steps", step, "output", ref path @ ..] => Reference::Output {
-            step,
-            path: path.to_vec(),
-        },
-        ["steps", step, "outputs", ref path @ ..] => Reference::Outputs {
-            step,
-            path: path.to_vec(),
-        },
+        ["steps", step, "output", ref path @ ..] => Reference::Output { step, path: path.to_vec() },
+        ["steps", step, "outputs", ref path @ ..] => {
+            Reference::Outputs { step, path: path.to_vec() }
+        }
         ["job", "id"] => Reference::JobId,
         ["attempt"] => Reference::Attempt,
         _ => return Err(unknown()),

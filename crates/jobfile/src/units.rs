@@ -4,13 +4,8 @@ use steadfast_core::policy::MAX_DURATION_MS;
 
 use crate::problem::quote;
 
-const DURATION_UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1000),
-    ("ms", 1),
-];
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// `1h30m` in milliseconds. The error says what to write.
 pub fn parse_duration(text: &str) -> Result<u64, String> {
@@ -18,9 +13,7 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
     let generic =
         || format!("{shown} is not a duration; write it as `500ms`, `30s`, `5m` or `1h30m`");
     if text.starts_with('-') {
-        return Err(format!(
-            "{shown} is negative; a duration is 0 or more, as `30s`"
-        ));
+        return Err(format!("{shown} is negative; a duration is 0 or more, as `30s`"));
     }
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         let number = if text.len() < 10 { text } else { "30" };
@@ -28,24 +21,17 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
             "{shown} has no unit; write `{number}s` for seconds or `{number}ms` for milliseconds"
         ));
     }
-    if text
-        .bytes()
-        .all(|b| b.is_ascii_digit() || b == b'.' || b.is_ascii_lowercase())
+    if text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b.is_ascii_lowercase())
         && text.contains('.')
     {
-        return Err(format!(
-            "{shown} has a fraction; write whole numbers, as `1s500ms`"
-        ));
+        return Err(format!("{shown} has a fraction; write whole numbers, as `1s500ms`"));
     }
     let mut rest = text;
     let mut next_unit = 0;
     let mut total = 0u64;
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let letters = rest[digits..]
-            .bytes()
-            .take_while(u8::is_ascii_lowercase)
-            .count();
+        let letters = rest[digits..].bytes().take_while(u8::is_ascii_lowercase).count();
         if digits == 0 || letters == 0 {
             return Err(generic());
         }
@@ -91,9 +77,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         _ => 0,
     };
     if digits == 0 || power == 0 {
-        return Err(format!(
-            "{shown} is not a size; write it as `512m`, `512MiB` or `2g`"
-        ));
+        return Err(format!("{shown} is not a size; write it as `512m`, `512MiB` or `2g`"));
     }
     number
         .parse::<u64>()

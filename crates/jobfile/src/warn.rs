@@ -20,23 +20,15 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
         let own = job.step_blocks[index].as_ref();
         let blocks = Blocks {
             own,
-            job: job
-                .job_block
-                .as_ref()
-                .filter(|_| own.is_none_or(PolicyBlock::inherits)),
+            job: job.job_block.as_ref().filter(|_| own.is_none_or(PolicyBlock::inherits)),
         };
-        let forecast = forecasts
-            .entry(memo_key(step))
-            .or_insert_with(|| forecast(&job.plan, index as u32));
+        let forecast =
+            forecasts.entry(memo_key(step)).or_insert_with(|| forecast(&job.plan, index as u32));
         unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
         let draft = step.policy.draft();
         if draft.max_attempts.is_none() && draft.retryable {
             let message = "attempts are unlimited: only success, a rule or somebody ends this";
-            found.add(
-                "unlimited_attempts",
-                blocks.path("max_attempts"),
-                message.into(),
-            );
+            found.add("unlimited_attempts", blocks.path("max_attempts"), message.into());
         }
         let first = step.policy.delays().base_ms(1);
         if draft.retryable && draft.delay_budget_ms.is_some_and(|budget| budget < first) {
@@ -45,11 +37,7 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
                 human_ms(draft.delay_budget_ms.unwrap_or(0)),
                 human_ms(first)
             );
-            found.add(
-                "budget_below_first_delay",
-                blocks.path("delay_budget"),
-                message,
-            );
+            found.add("budget_below_first_delay", blocks.path("delay_budget"), message);
         }
         if let Some(own) = own {
             within_block(&mut found, own, draft, |_| false);
@@ -88,11 +76,7 @@ fn within_block(
     let attempts = block.overrides.max_attempts;
     if block.overrides.retryable == Some(false) && attempts.is_some_and(|n| n != Some(1)) {
         let message = "max_attempts has no effect beyond the first: `retryable: false` stops there";
-        found.add(
-            "not_retryable_with_attempts",
-            block.path_of("max_attempts"),
-            message.into(),
-        );
+        found.add("not_retryable_with_attempts", block.path_of("max_attempts"), message.into());
     }
 }
 
@@ -109,10 +93,9 @@ fn unreachable_attempts(
     };
     let budget = plan.budget();
     let because = match forecast.binding_limit {
-        BindingLimit::DelayBudget => format!(
-            "the delay budget of {}",
-            human_ms(draft.delay_budget_ms.unwrap_or(0))
-        ),
+        BindingLimit::DelayBudget => {
+            format!("the delay budget of {}", human_ms(draft.delay_budget_ms.unwrap_or(0)))
+        }
         BindingLimit::Window => format!("the window of {}", human_ms(draft.window_ms.unwrap_or(0))),
         BindingLimit::JobBudget => format!("the job's retry budget of {retries}"),
         BindingLimit::StepBudget => format!(
@@ -160,8 +143,7 @@ impl Blocks<'_> {
     }
 
     fn path(&self, key: &str) -> String {
-        self.writer(key)
-            .map_or_else(|| "steps".to_owned(), |block| block.path_of(key))
+        self.writer(key).map_or_else(|| "steps".to_owned(), |block| block.path_of(key))
     }
 }
 
@@ -180,12 +162,7 @@ impl Found {
             }
             std::collections::hash_map::Entry::Vacant(place) => {
                 place.insert(next);
-                let warning = Warning {
-                    code,
-                    path,
-                    line: 0,
-                    message,
-                };
+                let warning = Warning { code, path, line: 0, message };
                 self.warnings.push((warning, 1));
             }
         }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use steadfast_core::account::{Accounts, Charged};
 use steadfast_core::event::{Event, FailedOn, ItemId, JobState, Recorded, Role};
 use steadfast_core::job::{Completion, Job};
-use steadfast_core::outcome::Outcome;
+use steadfast_core::outcome::Label;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Cause, StopReason};
@@ -44,7 +44,7 @@ pub struct Decision {
     pub attempt: u32,
     /// When that attempt began, for the timeline.
     pub started_at: Option<Timestamp>,
-    pub outcome: Cow<'static, str>,
+    pub outcome: Label,
     pub verdict: VerdictName,
     pub charged: Charged,
     pub accounts: Accounts,
@@ -68,10 +68,10 @@ impl VerdictName {
 }
 
 impl Decision {
-    /// The decision that an event records, if it records one. `ended`: the outcome of the attempt
-    /// it was made on.
-    pub(crate) fn of(record: &Recorded, ended: Option<&Outcome>) -> Option<Self> {
-        let of_outcome = || ended.map_or(Cow::Borrowed(""), label);
+    /// The decision that an event records, if it records one. `ended`: the attempt it was made on,
+    /// when that began and how it ended.
+    pub(crate) fn of(record: &Recorded, ended: Option<(Timestamp, Label)>) -> Option<Self> {
+        let of_outcome = || ended.map_or(Label::Word(""), |(_, label)| label);
         let (item, attempt, outcome, verdict, charged, accounts) = match &record.event {
             Event::ItemSucceeded { item, attempt, accounts } => {
                 let charged = Charged::default();
@@ -94,32 +94,26 @@ impl Decision {
             Event::ItemFailed { item, attempt, on, reason, charged, accounts, .. } => {
                 let outcome = match on {
                     FailedOn::Outcome => of_outcome(),
-                    FailedOn::Restart => Cow::Borrowed("restart"),
-                    FailedOn::Resume => Cow::Borrowed("resume"),
-                    FailedOn::NoWorker => Cow::Borrowed("no_worker"),
+                    FailedOn::Restart => Label::Word("restart"),
+                    FailedOn::Resume => Label::Word("resume"),
+                    FailedOn::NoWorker => Label::Word("no_worker"),
                 };
                 (item, attempt, outcome, VerdictName::Stop { reason: *reason }, *charged, accounts)
             }
             _ => return None,
         };
+        let on_outcome =
+            !matches!(&record.event, Event::ItemFailed { on, .. } if *on != FailedOn::Outcome);
         Some(Self {
             at: record.at,
             item: *item,
             attempt: *attempt,
-            started_at: None,
+            started_at: ended.filter(|_| on_outcome).map(|(at, _)| at),
             outcome,
             verdict,
             charged,
             accounts: *accounts,
         })
-    }
-}
-
-fn label(outcome: &Outcome) -> Cow<'static, str> {
-    match outcome {
-        Outcome::Succeeded { .. } => Cow::Borrowed("ok"),
-        Outcome::Lost { started: true } => Cow::Borrowed("lost"),
-        other => Cow::Owned(other.to_string()),
     }
 }
 
@@ -227,7 +221,7 @@ impl Serialize for DecisionJson<'_> {
         map.serialize_entry("step", &rehearsal.step_name(decision.item))?;
         map.serialize_entry("item", &decision.item.index)?;
         map.serialize_entry("attempt", &decision.attempt)?;
-        map.serialize_entry("outcome", &decision.outcome)?;
+        map.serialize_entry("outcome", &format_args!("{}", decision.outcome))?;
         map.serialize_entry("verdict", decision.verdict.name())?;
         match &decision.verdict {
             VerdictName::Complete => {}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use steadfast_core::event::{ItemId, Role};
+use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::{ForEach, Plan, nearest};
 use steadfast_jobfile::{Limits, Node, Problem, Span, document};
 
@@ -16,15 +17,63 @@ pub struct Script {
 
 #[derive(Clone, Debug, Default)]
 struct Lists {
-    step: Vec<Entry>,
-    items: BTreeMap<u32, Vec<Entry>>,
-    fallback: Vec<Entry>,
-    compensation: Vec<Entry>,
+    step: List,
+    items: BTreeMap<u32, List>,
+    fallback: List,
+    compensation: List,
 }
 
+/// The attempts of an item in turn; the last one repeats, an empty list is `ok`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List {
+    attempts: Vec<Attempt>,
+}
+
+#[derive(Clone, Debug)]
+struct Attempt {
+    outcome: Option<Outcome>,
+    takes_ms: u64,
+    /// How long the engine is down after the decision on it.
+    down_after_ms: u64,
+}
+
+impl List {
+    fn new(entries: Vec<Entry>) -> Self {
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for entry in entries {
+            match entry {
+                Entry::Attempt { outcome, takes_ms } => {
+                    attempts.push(Attempt { outcome, takes_ms, down_after_ms: 0 });
+                }
+                Entry::Down { ms } => {
+                    if let Some(last) = attempts.last_mut() {
+                        last.down_after_ms = last.down_after_ms.saturating_add(ms);
+                    }
+                }
+            }
+        }
+        Self { attempts }
+    }
+
+    /// How the n-th attempt (from 1) ends, and after how long. No outcome: it never reports.
+    pub(crate) fn attempt(&self, n: u32) -> (Option<&Outcome>, u64) {
+        match self.attempts.get(n as usize - 1).or(self.attempts.last()) {
+            Some(attempt) => (attempt.outcome.as_ref(), attempt.takes_ms),
+            None => (Some(&Outcome::OK), 0),
+        }
+    }
+
+    pub(crate) fn down_after_ms(&self, n: u32) -> u64 {
+        let attempt = (n as usize).checked_sub(1).and_then(|n| self.attempts.get(n));
+        attempt.map_or(0, |attempt| attempt.down_after_ms)
+    }
+}
+
+static EMPTY: List = List { attempts: vec![] };
+
 impl Script {
-    pub(crate) fn of(&self, item: ItemId) -> &[Entry] {
-        let Some(lists) = self.lists.get(&(item.run, item.step)) else { return &[] };
+    pub(crate) fn of(&self, item: ItemId) -> &List {
+        let Some(lists) = self.lists.get(&(item.run, item.step)) else { return &EMPTY };
         match item.role {
             Role::Item => lists.items.get(&item.index).unwrap_or(&lists.step),
             Role::Fallback => &lists.fallback,
@@ -90,7 +139,7 @@ struct Key {
 
 struct Reader<'a> {
     plan: &'a Plan,
-    keys: Vec<(Key, Vec<Entry>)>,
+    keys: Vec<(Key, List)>,
     problems: Vec<Problem>,
 }
 
@@ -179,7 +228,7 @@ impl Reader<'_> {
         Ok(Key { run, step, role, index })
     }
 
-    fn list(&mut self, path: &str, value: &Node) -> Option<Vec<Entry>> {
+    fn list(&mut self, path: &str, value: &Node) -> Option<List> {
         let before = self.problems.len();
         let nodes = match value.as_list() {
             Some(nodes) => nodes,
@@ -206,6 +255,6 @@ impl Reader<'_> {
                 Err(message) => self.bad(node.span(), &format!("{path}[{i}]"), message, None),
             }
         }
-        (self.problems.len() == before).then_some(list)
+        (self.problems.len() == before).then(|| List::new(list))
     }
 }

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
 use steadfast_core::job::Job;
-use steadfast_core::outcome::Outcome;
+use steadfast_core::outcome::Label;
 use steadfast_core::plan::{NotBefore, Plan};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Assignment, Batch, Effect, Engine, Log, Slots};
 
-use crate::outcome::Entry;
 use crate::report::{Decision, Rehearsal};
 use crate::script::Script;
 
@@ -62,17 +61,10 @@ pub fn rehearse_into(
     let job: JobId = "rehearsal".into();
     let mut world = World {
         engine: Engine::new(slots, "rehearsal"),
-        log: Witnessed {
-            witness,
-            decisions: vec![],
-            decided: vec![],
-            ended: None,
-            started: BTreeMap::new(),
-        },
+        log: Witnessed { witness, decisions: vec![], decided: vec![], ended: None },
         now: Timestamp(0),
         inbox: BTreeMap::new(),
         sent: 0,
-        place: BTreeMap::new(),
         down_until: None,
         script,
         job: job.clone(),
@@ -110,14 +102,20 @@ struct World<'a, W> {
     log: Witnessed<W>,
     now: Timestamp,
     /// Reports on their way, by arrival and then in the order they were sent.
-    inbox: BTreeMap<(Timestamp, u64), (ItemId, u64, Outcome)>,
+    inbox: BTreeMap<(Timestamp, u64), Report>,
     sent: u64,
-    /// How far each item has walked down its list.
-    place: BTreeMap<ItemId, usize>,
     /// The engine is down, since `now` until then.
     down_until: Option<Timestamp>,
     script: &'a Script,
     job: JobId,
+}
+
+/// On its way to the engine; what it says is in the script.
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    item: ItemId,
+    attempt: u32,
+    token: u64,
 }
 
 /// The rehearsal's log: decisions are kept, events are shown and let go.
@@ -125,9 +123,8 @@ struct Witnessed<W> {
     witness: W,
     decisions: Vec<Decision>,
     /// Items that the last batch decided on.
-    decided: Vec<ItemId>,
-    ended: Option<Outcome>,
-    started: BTreeMap<ItemId, Timestamp>,
+    decided: Vec<(ItemId, u32)>,
+    ended: Option<(Timestamp, Label)>,
 }
 
 impl<W: FnMut(&Recorded)> Log for Witnessed<W> {
@@ -136,16 +133,12 @@ impl<W: FnMut(&Recorded)> Log for Witnessed<W> {
     fn append(&mut self, records: Vec<(JobId, Recorded)>) -> Result<(), Infallible> {
         for (_, record) in records {
             (self.witness)(&record);
-            if let Event::AttemptStarted { item, .. } = record.event {
-                self.started.insert(item, record.at);
-            }
-            if let Some(mut decision) = Decision::of(&record, self.ended.as_ref()) {
-                decision.started_at = self.started.remove(&decision.item);
-                self.decided.push(decision.item);
+            if let Some(decision) = Decision::of(&record, self.ended) {
+                self.decided.push((decision.item, decision.attempt));
                 self.decisions.push(decision);
             }
-            if let Event::AttemptEnded { outcome, .. } = record.event {
-                self.ended = Some(outcome);
+            if let Event::AttemptEnded { started_at, outcome, .. } = &record.event {
+                self.ended = Some((*started_at, outcome.label()));
             }
         }
         Ok(())
@@ -210,8 +203,9 @@ impl<W: FnMut(&Recorded)> World<'_, W> {
     }
 
     fn take_report(&mut self) {
-        let Some((_, (item, token, outcome))) = self.inbox.pop_first() else { return };
-        let input = Input::Report { item, token, outcome };
+        let Some((_, Report { item, attempt, token })) = self.inbox.pop_first() else { return };
+        let (Some(outcome), _) = self.script.of(item).attempt(attempt) else { return };
+        let input = Input::Report { item, token, outcome: outcome.clone() };
         // What comes too late is refused by its fence; that is the point of it.
         if let Ok((batch, _)) = self.engine.handle(&self.job, &input, self.now) {
             self.commit(batch);
@@ -237,41 +231,24 @@ impl<W: FnMut(&Recorded)> World<'_, W> {
                 Effect::Withdraw(_) => {}
             }
         }
-        for item in std::mem::take(&mut self.log.decided) {
-            self.go_down_after(item);
+        for (item, attempt) in std::mem::take(&mut self.log.decided) {
+            let down_ms = self.script.of(item).down_after_ms(attempt);
+            if down_ms > 0 {
+                let until = self.now.plus(down_ms);
+                self.down_until = Some(self.down_until.map_or(until, |other| other.max(until)));
+            }
         }
     }
 
     /// The scripted worker: it reports what the script says, when it says so.
     fn work(&mut self, assignment: &Assignment) {
         let item = assignment.item;
-        let list = self.script.of(item);
-        let place = self.place.get(&item).copied().unwrap_or(0);
-        let (outcome, takes_ms) = match list.get(place) {
-            Some(Entry::Attempt { outcome, takes_ms }) => (outcome.clone(), *takes_ms),
-            _ => (Some(Outcome::OK), 0),
-        };
-        if place + 1 < list.len() {
-            self.place.insert(item, place + 1);
-        }
-        if let Some(outcome) = outcome {
+        let (outcome, takes_ms) = self.script.of(item).attempt(assignment.attempt);
+        if outcome.is_some() {
             self.sent += 1;
             let at = self.now.plus(takes_ms);
-            self.inbox.insert((at, self.sent), (item, assignment.token, outcome));
-        }
-    }
-
-    /// If the script has the engine stop after this decision.
-    fn go_down_after(&mut self, item: ItemId) {
-        let Some(place) = self.place.get_mut(&item) else { return };
-        let mut down_ms = 0u64;
-        while let Some(Entry::Down { ms }) = self.script.of(item).get(*place) {
-            down_ms = down_ms.saturating_add(*ms);
-            *place += 1;
-        }
-        if down_ms > 0 {
-            let until = self.now.plus(down_ms);
-            self.down_until = Some(self.down_until.map_or(until, |other| other.max(until)));
+            let Assignment { attempt, token, .. } = *assignment;
+            self.inbox.insert((at, self.sent), Report { item, attempt, token });
         }
     }
 }
