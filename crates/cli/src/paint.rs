@@ -13,7 +13,8 @@ pub(crate) const WAIT: Style = AnsiColor::Yellow.on_default();
 pub(crate) const NOTE: Style = AnsiColor::Cyan.on_default();
 
 pub(crate) fn paint(style: Style, text: impl Display) -> String {
-    format!("{style}{text}{style:#}")
+    let text = text.to_string();
+    if text.is_empty() { text } else { format!("{style}{text}{style:#}") }
 }
 
 pub(crate) fn error_prefix() -> String {
@@ -70,8 +71,7 @@ impl Table {
                     Align::Right => line.extend([pad, painted]),
                 }
             }
-            line.push('\n');
-            line
+            format!("{}\n", line.trim_end())
         };
         let heading = line(self.columns.iter().map(|(name, _)| (*name, DIM)).collect());
         let rows = self

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use serde_json::{Map, Value, json};
+use steadfast_core::backoff::Jitter;
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast, retries_at_most};
 use steadfast_core::plan::{Action, Allowance, ForEach, Plan, Step};
 use steadfast_core::time::human_ms;
@@ -211,38 +212,35 @@ fn about(plan: &Plan, step: &Step) -> String {
 fn step_body(job: &JobFile, index: usize) -> String {
     let step = &job.plan.steps()[index];
     let forecast = forecast(&job.plan, index as u32);
-    let mut table = Table::new(&[
-        ("attempt", Align::Right),
-        ("waits", Align::Right),
-        ("longest", Align::Right),
-        ("at the earliest", Align::Left),
-    ]);
-    table.row(vec![
-        ("1".into(), BOLD),
-        ("—".into(), DIM),
-        ("—".into(), DIM),
-        ("at once".into(), DIM),
-    ]);
-    let mut elapsed = 0u64;
-    let mut last = None;
+    let jittered = step.policy.delays().jitter() != Jitter::None;
+    let mut columns = vec![("attempt", Align::Right), ("waits", Align::Right)];
+    if jittered {
+        columns.push(("with jitter", Align::Right));
+    }
+    columns.push(("in all", Align::Right));
+    let mut table = Table::new(&columns);
+    let blank = |text: &str| (text.to_owned(), DIM);
+    let mut first = vec![("1".to_owned(), BOLD), blank("at once")];
+    first.resize_with(columns.len(), || blank(""));
+    table.row(first);
+    let (mut elapsed, mut last) = (0u64, None);
     for (i, &delay) in forecast.delays_ms.iter().take(SHOWN_DELAYS).enumerate() {
-        let (_, longest) = step.policy.delays().bounds_ms(i as u32 + 1, last);
+        let (shortest, longest) = step.policy.delays().bounds_ms(i as u32 + 1, last);
         last = Some(longest);
         elapsed = elapsed.saturating_add(delay);
-        table.row(vec![
-            ((i + 2).to_string(), BOLD),
-            (human_ms(delay), WAIT),
-            (human_ms(longest), DIM),
-            (format!("{} after the first", human_ms(elapsed)), DIM),
-        ]);
+        let mut row = vec![((i + 2).to_string(), BOLD), (human_ms(delay), WAIT)];
+        if jittered {
+            row.push((format!("{} to {}", human_ms(shortest), human_ms(longest)), DIM));
+        }
+        row.push((human_ms(elapsed), DIM));
+        table.row(row);
     }
     let mut text = table.render("  ");
     let hidden = forecast.retries.map(|all| all.saturating_sub(SHOWN_DELAYS as u64));
     match hidden {
         Some(0) => {}
         Some(more) => {
-            let line = format!("  … and {more} more, the last of {} attempts", more + 13);
-            text.push_str(&format!("{}\n", paint(DIM, line)));
+            text.push_str(&format!("{}\n", paint(DIM, format!("  … and {more} more"))));
         }
         None => text.push_str(&format!("{}\n", paint(DIM, "  … and on without end"))),
     }
@@ -281,7 +279,7 @@ fn policy_lines(job: &JobFile, index: usize) -> String {
     for (key, value, source) in view {
         let shown = show(key, &value);
         match source {
-            Source::Default if value.is_null() || value == json!([]) => {}
+            Source::Default if value.is_null() || shown.is_empty() || value == json!([]) => {}
             Source::Default => defaults.push(format!("{key} {shown}")),
             source => written
                 .push(format!("{key} {shown} {}", paint(DIM, format!("({})", source.name())))),
@@ -311,6 +309,10 @@ fn show(key: &str, value: &Value) -> String {
             format!("[{}]", delays.collect::<Vec<_>>().join(", "))
         }
         Value::Array(rules) if key == "rules" => format!("{} of them", rules.len()),
+        Value::Object(lists) => {
+            let lists = lists.iter().filter(|(_, codes)| **codes != json!([]));
+            lists.map(|(name, codes)| format!("{name} {codes}")).collect::<Vec<_>>().join(", ")
+        }
         other => other.to_string(),
     }
 }

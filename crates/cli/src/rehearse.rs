@@ -75,7 +75,7 @@ fn decisions(rehearsal: &Rehearsal) -> String {
         ("attempt", Align::Right),
         ("outcome", Align::Left),
         ("decision", Align::Left),
-        ("charged to", Align::Left),
+        ("why", Align::Left),
     ]);
     let all = &rehearsal.decisions;
     // The beginning and the end of a long one: the middle is more of the same.

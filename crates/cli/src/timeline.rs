@@ -69,23 +69,29 @@ fn end_of(decision: &Decision) -> u64 {
     }
 }
 
+/// Marks at round times, as many as have room.
 fn ruler(label: usize, width: usize, end: u64) -> String {
-    let mut marks = vec![' '; width + 12];
-    for quarter in 0..4 {
-        let at = width * quarter / 4;
-        let time = human_ms(end / 4 * quarter as u64 + end % 4 * quarter as u64 / 4);
-        for (i, c) in time.chars().enumerate() {
-            marks[at + i] = c;
+    const STEPS: [u64; 25] = [
+        1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000,
+        120_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 21_600_000,
+        43_200_000,
+    ];
+    const DAY: u64 = 86_400_000;
+    let least = end.div_ceil(6).max(1);
+    let step = STEPS.into_iter().find(|&step| step >= least);
+    let step = step.unwrap_or_else(|| least.div_ceil(DAY) * DAY);
+    let mut marks = String::new();
+    let mut at = 0;
+    while at <= end {
+        let column = (u128::from(at) * width as u128 / u128::from(end)) as usize;
+        let gap = column.saturating_sub(marks.chars().count());
+        if at == 0 || gap > 0 {
+            marks.push_str(&" ".repeat(gap));
+            marks.push_str(&human_ms(at));
         }
+        at += step;
     }
-    let last = human_ms(end);
-    for (i, c) in last.chars().enumerate() {
-        if let Some(place) = marks.get_mut(width - 1 + i) {
-            *place = c;
-        }
-    }
-    let line: String = marks.into_iter().collect();
-    format!("  {}  {}\n", " ".repeat(label), paint(DIM, line.trim_end()))
+    format!("  {}  {}\n", " ".repeat(label), paint(DIM, marks))
 }
 
 /// Later marks lie over earlier ones, and a verdict over everything: it is what one looks for.
@@ -112,7 +118,8 @@ fn bar(decisions: &[&Decision], end: u64, width: usize) -> String {
     let mut line = String::new();
     for run in cells.chunk_by(|a, b| a.1 == b.1) {
         let text: String = run.iter().map(|(c, _)| c).collect();
-        line.push_str(&paint(run[0].1, text));
+        let blank = text.trim_end().is_empty();
+        line.push_str(&if blank { text } else { paint(run[0].1, text) });
     }
-    line
+    line.trim_end().to_owned()
 }
