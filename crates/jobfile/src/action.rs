@@ -238,13 +238,9 @@ impl Reader<'_> {
             return says_something.then_some(OnFailure { action: None, then });
         }
         let block = self.block(at, Some(owner), &keys::ON_FAILURE)?;
-        let written: Vec<_> = ["run", "argv", "http", "call", "fallback"]
-            .into_iter()
-            .filter(|key| block.has(key))
-            .collect();
-        if let [first, second, ..] = written[..] {
-            self.conflict(&block, first, second);
-        }
+        let acts = ["run", "argv", "http", "call"]
+            .iter()
+            .any(|key| block.has(key));
         let then = match block.get("then") {
             Some(at) => {
                 let words = [
@@ -256,9 +252,6 @@ impl Reader<'_> {
             None => AfterFailure::Fail,
         };
         if let Some(at) = block.get("fallback") {
-            if block.has("then") {
-                self.conflict(&block, "fallback", "then");
-            }
             let fallback = self.block(&at, Some(block.key_span("fallback")), &keys::FALLBACK)?;
             let command = self.run(&fallback.get("command")?)?;
             return Some(OnFailure {
@@ -266,7 +259,7 @@ impl Reader<'_> {
                 then: AfterFailure::Continue,
             });
         }
-        if written.is_empty() && !block.has("then") {
+        if !acts && !block.has("then") {
             let message = "`on_failure` says neither what to run nor what to do then".to_owned();
             self.bad_at("missing_value", &at.path, owner, message).help =
                 Some("write `on_failure: { run: ./rollback.sh }` or `on_failure: continue`".into());

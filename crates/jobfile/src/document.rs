@@ -35,14 +35,29 @@ impl Default for Limits {
 /// Reads one YAML document, or JSON. The name is the file's, if it has one: of a `.json` file the
 /// errors speak JSON.
 pub fn document(name: &str, text: &[u8], limits: Limits) -> Result<Node, Vec<Problem>> {
-    let refuse = |code, span, message: String| vec![Problem::new(code, "", span, message)];
+    match read(name, text, limits) {
+        (Some(root), problems) if problems.is_empty() => Ok(root),
+        (_, problems) => Err(sorted(problems)),
+    }
+}
+
+/// A tree may come with problems that do not hide the rest of the file, such as a key that is
+/// written twice.
+pub(crate) fn read(name: &str, text: &[u8], limits: Limits) -> (Option<Node>, Vec<Problem>) {
+    match checked_text(text, limits) {
+        Ok(text) => read_text(name, text, limits),
+        Err(problem) => (None, vec![problem]),
+    }
+}
+
+fn checked_text(text: &[u8], limits: Limits) -> Result<&str, Problem> {
     if text.len() > limits.max_bytes {
         let message = format!(
             "the file has {} bytes; at most {} are read",
             text.len(),
             limits.max_bytes
         );
-        return Err(refuse("too_large", Span::START, message));
+        return Err(Problem::new("too_large", "", Span::START, message));
     }
     let text = std::str::from_utf8(text).map_err(|error| {
         let valid = &text[..error.valid_up_to()];
@@ -58,9 +73,12 @@ pub fn document(name: &str, text: &[u8], limits: Limits) -> Result<Node, Vec<Pro
             column: column as u32 + 1,
             length: 1,
         };
-        refuse("not_utf8", span, message)
+        Problem::new("not_utf8", "", span, message)
     })?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+fn read_text(name: &str, text: &str, limits: Limits) -> (Option<Node>, Vec<Problem>) {
     if text.trim_start().starts_with(['{', '[']) {
         let mut builder = Builder::new(limits);
         let read = json::read(text, &mut builder);
@@ -81,6 +99,10 @@ fn read_yaml(text: &str, builder: &mut Builder) -> Result<(), Problem> {
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
+            // The scanner looks ahead, and has a limit of its own on that.
+            if error.info().contains("recursion limit") {
+                return too_deep(at(*error.marker()));
+            }
             let (message, help) = plain_words(error.info());
             let problem = Problem::new("syntax", "", at(*error.marker()), message);
             help.into_iter().fold(problem, Problem::help)
@@ -161,6 +183,11 @@ fn plain_words(info: &str) -> (String, Option<String>) {
     )
 }
 
+fn too_deep(span: Span) -> Problem {
+    let message = format!("nested more than {MAX_DEPTH} deep");
+    Problem::new("too_deep", "", span, message)
+}
+
 /// How much a finished node stands for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
@@ -219,18 +246,31 @@ impl Builder {
         }
     }
 
-    fn finish(mut self, read: Result<(), Problem>) -> Result<Node, Vec<Problem>> {
+    fn finish(mut self, read: Result<(), Problem>) -> (Option<Node>, Vec<Problem>) {
         if let Err(problem) = read {
-            // What follows a syntax error is guesswork, what came before it was read.
+            // What follows a syntax error is guesswork.
             self.problems.push(problem);
+            self.root = None;
         } else if self.root.is_none() {
             let problem = Problem::new("empty_file", "", Span::START, "the file is empty".into());
-            self.problems.push(problem);
+            self.problems
+                .push(problem.help("begin with `name: my-job` and `steps:`"));
         }
-        match self.root {
-            Some(root) if self.problems.is_empty() => Ok(root),
-            _ => Err(sorted(self.problems)),
+        (self.root, self.problems)
+    }
+
+    /// Where the reader is, as a path.
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for frame in &self.frames {
+            match &frame.open {
+                Open::List(items) => path.push_str(&format!("[{}]", items.len())),
+                Open::Map(_, Some((key, _))) if path.is_empty() => path.push_str(key),
+                Open::Map(_, Some((key, _))) => path.push_str(&format!(".{key}")),
+                Open::Map(_, None) => {}
+            }
         }
+        path
     }
 
     fn charge(&mut self, weight: Weight, span: Span, what: &str) -> Result<(), Problem> {
@@ -246,8 +286,7 @@ impl Builder {
             format!("{what} makes this more than {max_bytes} bytes of text")
         } else if self.frames.len() + weight.height > MAX_DEPTH {
             self.gave_up = true;
-            let message = format!("nested more than {MAX_DEPTH} deep");
-            return Err(Problem::new("too_deep", "", span, message));
+            return Err(too_deep(span));
         } else {
             return Ok(());
         };
@@ -310,7 +349,7 @@ impl Builder {
         if text.contains('\0') {
             let message = "text cannot contain a NUL character".to_owned();
             self.problems
-                .push(Problem::new("invalid_value", "", span, message));
+                .push(Problem::new("invalid_value", &self.path(), span, message));
         }
         let text = text.into();
         let kind = Kind::Scalar { text, quoted };
@@ -333,7 +372,7 @@ impl Builder {
             "tags such as {} are not supported",
             quote(&format!("!{tag}"))
         );
-        let problem = Problem::new("tag", "", span, message).help("remove it");
+        let problem = Problem::new("tag", &self.path(), span, message).help("remove it");
         self.problems.push(problem);
     }
 
@@ -375,7 +414,12 @@ impl Builder {
                     quote(&entry.key),
                     entry.key_span.line
                 );
-                let problem = Problem::new("duplicate_key", &entry.key, entry.key_span, message);
+                let mut path = self.path();
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&entry.key);
+                let problem = Problem::new("duplicate_key", &path, entry.key_span, message);
                 self.problems.push(problem.help("remove one of the two"));
             }
         }

@@ -1,6 +1,6 @@
 //! The whole file: its top level, the policies of its steps, and the plan that core makes of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use steadfast_core::plan::{NotBefore, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, Problem as CoreProblem};
@@ -10,7 +10,7 @@ use crate::budget::BudgetSources;
 use crate::keys;
 use crate::node::{Node, Span};
 use crate::policy::{PolicyBlock, Source, Sources, layers, longest_first, merge};
-use crate::problem::{Problem, locate, quote};
+use crate::problem::{locate, quote};
 use crate::reader::{At, Block, Reader};
 use crate::references::{self, Scope, fans_out};
 
@@ -266,12 +266,11 @@ impl Reader<'_> {
                 self.problems.is_empty().then_some(plan)
             }
             Err(problems) => {
+                let known: HashSet<String> = (self.problems.iter())
+                    .map(|problem| problem.path.clone())
+                    .collect();
                 for problem in problems.0 {
-                    let known = self
-                        .problems
-                        .iter()
-                        .any(|known| covers(known, &problem.path));
-                    if known || no_steps && problem.path == "steps" {
+                    if known.contains(&problem.path) || no_steps && problem.path == "steps" {
                         continue;
                     }
                     let path = match problem.path.as_str() {
@@ -286,12 +285,6 @@ impl Reader<'_> {
             }
         }
     }
-}
-
-fn covers(known: &Problem, path: &str) -> bool {
-    path.strip_prefix(&known.path).is_some_and(|rest| {
-        !known.path.is_empty() && (rest.is_empty() || rest.starts_with(['.', '[']))
-    })
 }
 
 fn first_key(path: &str) -> &str {

@@ -172,7 +172,7 @@ const RUN: Key = key("run", "a command for /bin/sh -c; never templated", Text);
 const ARGV: Key = key(
     "argv",
     "a program and its arguments, without a shell",
-    ListOf(&Text),
+    ListOf(&Written),
 );
 const HTTP_KEY: Key = key("http", "a request to a handler", Block(&HTTP));
 const CALL: Key = key("call", "a function that a worker registered", FunctionName);
@@ -320,26 +320,41 @@ pub(crate) static HTTP: Table = Table {
     )
 };
 
-pub(crate) static ON_FAILURE: Table = table(
-    "`on_failure`",
-    &[
-        RUN,
-        ARGV,
-        HTTP_KEY,
-        CALL,
-        INPUT,
-        key(
-            "then",
-            "fail (default), or continue with what needs the step",
-            Word(&["fail", "continue"]),
-        ),
-        key(
-            "fallback",
-            "Prodigy: a command that rescues the step",
-            Block(&FALLBACK),
-        ),
+pub(crate) static ON_FAILURE: Table = Table {
+    exclusive: &[
+        ("run", "argv"),
+        ("run", "http"),
+        ("run", "call"),
+        ("argv", "http"),
+        ("argv", "call"),
+        ("http", "call"),
+        ("run", "fallback"),
+        ("argv", "fallback"),
+        ("http", "fallback"),
+        ("call", "fallback"),
+        ("then", "fallback"),
     ],
-);
+    ..table(
+        "`on_failure`",
+        &[
+            RUN,
+            ARGV,
+            HTTP_KEY,
+            CALL,
+            INPUT,
+            key(
+                "then",
+                "fail (default), or continue with what needs the step",
+                Word(&["fail", "continue"]),
+            ),
+            key(
+                "fallback",
+                "Prodigy: a command that rescues the step",
+                Block(&FALLBACK),
+            ),
+        ],
+    )
+};
 
 pub(crate) static FALLBACK: Table = Table {
     required: &["command"],

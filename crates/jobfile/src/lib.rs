@@ -69,9 +69,10 @@ pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec
         max_bytes: operator.max_file_bytes,
         ..Limits::default()
     };
-    let root = document(name, text, limits)?;
     let mut reader = reader::Reader::new(operator);
-    let Some(job) = reader.job(&root) else {
+    let (root, problems) = document::read(name, text, limits);
+    reader.problems = problems;
+    let Some((job, root)) = root.and_then(|root| Some((reader.job(&root)?, root))) else {
         return Err(problem::sorted(reader.problems));
     };
     let mut warnings = reader.warnings;

@@ -142,18 +142,22 @@ impl<'a> Reader<'a> {
             self.wrong_type(at, &format!("a map, as `{{ {first}: … }}`"));
             return None;
         };
+        // A key that was misspelled is not missing too.
+        let mut meant = Vec::new();
         for entry in entries {
             if !table.names().any(|name| name == &*entry.key) {
-                self.unknown_key(at, entry, table);
+                meant.extend(self.unknown_key(at, entry, table));
             }
         }
+        let meant = |key: &str| meant.iter().any(|help| help.contains(&format!("`{key}`")));
         let block = Block {
             at: at.clone(),
             entries,
             table,
         };
         let place = owner.unwrap_or(at.node.span());
-        for key in table.required.iter().filter(|key| !block.has(key)) {
+        let missing = |key: &&&str| !block.has(key) && !meant(key);
+        for key in table.required.iter().filter(missing) {
             let message = format!("{} needs `{key}`", table.title);
             self.bad_at("missing_value", &at.path, place, message).help =
                 Some(format!("add `{key}: …`"));
@@ -177,7 +181,8 @@ impl<'a> Reader<'a> {
             )
             .help = Some("remove one".into());
         }
-        if written.is_empty() && !table.exactly_one.is_empty() {
+        let hinted = table.exactly_one.iter().any(|key| meant(key));
+        if written.is_empty() && !hinted && !table.exactly_one.is_empty() {
             let message = format!("{} needs one of {}", table.title, list());
             self.bad_at("missing_value", &at.path, place, message);
         }
@@ -206,12 +211,13 @@ impl<'a> Reader<'a> {
         .help = Some(help);
     }
 
-    fn unknown_key(&mut self, at: &At, entry: &Entry, table: &'static Table) {
+    /// The guess, if there is one.
+    fn unknown_key(&mut self, at: &At, entry: &Entry, table: &'static Table) -> Option<String> {
         let path = join(&at.path, &entry.key);
         let key = &*entry.key;
         // The document's reader has said so already.
         if key == "<<" || key.is_empty() {
-            return;
+            return None;
         }
         if key == "retry_limit" && table.title == "`retry`" {
             let message = "`retry_limit` was renamed: `max_attempts` counts the first attempt too";
@@ -219,15 +225,16 @@ impl<'a> Reader<'a> {
             let help = format!("write `max_attempts: {}`", number.unwrap_or(3).max(1));
             self.bad_at("renamed_key", &path, entry.key_span, message.into())
                 .help = Some(help);
-            return;
+            return None;
         }
         let message = format!("{} is not a key of {}", quote(key), table.title);
         let names: Vec<_> = table.names().collect();
-        let help = nearest(key, names.iter().copied()).or_else(|| {
+        let guess = nearest(key, names.iter().copied());
+        self.bad_at("unknown_key", &path, entry.key_span, message)
+            .help = guess.clone().or_else(|| {
             (names.len() <= LISTED_KEYS).then(|| format!("known keys: `{}`", names.join("`, `")))
         });
-        self.bad_at("unknown_key", &path, entry.key_span, message)
-            .help = help;
+        guess
     }
 
     pub(crate) fn list<'n>(&mut self, at: &At<'n>, example: &str) -> Option<Vec<At<'n>>> {
@@ -470,6 +477,7 @@ impl<'a> Reader<'a> {
         false
     }
 
+    /// What is not a name keeps its place in the list, so that those after it keep theirs.
     pub(crate) fn names(&mut self, at: &At, what: &str) -> Vec<String> {
         let example = format!("[{}]", at.node.text().unwrap_or("name"));
         let example = if example.len() > 40 {
@@ -480,7 +488,11 @@ impl<'a> Reader<'a> {
         let items = self.list(at, example).unwrap_or_default();
         items
             .iter()
-            .filter_map(|item| self.name(item, what, ""))
+            .map(|item| {
+                let written = item.node.text().unwrap_or_default();
+                self.name(item, what, "")
+                    .unwrap_or_else(|| written.to_owned())
+            })
             .collect()
     }
 }

@@ -28,8 +28,14 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
         let forecast = forecasts
             .entry(memo_key(step))
             .or_insert_with(|| forecast(&job.plan, index as u32));
-        unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
         let draft = step.policy.draft();
+        let first = step.policy.delays().base_ms(1);
+        let no_retry =
+            draft.retryable && draft.delay_budget_ms.is_some_and(|budget| budget < first);
+        // The same cause at the same place is told once.
+        if !no_retry || blocks.writer("max_attempts").is_some() {
+            unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
+        }
         if draft.max_attempts.is_none() && draft.retryable {
             let message = "attempts are unlimited: only success, a rule or somebody ends this";
             found.add(
@@ -38,8 +44,7 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
                 message.into(),
             );
         }
-        let first = step.policy.delays().base_ms(1);
-        if draft.retryable && draft.delay_budget_ms.is_some_and(|budget| budget < first) {
+        if no_retry {
             let message = format!(
                 "the delay budget ({}) is below the first delay ({}), so there is no retry",
                 human_ms(draft.delay_budget_ms.unwrap_or(0)),
