@@ -121,24 +121,15 @@ impl Reader<'_> {
 
     fn http<'n>(&mut self, at: &At<'n>, owner: Span, scope: Scope) -> Option<ReadAction<'n>> {
         let block = self.block(at, Some(owner), &keys::HTTP)?;
-        let method = match block.get("method") {
-            Some(at) => self.word(
-                &at,
-                &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word)),
-            )?,
-            None => "POST",
-        };
-        let mode = match block.get("mode") {
-            Some(at) => self.word(&at, &[("sync", HttpMode::Sync), ("async", HttpMode::Async)])?,
-            None => HttpMode::default(),
-        };
-        let expect = match block.get("expect") {
-            Some(at) => self.word(
-                &at,
-                &[("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)],
-            )?,
-            None => HttpExpect::default(),
-        };
+        let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+        let method = block
+            .get("method")
+            .and_then(|at| self.word(&at, &methods.map(|word| (word, word))));
+        let modes = [("sync", HttpMode::Sync), ("async", HttpMode::Async)];
+        let mode = block.get("mode").and_then(|at| self.word(&at, &modes));
+        let mode = mode.unwrap_or_default();
+        let expects = [("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)];
+        let expect = block.get("expect").and_then(|at| self.word(&at, &expects));
         let headers = self.pairs(&block, "headers", scope);
         let query = self.pairs(&block, "query", scope);
         for name in headers.keys().filter(|name| !is_header_name(name)) {
@@ -168,13 +159,13 @@ impl Reader<'_> {
         let body = block.get("body").and_then(|at| self.templated(&at, scope));
         let url = self.url(&block.get("url")?, scope)?;
         let http = Http {
-            method: method.to_owned(),
+            method: method.unwrap_or("POST").to_owned(),
             url,
             headers,
             query,
             body,
             mode,
-            expect,
+            expect: expect.unwrap_or_default(),
         };
         let default = match mode {
             HttpMode::Sync => HTTP_TIMEOUT_MS,

@@ -234,13 +234,12 @@ impl Reader<'_> {
         if let Some(at) = job.get("best_effort_deadline_seconds")
             && let Some(seconds) = self.number(&at)
         {
-            match seconds_to_ms(seconds) {
-                Some(ms) => best.deadline_ms = ms,
-                None => {
-                    let text = quote(at.node.text().unwrap_or_default());
-                    let message = format!("{text} is not a number of seconds to wait");
-                    self.bad("invalid_value", &at, message).help = Some("write `300`".into());
-                }
+            if let Some(ms) = seconds_to_ms(seconds) {
+                best.deadline_ms = ms;
+            } else {
+                let text = quote(at.node.text().unwrap_or_default());
+                let message = format!("{text} is not a number of seconds to wait");
+                self.bad("invalid_value", &at, message).help = Some("write `300`".into());
             }
         }
         if !on {

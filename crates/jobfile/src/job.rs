@@ -127,7 +127,8 @@ impl Reader<'_> {
     fn job_name(&mut self, at: &At) -> Option<String> {
         const LONGEST: usize = 200;
         let text = self.text(at)?;
-        let odd = |c: &char| !c.is_alphanumeric() && !" ._-/:".contains(*c);
+        // A NUL has been refused wherever it stands.
+        let odd = |c: &char| *c != '\0' && !c.is_alphanumeric() && !" ._-/:".contains(*c);
         let message = if text.trim().is_empty() {
             "the job's name is empty".to_owned()
         } else if text.chars().count() > LONGEST {
@@ -173,15 +174,11 @@ impl Reader<'_> {
         block: Option<&PolicyBlock>,
     ) {
         let key = first_key(&problem.path);
-        match block.filter(|block| block.writes(key)) {
-            Some(block) => {
-                let path = deep_path(block, &problem.path);
-                self.from_core(problem, path, root);
-            }
-            None => {
-                let message = format!("the operator's retry settings: {}", problem.message);
-                self.bad_at("invalid_value", "retry", Span::START, message);
-            }
+        if let Some(block) = block.filter(|block| block.writes(key)) {
+            self.refused_policy(problem, block, root);
+        } else {
+            let message = format!("the operator's retry settings: {}", problem.message);
+            self.bad_at("invalid_value", "retry", Span::START, message);
         }
     }
 
@@ -205,7 +202,6 @@ impl Reader<'_> {
                     let key = first_key(&problem.path);
                     let inherited = job.filter(|job| own.inherits() && job.writes(key));
                     if own.writes(key) {
-                        let path = deep_path(own, &problem.path);
                         let other = job.filter(|job| {
                             key == "max_delay" && own.inherits() && job.writes("initial_delay")
                         });
@@ -215,7 +211,7 @@ impl Reader<'_> {
                                 "raise it, or write `initial_delay` here too: it comes from the job's block on line {line}"
                             ));
                         }
-                        self.from_core(problem, path, root);
+                        self.refused_policy(problem, own, root);
                     } else if let (true, "max_delay", Some(job)) = (job_is_valid, key, inherited) {
                         let cause = if own.writes("backoff") && !own.writes("initial_delay") {
                             "backoff"
@@ -231,10 +227,10 @@ impl Reader<'_> {
                         );
                         problem.help =
                             Some("write `max_delay` here too, or lower this delay".into());
-                        self.from_core(problem, path, root);
+                        self.refused(problem, &path, root);
                     } else if job_is_valid {
                         let path = own.path_of(key);
-                        self.from_core(problem, path, root);
+                        self.refused(problem, &path, root);
                     }
                 }
             }
@@ -242,9 +238,19 @@ impl Reader<'_> {
         sources
     }
 
-    fn from_core(&mut self, problem: CoreProblem, path: String, root: &Node) {
-        let span = locate(root, &path);
-        self.bad_at(problem.code, &path, span, problem.message).help = problem.help;
+    fn refused_policy(&mut self, mut problem: CoreProblem, block: &PolicyBlock, root: &Node) {
+        let path = deep_path(block, &problem.path);
+        problem.message = block.spell(&problem.message);
+        problem.help = match (block.source, first_key(&problem.path)) {
+            (Source::Prodigy, "jitter") => Some("write `jitter_factor: 0.3`".into()),
+            _ => problem.help.map(|help| block.spell(&help)),
+        };
+        self.refused(problem, &path, root);
+    }
+
+    fn refused(&mut self, problem: CoreProblem, path: &str, root: &Node) {
+        let span = locate(root, path);
+        self.bad_at(problem.code, path, span, problem.message).help = problem.help;
     }
 
     /// Core's checks and those of the templates, less what was noted about the same place.
@@ -273,18 +279,25 @@ impl Reader<'_> {
                     if known.contains(&problem.path) || no_steps && problem.path == "steps" {
                         continue;
                     }
-                    let path = match problem.path.as_str() {
-                        "best_effort.min_datacenters" if block.has("best_effort_min_dcs") => {
-                            "best_effort_min_dcs".to_owned()
-                        }
-                        path => path.to_owned(),
-                    };
-                    self.from_core(problem, path, root);
+                    let path = problem.path.clone();
+                    if path == "best_effort.min_datacenters" && block.has("best_effort_min_dcs") {
+                        self.refused(in_ad44(problem), "best_effort_min_dcs", root);
+                        continue;
+                    }
+                    self.refused(problem, &path, root);
                 }
                 None
             }
         }
     }
+}
+
+fn in_ad44(mut problem: CoreProblem) -> CoreProblem {
+    let texts = std::iter::once(&mut problem.message).chain(&mut problem.help);
+    for text in texts {
+        *text = text.replace("min_datacenters", "best_effort_min_dcs");
+    }
+    problem
 }
 
 fn first_key(path: &str) -> &str {

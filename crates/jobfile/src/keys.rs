@@ -9,7 +9,8 @@ pub(crate) struct Table {
     /// As in "`x` is not a key of …".
     pub(crate) title: &'static str,
     pub(crate) keys: &'static [Key],
-    pub(crate) required: &'static [&'static str],
+    /// With an example of each.
+    pub(crate) required: &'static [(&'static str, &'static str)],
     /// Alternatives of which one must be there.
     pub(crate) exactly_one: &'static [&'static str],
     /// Pairs that say the same thing twice, or contradict each other.
@@ -92,7 +93,10 @@ const SECRETS_DOC: &str = "names resolved at the worker and never printed";
 const CODES: Shape = OneOf(&[Count(0), ListOf(&Count(0))]);
 
 pub(crate) static JOB: Table = Table {
-    required: &["name", "steps"],
+    required: &[
+        ("name", "name: my-job"),
+        ("steps", "steps: { hello: { run: echo hello } }"),
+    ],
     exclusive: &[],
     ..table(
         "a job",
@@ -288,7 +292,7 @@ pub(crate) static RESOURCES: Table = table(
 );
 
 pub(crate) static HTTP: Table = Table {
-    required: &["url"],
+    required: &[("url", "url: http://127.0.0.1:9000/path")],
     ..table(
         "`http`",
         &[
@@ -357,7 +361,7 @@ pub(crate) static ON_FAILURE: Table = Table {
 };
 
 pub(crate) static FALLBACK: Table = Table {
-    required: &["command"],
+    required: &[("command", "command: ./rescue.sh")],
     ..table("`fallback`", &[key("command", "for /bin/sh -c", Text)])
 };
 
@@ -465,7 +469,7 @@ pub(crate) static EXIT_CODES: Table = table(
 );
 
 pub(crate) static RULE: Table = Table {
-    required: &["then"],
+    required: &[("then", "then: stop")],
     ..table(
         "a rule",
         &[

@@ -2,8 +2,8 @@
 //!
 //! | room | duty |
 //! |---|---|
-//! | `document`, `json`, `node` | text into a tree with places, within limits |
-//! | `keys`, `reader`, `units` | known keys; typed values, or a problem at its place |
+//! | `document`, `json`, `builder`, `node` | text into a tree with places, within limits |
+//! | `keys`, `reader`, `values`, `units` | known keys; typed values, or a problem at its place |
 //! | `job`, `step`, `action` | what a job is made of |
 //! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the seeds' spellings |
 //! | `policy` | blocks laid over each other, with the source of each value |
@@ -16,6 +16,7 @@
 
 mod action;
 mod budget;
+mod builder;
 mod document;
 pub mod fluster;
 mod job;
@@ -32,6 +33,7 @@ mod schema;
 mod step;
 pub mod template;
 mod units;
+mod values;
 mod warn;
 
 use steadfast_core::plan::Plan;
@@ -40,7 +42,7 @@ pub use budget::BudgetSources;
 pub use document::{Limits, document};
 pub use node::{Entry, Node, Scalar, Span};
 pub use operator::{Ceiling, Operator};
-pub use policy::{Growth, KEYS, PolicyOverrides, Source, Sources, policy_view};
+pub use policy::{Growth, KEYS, Limit, PolicyOverrides, Source, Sources, policy_view};
 pub use problem::{Problem, Warning};
 pub use schema::schema;
 pub use units::{parse_duration, parse_size};

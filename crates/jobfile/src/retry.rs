@@ -7,14 +7,33 @@ use steadfast_core::policy::{RuleDraft, Then};
 
 use crate::keys;
 use crate::node::Scalar;
-use crate::policy::{Growth, PolicyBlock, PolicyOverrides, Source};
+use crate::policy::{Growth, Limit, PolicyBlock, PolicyOverrides, Source};
 use crate::reader::{At, Block, Reader};
 
-const GROWTHS: [(&str, fn() -> Growth); 4] = [
-    ("fixed", || Growth::Fixed),
-    ("linear", || Growth::Linear),
-    ("exponential", || Growth::Exponential),
-    ("fibonacci", || Growth::Fibonacci),
+const GROWTHS: &[(&str, &Growth)] = &[
+    ("fixed", &Growth::Fixed),
+    ("linear", &Growth::Linear),
+    ("exponential", &Growth::Exponential),
+    ("fibonacci", &Growth::Fibonacci),
+];
+
+/// The policy's keys in the dialects' words, with the way to them.
+const TASKER: [(&str, &str); 2] = [
+    ("initial_delay", "backoff_base_ms"),
+    ("max_delay", "max_backoff_ms"),
+];
+const PRODIGY: [(&str, &str); 5] = [
+    ("max_attempts", "attempts"),
+    ("delay_budget", "retry_budget"),
+    ("multiplier", "backoff.exponential.base"),
+    ("increment", "backoff.linear.increment"),
+    ("jitter", "jitter_factor"),
+];
+const ARGYLL: [(&str, &str); 4] = [
+    ("max_attempts", "max_retries"),
+    ("initial_delay", "backoff"),
+    ("max_delay", "max_backoff"),
+    ("backoff", "backoff_type"),
 ];
 
 impl Reader<'_> {
@@ -67,6 +86,9 @@ impl Reader<'_> {
             source: if tasker { Source::Tasker } else { native },
             path: at.path.clone(),
             overrides: to,
+            spellings: (TASKER.into_iter())
+                .filter(|(_, spelling)| block.has(spelling))
+                .collect(),
         })
     }
 
@@ -99,6 +121,7 @@ impl Reader<'_> {
             source: Source::Prodigy,
             path: at.path.clone(),
             overrides: to,
+            spellings: PRODIGY.to_vec(),
         })
     }
 
@@ -131,13 +154,13 @@ impl Reader<'_> {
         if let Some(at) = block.get("max_retries") {
             let most = i64::from(u32::MAX) - 1;
             to.max_attempts = match at.node.scalar() {
-                Some(Scalar::Int(-1)) => Some(None),
+                Some(Scalar::Int(-1)) => Some(Limit::Unlimited),
                 Some(Scalar::Int(..-1)) => {
                     let message = "max_retries is 0 or more, or -1 for unlimited".to_owned();
                     self.bad("invalid_value", &at, message);
                     None
                 }
-                _ => self.int(&at, 0, most).map(|n| Some(n as u32 + 1)),
+                _ => self.int(&at, 0, most).map(|n| Limit::Count(n as u32 + 1)),
             };
         }
         if let Some(at) = block.get("backoff") {
@@ -148,12 +171,13 @@ impl Reader<'_> {
         }
         if let Some(at) = block.get("backoff_type") {
             let growth = self.word(&at, &GROWTHS[..3]);
-            to.backoff = growth.map(|growth| growth());
+            to.backoff = growth.cloned();
         }
         let policy = PolicyBlock {
             source: Source::Argyll,
             path: at.path.clone(),
             overrides: to,
+            spellings: ARGYLL.to_vec(),
         };
         Some((policy, block.get("parallelism")))
     }
@@ -163,7 +187,7 @@ impl Reader<'_> {
     }
 
     fn growth(&mut self, at: &At) -> Option<Growth> {
-        self.word(at, &GROWTHS).map(|growth| growth())
+        self.word(at, GROWTHS).cloned()
     }
 
     fn backoff(&mut self, at: &At) -> Option<Growth> {

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast};
-use steadfast_core::plan::{ForEach, Plan, Step};
+use steadfast_core::plan::{Budget, ForEach, Plan, Step};
 use steadfast_core::policy::PolicyDraft;
 use steadfast_core::time::human_ms;
 
 use crate::job::ReadJob;
 use crate::node::Node;
 use crate::operator::Operator;
-use crate::policy::{PolicyBlock, layers, merge, unused};
+use crate::policy::{Limit, PolicyBlock, layers, merge, unused};
 use crate::problem::{Warning, locate};
 
 pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<Warning> {
@@ -91,7 +91,7 @@ fn within_block(
         }
     }
     let attempts = block.overrides.max_attempts;
-    if block.overrides.retryable == Some(false) && attempts.is_some_and(|n| n != Some(1)) {
+    if block.overrides.retryable == Some(false) && attempts.is_some_and(|n| n != Limit::Count(1)) {
         let message = "max_attempts has no effect beyond the first: `retryable: false` stops there";
         found.add(
             "not_retryable_with_attempts",
@@ -122,7 +122,7 @@ fn unreachable_attempts(
         BindingLimit::JobBudget => format!("the job's retry budget of {retries}"),
         BindingLimit::StepBudget => format!(
             "the step's share of the job's retry budget, {}",
-            budget.and_then(|budget| budget.per_step()).unwrap_or(0)
+            budget.and_then(Budget::per_step).unwrap_or(0)
         ),
         BindingLimit::MaxAttempts | BindingLimit::NotRetryable | BindingLimit::None => return,
     };
@@ -181,7 +181,7 @@ impl Found {
         let next = self.warnings.len();
         match self.places.entry((code, path.clone())) {
             std::collections::hash_map::Entry::Occupied(place) => {
-                self.warnings[*place.get()].1 += 1
+                self.warnings[*place.get()].1 += 1;
             }
             std::collections::hash_map::Entry::Vacant(place) => {
                 place.insert(next);

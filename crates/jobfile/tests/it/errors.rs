@@ -1,3 +1,5 @@
+use std::fmt::Write;
+
 use crate::{read, shown, step};
 
 /// Everything that can be wrong, as its author would write it.
@@ -145,9 +147,9 @@ fn errors_name_the_place_and_what_to_write() {
         let problems = read(&text).expect_err(&text);
         let text: Vec<String> = text
             .lines()
-            .map(|line| format!("| {}", line.escape_debug()))
+            .map(|line| format!("| {}", line.replace('\t', "→")))
             .collect();
-        all += &format!("{}\n{}\n\n", text.join("\n"), shown(&problems));
+        let _ = write!(all, "{}\n{}\n\n", text.join("\n"), shown(&problems));
     }
     insta::assert_snapshot!(all);
 }
@@ -164,8 +166,10 @@ fn bytes_that_are_not_text_are_named_by_their_offset() {
 
 #[test]
 fn a_thousand_problems_are_a_hundred_and_a_number() {
-    let keys: String = (0..1000).map(|n| format!("    wrong{n}: 1\n")).collect();
-    let text = format!("name: j\nsteps:\n  a:\n    run: x\n{keys}");
+    let mut text = "name: j\nsteps:\n  a:\n    run: x\n".to_owned();
+    for n in 0..1000 {
+        let _ = writeln!(text, "    wrong{n}: 1");
+    }
     let problems = read(&text).expect_err("refused");
     assert_eq!(problems.len(), 101);
     assert_eq!(problems[100].message, "and 900 more");
@@ -208,11 +212,11 @@ fn a_json_file_is_told_its_errors_in_json() {
         ),
         (
             "{\"a\": \"\\ud83d\"}",
-            "1:15+1 syntax -: not valid JSON: half of a surrogate pair, found `\"`",
+            "1:14+1 syntax -: not valid JSON: half of a surrogate pair, found `\"`",
         ),
         (
             "{\"a\": \"",
-            "1:9+1 syntax -: not valid JSON: expected `\"`, found the end",
+            "1:8+1 syntax -: not valid JSON: expected `\"`, found the end",
         ),
         (
             "{} x",

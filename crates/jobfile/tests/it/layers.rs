@@ -1,5 +1,5 @@
 use steadfast_core::plan::{Action, Budget, ForEach, HttpMode, MaxFailed, NotBefore, Ratio};
-use steadfast_jobfile::{Operator, PolicyOverrides, Source, load, policy_view};
+use steadfast_jobfile::{Limit, Operator, PolicyOverrides, Source, load, policy_view};
 
 use crate::{VALID, step, valid};
 
@@ -7,7 +7,7 @@ use crate::{VALID, step, valid};
 fn the_nearest_block_wins_key_by_key() {
     let operator = Operator {
         retry: PolicyOverrides {
-            max_attempts: Some(Some(7)),
+            max_attempts: Some(Limit::Count(7)),
             window_ms: Some(9000),
             max_delay_ms: Some(2000),
             ..PolicyOverrides::default()

@@ -58,7 +58,8 @@ fn an_alias_bomb_is_weighed_before_it_goes_off() {
 
 #[test]
 fn a_million_items_load() {
-    let items: String = (0..1_000_000).map(|n| format!("i{n}, ")).collect();
+    let items: Vec<String> = (0..1_000_000).map(|n| format!("i{n}")).collect();
+    let items = items.join(", ");
     let text = format!("name: j\nsteps: {{ s: {{ run: x, for_each: [{items}] }} }}\n");
     let job = valid(&text);
     assert!(matches!(&job.plan.step(0).for_each, ForEach::List(items) if items.len() == 1_000_000));
