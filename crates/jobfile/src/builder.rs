@@ -248,6 +248,10 @@ impl Builder {
         let mut lines = HashMap::with_capacity(entries.len());
         for entry in entries {
             if let Some(first) = lines.insert(&*entry.key, entry.key_span.line) {
+                // Past these nobody reads on.
+                if self.problems.len() >= 1000 {
+                    return;
+                }
                 let message = format!(
                     "{} is already written on line {first}, and again on line {}",
                     quote(&entry.key),

@@ -86,8 +86,28 @@ fn read_text(name: &str, text: &str, limits: Limits) -> (Option<Node>, Vec<Probl
         }
     }
     let mut builder = Builder::new(limits);
-    let read = read_yaml(text, &mut builder);
+    let read = too_many_marks(text, limits).map_or_else(|| read_yaml(text, &mut builder), Err);
     builder.finish(read)
+}
+
+/// Inside brackets the scanner holds every token until they close, a hundred bytes for each, before
+/// anything is built that could be counted. So what makes tokens is counted first, wherever it
+/// stands: a file within the limit on values has about one mark for each.
+fn too_many_marks(text: &str, limits: Limits) -> Option<Problem> {
+    let (mut marks, mut quotes) = (0, 0);
+    for pair in text.as_bytes().windows(2) {
+        match pair[0] {
+            b',' | b'?' | b'[' | b']' | b'{' | b'}' | b'&' | b'*' | b'!' => marks += 1,
+            b':' => marks += usize::from(matches!(pair[1], b' ' | b'\n' | b':')),
+            b'"' | b'\'' => quotes += 1,
+            _ => {}
+        }
+    }
+    let most = 2 * limits.max_nodes;
+    (marks + quotes / 2 > most).then(|| {
+        let message = format!("more than {most} commas, brackets and quotes");
+        Problem::new("too_large", "", Span::START, message).help("split the work over several jobs")
+    })
 }
 
 fn read_yaml(text: &str, builder: &mut Builder) -> Result<(), Problem> {

@@ -10,7 +10,7 @@ use crate::budget::BudgetSources;
 use crate::keys;
 use crate::node::{Node, Span};
 use crate::policy::{PolicyBlock, Source, Sources, layers, longest_first, merge};
-use crate::problem::{locate, quote};
+use crate::problem::{Places, quote};
 use crate::reader::{At, Block, Reader};
 use crate::references::{self, Scope, fans_out};
 
@@ -26,7 +26,7 @@ pub(crate) struct ReadJob {
 
 impl Reader<'_> {
     /// None when there are problems.
-    pub(crate) fn job(&mut self, root: &Node) -> Option<ReadJob> {
+    pub(crate) fn job(&mut self, root: &Node, places: &Places) -> Option<ReadJob> {
         let at = At {
             node: root,
             path: String::new(),
@@ -53,7 +53,7 @@ impl Reader<'_> {
             Ok(policy) => Some(policy),
             Err(problems) => {
                 for problem in problems.0 {
-                    self.job_policy_problem(problem, root, job_block.as_ref());
+                    self.job_policy_problem(problem, places, job_block.as_ref());
                 }
                 None
             }
@@ -75,7 +75,7 @@ impl Reader<'_> {
                         own,
                         job_block.as_ref(),
                         job_policy.is_some(),
-                        root,
+                        places,
                     ),
                     None => job_sources,
                 };
@@ -84,7 +84,7 @@ impl Reader<'_> {
                 step_blocks.push(own);
             }
         }
-        let plan = self.plan(draft, root, &block)?;
+        let plan = self.plan(draft, places, &block)?;
         Some(ReadJob {
             plan,
             sources,
@@ -170,12 +170,12 @@ impl Reader<'_> {
     fn job_policy_problem(
         &mut self,
         problem: CoreProblem,
-        root: &Node,
+        places: &Places,
         block: Option<&PolicyBlock>,
     ) {
         let key = first_key(&problem.path);
         if let Some(block) = block.filter(|block| block.writes(key)) {
-            self.refused_policy(problem, block, root);
+            self.refused_policy(problem, block, places);
         } else {
             let message = format!("the operator's retry settings: {}", problem.message);
             self.bad_at("invalid_value", "retry", Span::START, message);
@@ -190,7 +190,7 @@ impl Reader<'_> {
         own: &PolicyBlock,
         job: Option<&PolicyBlock>,
         job_is_valid: bool,
-        root: &Node,
+        places: &Places,
     ) -> Sources {
         let (draft, sources) = merge(&layers(Some(own), job, &self.operator.retry));
         let max_delay = draft.max_delay_ms.unwrap_or_default();
@@ -206,12 +206,12 @@ impl Reader<'_> {
                             key == "max_delay" && own.inherits() && job.writes("initial_delay")
                         });
                         if let Some(job) = other.filter(|_| !own.writes("initial_delay")) {
-                            let line = locate(root, &job.path_of("initial_delay")).line;
+                            let line = places.locate(&job.path_of("initial_delay")).line;
                             problem.help = Some(format!(
                                 "raise it, or write `initial_delay` here too: it comes from the job's block on line {line}"
                             ));
                         }
-                        self.refused_policy(problem, own, root);
+                        self.refused_policy(problem, own, places);
                     } else if let (true, "max_delay", Some(job)) = (job_is_valid, key, inherited) {
                         let cause = if own.writes("backoff") && !own.writes("initial_delay") {
                             "backoff"
@@ -219,7 +219,7 @@ impl Reader<'_> {
                             "initial_delay"
                         };
                         let path = own.path_of(cause);
-                        let line = locate(root, &job.path_of("max_delay")).line;
+                        let line = places.locate(&job.path_of("max_delay")).line;
                         problem.message = format!(
                             "{cause} ({}) is above max_delay ({}), which comes from the job's block on line {line}",
                             human_ms(longest),
@@ -227,10 +227,10 @@ impl Reader<'_> {
                         );
                         problem.help =
                             Some("write `max_delay` here too, or lower this delay".into());
-                        self.refused(problem, &path, root);
+                        self.refused(problem, &path, places);
                     } else if job_is_valid {
                         let path = own.path_of(key);
-                        self.refused(problem, &path, root);
+                        self.refused(problem, &path, places);
                     }
                 }
             }
@@ -238,23 +238,23 @@ impl Reader<'_> {
         sources
     }
 
-    fn refused_policy(&mut self, mut problem: CoreProblem, block: &PolicyBlock, root: &Node) {
+    fn refused_policy(&mut self, mut problem: CoreProblem, block: &PolicyBlock, places: &Places) {
         let path = deep_path(block, &problem.path);
         problem.message = block.spell(&problem.message);
         problem.help = match (block.source, first_key(&problem.path)) {
             (Source::Prodigy, "jitter") => Some("write `jitter_factor: 0.3`".into()),
             _ => problem.help.map(|help| block.spell(&help)),
         };
-        self.refused(problem, &path, root);
+        self.refused(problem, &path, places);
     }
 
-    fn refused(&mut self, problem: CoreProblem, path: &str, root: &Node) {
-        let span = locate(root, path);
+    fn refused(&mut self, problem: CoreProblem, path: &str, places: &Places) {
+        let span = places.locate(path);
         self.bad_at(problem.code, path, span, problem.message).help = problem.help;
     }
 
     /// Core's checks and those of the templates, less what was noted about the same place.
-    fn plan(&mut self, draft: PlanDraft, root: &Node, block: &Block) -> Option<Plan> {
+    fn plan(&mut self, draft: PlanDraft, places: &Places, block: &Block) -> Option<Plan> {
         let index: HashMap<&str, usize> = draft
             .steps
             .iter()
@@ -281,10 +281,10 @@ impl Reader<'_> {
                     }
                     let path = problem.path.clone();
                     if path == "best_effort.min_datacenters" && block.has("best_effort_min_dcs") {
-                        self.refused(in_ad44(problem), "best_effort_min_dcs", root);
+                        self.refused(in_ad44(problem), "best_effort_min_dcs", places);
                         continue;
                     }
-                    self.refused(problem, &path, root);
+                    self.refused(problem, &path, places);
                 }
                 None
             }

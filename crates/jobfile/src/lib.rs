@@ -74,11 +74,15 @@ pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec
     let mut reader = reader::Reader::new(operator);
     let (root, problems) = document::read(name, text, limits);
     reader.problems = problems;
-    let Some((job, root)) = root.and_then(|root| Some((reader.job(&root)?, root))) else {
+    let Some(root) = root else {
+        return Err(problem::sorted(reader.problems));
+    };
+    let places = problem::Places::new(&root);
+    let Some(job) = reader.job(&root, &places) else {
         return Err(problem::sorted(reader.problems));
     };
     let mut warnings = reader.warnings;
-    warnings.extend(warn::warnings(&job, &root, operator));
+    warnings.extend(warn::warnings(&job, &places, operator));
     warnings.sort_by(|a, b| (a.line, a.code, &a.path).cmp(&(b.line, b.code, &b.path)));
     let steps = job.plan.steps().iter().zip(job.sources);
     let steps = steps

@@ -2,9 +2,11 @@
 //!
 //! Nothing here prints; whoever renders a problem has the place and the length of the text.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
-use crate::node::{Node, Span};
+use crate::node::{Entry, Node, Span};
 
 /// A file can be wrong in more ways than anybody reads.
 const SHOWN: usize = 100;
@@ -59,9 +61,14 @@ pub(crate) fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
         (a.line, a.column, a.code, &a.message).cmp(&(b.line, b.column, b.code, &b.message))
     });
     problems.dedup();
-    if problems.len() > SHOWN {
-        let more = problems.len() - SHOWN;
-        problems.truncate(SHOWN);
+    let more = problems.len().saturating_sub(SHOWN);
+    problems.truncate(SHOWN);
+    for problem in &mut problems {
+        make_inert(&mut problem.path);
+        make_inert(&mut problem.message);
+        problem.help.as_mut().map(make_inert);
+    }
+    if more > 0 {
         let last = problems.last().cloned();
         problems.extend(last.map(|last| Problem {
             code: "more_problems",
@@ -74,25 +81,74 @@ pub(crate) fn sorted(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// Where a path leads in a document: the value it names, or as near to it as the document goes.
-pub(crate) fn locate(root: &Node, path: &str) -> Span {
-    let (mut node, mut span) = (root, Span::START);
-    for part in path.split('.') {
-        let (key, indices) = part.split_once('[').unwrap_or((part, ""));
-        let Some(entry) = node.entry(key) else { break };
-        (node, span) = (&entry.value, entry.value.span());
-        if node.as_map().is_some() {
-            span = entry.key_span;
+/// Names reach messages and paths whole, before anybody has checked them.
+fn make_inert(text: &mut String) {
+    const LONGEST: usize = 500;
+    let moves =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if text.len() <= LONGEST && !text.contains(moves) {
+        return;
+    }
+    let mut inert = String::new();
+    for c in text.chars() {
+        if inert.len() > LONGEST {
+            inert.push('…');
+            break;
         }
-        for index in indices.split('[').filter(|index| !index.is_empty()) {
-            let item = index.trim_end_matches(']').parse::<usize>().ok();
-            match item.and_then(|item| node.as_list()?.get(item)) {
-                Some(item) => (node, span) = (item, item.span()),
-                None => return span,
-            }
+        if moves(c) {
+            inert.extend(c.escape_unicode());
+        } else {
+            inert.push(c);
         }
     }
-    span
+    *text = inert;
+}
+
+/// Where paths lead in a job file. A plan may have ten thousand steps and something to say about
+/// each, so they are indexed once.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    root: &'a Node,
+    steps: HashMap<&'a str, &'a Entry>,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn new(root: &'a Node) -> Self {
+        let steps = root.get("steps").and_then(Node::as_map).unwrap_or_default();
+        // Of two with one name the first is the one that is read.
+        let steps = steps.iter().rev().map(|entry| (&*entry.key, entry));
+        Self {
+            root,
+            steps: steps.collect(),
+        }
+    }
+
+    /// The value that a path names, or as near to it as the document goes.
+    pub(crate) fn locate(&self, path: &str) -> Span {
+        let mut span = Span::START;
+        let mut node = self.root;
+        for (depth, part) in path.split('.').enumerate() {
+            let (key, indices) = part.split_once('[').unwrap_or((part, ""));
+            let entry = if depth == 1 && path.starts_with("steps.") {
+                self.steps.get(key).copied()
+            } else {
+                node.entry(key)
+            };
+            let Some(entry) = entry else { break };
+            (node, span) = (&entry.value, entry.value.span());
+            if node.as_map().is_some() {
+                span = entry.key_span;
+            }
+            for index in indices.split('[').filter(|index| !index.is_empty()) {
+                let item = index.trim_end_matches(']').parse::<usize>().ok();
+                match item.and_then(|item| node.as_list()?.get(item)) {
+                    Some(item) => (node, span) = (item, item.span()),
+                    None => return span,
+                }
+            }
+        }
+        span
+    }
 }
 
 /// Text from a file, fit for a message: short, and with nothing that moves a cursor.

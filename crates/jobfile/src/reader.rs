@@ -239,7 +239,9 @@ impl<'a> Reader<'a> {
         }
         let message = format!("{} is not a key of {}", quote(key), table.title);
         let names: Vec<_> = table.names().collect();
-        let guess = nearest(key, names.iter().copied());
+        // Past these nobody reads on, and guessing is the slow part.
+        let guessing = self.problems.len() < 1000;
+        let guess = nearest(key, names.iter().copied().filter(|_| guessing));
         self.bad_at("unknown_key", &path, entry.key_span, message)
             .help = guess.clone().or_else(|| {
             elsewhere(key, table).or_else(|| {

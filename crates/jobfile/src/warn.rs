@@ -8,12 +8,11 @@ use steadfast_core::policy::PolicyDraft;
 use steadfast_core::time::human_ms;
 
 use crate::job::ReadJob;
-use crate::node::Node;
 use crate::operator::Operator;
 use crate::policy::{Limit, PolicyBlock, layers, merge, unused};
-use crate::problem::{Warning, locate};
+use crate::problem::{Places, Warning};
 
-pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<Warning> {
+pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> Vec<Warning> {
     let mut found = Found::default();
     let mut forecasts = HashMap::new();
     for (index, step) in job.plan.steps().iter().enumerate() {
@@ -69,7 +68,7 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
             heirs.iter().any(|draft| unused(draft, key).is_none())
         });
     }
-    found.finish(root)
+    found.finish(places)
 }
 
 /// What a block writes that contradicts itself. `elsewhere`: some other policy uses the key.
@@ -196,11 +195,11 @@ impl Found {
         }
     }
 
-    fn finish(self, root: &Node) -> Vec<Warning> {
+    fn finish(self, places: &Places) -> Vec<Warning> {
         self.warnings
             .into_iter()
             .map(|(mut warning, count)| {
-                warning.line = locate(root, &warning.path).line;
+                warning.line = places.locate(&warning.path).line;
                 if count > 1 {
                     warning.message = format!("{} ({count} steps)", warning.message);
                 }

@@ -109,3 +109,11 @@ fn other_readers_share_the_document() {
     assert!(c.is_null());
     assert!(document("x", b"a: 1\na: 2", Limits::default()).is_err());
 }
+
+#[test]
+fn brackets_full_of_nothing_are_not_held_in_memory() {
+    for piece in [",", "a,", "? ", ": ", "&a,", "'',"] {
+        let text = format!("a: [{}", piece.repeat((9 << 20) / piece.len()));
+        check(text.as_bytes(), "too_large");
+    }
+}

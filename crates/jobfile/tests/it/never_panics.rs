@@ -8,7 +8,10 @@ fn check(text: &[u8]) {
         assert!(!problems.is_empty());
         for problem in problems {
             assert!(problem.line > 0 && problem.column > 0 && problem.length > 0);
-            assert!(!problem.message.contains(char::is_control), "{problem:?}");
+            let help = problem.help.as_deref().unwrap_or_default();
+            for text in [&problem.message, &problem.path, help] {
+                assert!(!text.contains(char::is_control), "{problem:?}");
+            }
         }
     }
 }
