@@ -53,7 +53,9 @@ impl Reader<'_> {
             Ok(policy) => Some(policy),
             Err(problems) => {
                 for problem in problems.0 {
-                    self.job_policy_problem(problem, places, job_block.as_ref());
+                    if !guesswork(&problem, job_block.as_ref(), None) {
+                        self.job_policy_problem(problem, places, job_block.as_ref());
+                    }
                 }
                 None
             }
@@ -199,6 +201,9 @@ impl Reader<'_> {
             Ok(policy) => step.policy = policy,
             Err(problems) => {
                 for mut problem in problems.0 {
+                    if guesswork(&problem, Some(own), job) {
+                        continue;
+                    }
                     let key = first_key(&problem.path);
                     let inherited = job.filter(|job| own.inherits() && job.writes(key));
                     if own.writes(key) {
@@ -229,8 +234,7 @@ impl Reader<'_> {
                             Some("write `max_delay` here too, or lower this delay".into());
                         self.refused(problem, &path, places);
                     } else if job_is_valid {
-                        let path = own.path_of(key);
-                        self.refused(problem, &path, places);
+                        self.refused_policy(problem, inherited.unwrap_or(own), places);
                     }
                 }
             }
@@ -290,6 +294,12 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// A cap that is compared with a delay which could not be read.
+fn guesswork(problem: &CoreProblem, own: Option<&PolicyBlock>, job: Option<&PolicyBlock>) -> bool {
+    let mut blocks = own.into_iter().chain(job);
+    problem.path == "max_delay" && blocks.any(|block| block.broken)
 }
 
 fn in_ad44(mut problem: CoreProblem) -> CoreProblem {

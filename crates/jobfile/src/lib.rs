@@ -5,7 +5,7 @@
 //! | `document`, `json`, `builder`, `node` | text into a tree with places, within limits |
 //! | `keys`, `reader`, `values`, `units` | known keys; typed values, or a problem at its place |
 //! | `job`, `step`, `action` | what a job is made of |
-//! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the seeds' spellings |
+//! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the dialects' spellings |
 //! | `policy` | blocks laid over each other, with the source of each value |
 //! | `template`, `references` | `{{ … }}`, and whether what it names is there |
 //! | `warn` | what is valid and will still surprise |
@@ -43,7 +43,7 @@ pub use document::{Limits, document};
 pub use node::{Entry, Node, Scalar, Span};
 pub use operator::{Ceiling, Operator};
 pub use policy::{Growth, KEYS, Limit, PolicyOverrides, Source, Sources, policy_view};
-pub use problem::{Problem, Warning};
+pub use problem::{PROBLEM_CODES, Problem, WARNING_CODES, Warning};
 pub use schema::schema;
 pub use units::{parse_duration, parse_size};
 

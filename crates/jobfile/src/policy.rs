@@ -157,6 +157,8 @@ pub(crate) struct PolicyBlock {
     /// `steps.fetch.retry`
     pub(crate) path: String,
     pub(crate) overrides: PolicyOverrides,
+    /// Something in it could not be read, so that what is missing may have been written.
+    pub(crate) broken: bool,
     /// Keys that this block writes under another name, perhaps deeper inside.
     pub(crate) spellings: Vec<(&'static str, &'static str)>,
 }

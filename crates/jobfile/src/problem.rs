@@ -11,9 +11,75 @@ use crate::node::{Entry, Node, Span};
 /// A file can be wrong in more ways than anybody reads.
 const SHOWN: usize = 100;
 
+/// The codes of problems, for the reference and for programs; none ever changes its meaning.
+pub const PROBLEM_CODES: &[(&str, &str)] = &[
+    (
+        "too_large",
+        "the file, or a list in it, is larger than is allowed",
+    ),
+    ("too_deep", "nested deeper than is allowed"),
+    ("not_utf8", "the file is not text"),
+    ("empty_file", "there is nothing in the file"),
+    ("syntax", "neither YAML nor JSON"),
+    ("multiple_documents", "a file holds one document"),
+    ("merge_key", "`<<` is not supported"),
+    ("tag", "tags such as `!!str` are not supported"),
+    ("duplicate_key", "a key is written twice"),
+    ("unknown_key", "a key that does not exist, or not there"),
+    ("renamed_key", "a key that has another name now"),
+    (
+        "conflicting_keys",
+        "two keys that cannot stand beside each other",
+    ),
+    ("missing_value", "something that must be there is not"),
+    ("wrong_type", "a list where text is expected, and the like"),
+    ("invalid_value", "of the right kind, but not possible"),
+    ("invalid_duration", "not a duration such as `30s`"),
+    ("invalid_size", "not a size such as `512m`"),
+    (
+        "invalid_name",
+        "a name with characters that names cannot have",
+    ),
+    (
+        "invalid_template",
+        "`{{ … }}` that names nothing that is there",
+    ),
+    ("duplicate_value", "something is listed twice"),
+    ("unknown_step", "a step that does not exist"),
+    ("not_needed", "the output of a step that is not waited for"),
+    ("cycle", "steps that need each other"),
+    ("more_problems", "how many more there are than are shown"),
+];
+
+/// The codes of warnings, likewise.
+pub const WARNING_CODES: &[(&str, &str)] = &[
+    (
+        "attempts_unreachable",
+        "another limit binds before `max_attempts`",
+    ),
+    ("unlimited_attempts", "`max_attempts` is unlimited"),
+    (
+        "not_retryable_with_attempts",
+        "`retryable: false` beside more than one attempt",
+    ),
+    (
+        "budget_below_first_delay",
+        "the delay budget allows no retry",
+    ),
+    (
+        "budget_clamped",
+        "more retries were asked for than the operator allows",
+    ),
+    ("unused_key", "a key that has no effect"),
+    (
+        "template_in_run",
+        "`{{ … }}` in `run`, which is never templated",
+    ),
+];
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// `unknown_key`, `invalid_value`, …: stable, for programs.
+    /// One of [`PROBLEM_CODES`].
     pub code: &'static str,
     /// `steps.fetch.retry.max_attempts`; empty for the file itself.
     pub path: String,
@@ -49,6 +115,7 @@ impl Problem {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
+    /// One of [`WARNING_CODES`].
     pub code: &'static str,
     pub path: String,
     pub line: u32,

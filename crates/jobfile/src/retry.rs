@@ -39,6 +39,7 @@ const ARGYLL: [(&str, &str); 4] = [
 impl Reader<'_> {
     /// `retry`, of the job or of a step. With one of Tasker's own keys in it, it is Tasker's.
     pub(crate) fn retry(&mut self, at: &At, native: Source) -> Option<PolicyBlock> {
+        let before = self.problems.len();
         let block = self.block(at, None, &keys::RETRY)?;
         let tasker = block.has("backoff_base_ms") || block.has("max_backoff_ms");
         let mut to = PolicyOverrides::default();
@@ -58,7 +59,7 @@ impl Reader<'_> {
         to.delay_budget_ms = self.duration_of(&block, "delay_budget");
         to.window_ms = self.duration_of(&block, "window");
         if let Some(at) = block.get("multiplier") {
-            to.multiplier = self.number(&at);
+            to.multiplier = self.multiplier(&at);
         }
         if let Some(at) = block.get("jitter") {
             to.jitter = self.jitter(&at);
@@ -86,6 +87,7 @@ impl Reader<'_> {
             source: if tasker { Source::Tasker } else { native },
             path: at.path.clone(),
             overrides: to,
+            broken: self.problems.len() > before,
             spellings: (TASKER.into_iter())
                 .filter(|(_, spelling)| block.has(spelling))
                 .collect(),
@@ -94,6 +96,7 @@ impl Reader<'_> {
 
     /// Prodigy's `retry_config`.
     pub(crate) fn retry_config(&mut self, at: &At) -> Option<PolicyBlock> {
+        let before = self.problems.len();
         let block = self.block(at, None, &keys::PRODIGY)?;
         let mut to = PolicyOverrides::default();
         if let Some(at) = block.get("attempts") {
@@ -121,6 +124,7 @@ impl Reader<'_> {
             source: Source::Prodigy,
             path: at.path.clone(),
             overrides: to,
+            broken: self.problems.len() > before,
             spellings: PRODIGY.to_vec(),
         })
     }
@@ -149,6 +153,7 @@ impl Reader<'_> {
 
     /// Argyll's `work_config`, and the parallelism of the step that it also holds.
     pub(crate) fn work_config<'n>(&mut self, at: &At<'n>) -> Option<(PolicyBlock, Option<At<'n>>)> {
+        let before = self.problems.len();
         let block = self.block(at, None, &keys::ARGYLL)?;
         let mut to = PolicyOverrides::default();
         if let Some(at) = block.get("max_retries") {
@@ -177,9 +182,22 @@ impl Reader<'_> {
             source: Source::Argyll,
             path: at.path.clone(),
             overrides: to,
+            broken: self.problems.len() > before,
             spellings: ARGYLL.to_vec(),
         };
         Some((policy, block.get("parallelism")))
+    }
+
+    /// Core checks it where it is used; here it is wrong even where it is not.
+    fn multiplier(&mut self, at: &At) -> Option<f64> {
+        let multiplier = self.number(at)?;
+        if multiplier.is_finite() && multiplier >= 1.0 {
+            return Some(multiplier);
+        }
+        let message = format!("multiplier must be a finite number, 1 or more, not {multiplier}");
+        self.bad("invalid_value", at, message).help =
+            Some("write `multiplier: 2.0`; `backoff: fixed` keeps the delay as it is".into());
+        None
     }
 
     fn duration_of(&mut self, block: &Block, key: &str) -> Option<u64> {

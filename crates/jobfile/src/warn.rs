@@ -36,12 +36,16 @@ pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> V
             unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
         }
         if draft.max_attempts.is_none() && draft.retryable {
-            let message = "attempts are unlimited: only success, a rule or somebody ends this";
-            found.add(
-                "unlimited_attempts",
-                blocks.path("max_attempts"),
-                message.into(),
-            );
+            let end = match forecast.retries {
+                None => "only success, a rule or somebody ends this".to_owned(),
+                Some(retries) => format!(
+                    "{} ends this after attempt {}",
+                    forecast.binding_limit.name(),
+                    retries + 1
+                ),
+            };
+            let message = format!("attempts are unlimited: {end}");
+            found.add("unlimited_attempts", blocks.path("max_attempts"), message);
         }
         if no_retry {
             let message = format!(

@@ -78,6 +78,8 @@ const STEPS: &[&str] = &[
     "retry: { initial_delay: 40000d, window: [1s] }",
     "retry: { initial_delay: 2m, max_delay: 1m }",
     "retry: { multiplier: 0.5 }",
+    "retry: { backoff: fixed, multiplier: .inf }",
+    "retry: { initial_delay: 200, max_delay: 500ms }",
     "retry: { backoff: [] }",
     "retry: { backoff: [1s, 2] }",
     "retry: { jitter: 1.5 }",
@@ -150,6 +152,12 @@ fn errors_name_the_place_and_what_to_write() {
             .map(|line| format!("| {}", line.replace('\t', "→")))
             .collect();
         let _ = write!(all, "{}\n{}\n\n", text.join("\n"), shown(&problems));
+    }
+    // The rest needs files too large, or too odd, to be shown.
+    let elsewhere = ["too_deep", "not_utf8", "more_problems"];
+    for (code, _) in steadfast_jobfile::PROBLEM_CODES {
+        let shown = all.contains(&format!(" {code} ")) || elsewhere.contains(code);
+        assert!(shown, "{code} has no example");
     }
     insta::assert_snapshot!(all);
 }

@@ -8,7 +8,7 @@ mod never_panics;
 mod schema;
 mod warnings;
 
-use steadfast_jobfile::{JobFile, Operator, Problem, load};
+use steadfast_jobfile::{JobFile, Operator, PROBLEM_CODES, Problem, load};
 
 /// Jobs that load, each with something of the language in it.
 pub const VALID: &[&str] = &[
@@ -34,6 +34,8 @@ pub fn step(lines: &str) -> String {
 /// One line for each problem: its place, code, path, message and help.
 pub fn shown(problems: &[Problem]) -> String {
     let line = |p: &Problem| {
+        let known = PROBLEM_CODES.iter().any(|(code, _)| *code == p.code);
+        assert!(known, "{} is not documented", p.code);
         let help = p.help.as_ref().map(|help| format!("\n    = {help}"));
         format!(
             "  {}:{}+{} {} {}: {}{}",

@@ -1,5 +1,7 @@
 use std::fmt::Write;
 
+use steadfast_jobfile::WARNING_CODES;
+
 use crate::{step, valid};
 
 fn check(text: &str, expected: &[&str]) {
@@ -10,6 +12,10 @@ fn check(text: &str, expected: &[&str]) {
         .map(|w| format!("{} {} {}: {}", w.line, w.code, w.path, w.message))
         .collect();
     assert_eq!(shown, expected, "{text}");
+    for warning in &job.warnings {
+        let known = WARNING_CODES.iter().any(|(code, _)| *code == warning.code);
+        assert!(known, "{} is not documented", warning.code);
+    }
 }
 
 #[test]
@@ -32,6 +38,12 @@ fn what_will_surprise_is_said_at_its_place() {
             "retry: { max_attempts: unlimited }",
             &[
                 "5 unlimited_attempts steps.s.retry.max_attempts: attempts are unlimited: only success, a rule or somebody ends this",
+            ],
+        ),
+        (
+            "retry: { max_attempts: unlimited, window: 10s }",
+            &[
+                "5 unlimited_attempts steps.s.retry.max_attempts: attempts are unlimited: window ends this after attempt 4",
             ],
         ),
         (
