@@ -107,23 +107,14 @@ impl Reader<'_> {
 
     fn http<'n>(&mut self, at: &At<'n>, owner: Span, scope: Scope) -> Option<ReadAction<'n>> {
         let block = self.block(at, Some(owner), &keys::HTTP)?;
-        let method = match block.get("method") {
-            Some(at) => self.word(
-                &at,
-                &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word)),
-            )?,
-            None => "POST",
-        };
-        let mode = match block.get("mode") {
-            Some(at) => self.word(&at, &[("sync", HttpMode::Sync), ("async", HttpMode::Async)])?,
-            None => HttpMode::default(),
-        };
-        let expect = match block.get("expect") {
-            Some(at) => {
-                self.word(&at, &[("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)])?
-            }
-            None => HttpExpect::default(),
-        };
+        let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
+        let method =
+            block.get("method").and_then(|at| self.word(&at, &methods.map(|word| (word, word))));
+        let modes = [("sync", HttpMode::Sync), ("async", HttpMode::Async)];
+        let mode = block.get("mode").and_then(|at| self.word(&at, &modes));
+        let mode = mode.unwrap_or_default();
+        let expects = [("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)];
+        let expect = block.get("expect").and_then(|at| self.word(&at, &expects));
         let headers = self.pairs(&block, "headers", scope);
         let query = self.pairs(&block, "query", scope);
         for name in headers.keys().filter(|name| !is_header_name(name)) {
@@ -141,7 +132,15 @@ impl Reader<'_> {
         }
         let body = block.get("body").and_then(|at| self.templated(&at, scope));
         let url = self.url(&block.get("url")?, scope)?;
-        let http = Http { method: method.to_owned(), url, headers, query, body, mode, expect };
+        let http = Http {
+            method: method.unwrap_or("POST").to_owned(),
+            url,
+            headers,
+            query,
+            body,
+            mode,
+            expect: expect.unwrap_or_default(),
+        };
         let default = match mode {
             HttpMode::Sync => HTTP_TIMEOUT_MS,
             HttpMode::Async => HTTP_ASYNC_TIMEOUT_MS,
@@ -197,13 +196,7 @@ impl Reader<'_> {
             return says_something.then_some(OnFailure { action: None, then });
         }
         let block = self.block(at, Some(owner), &keys::ON_FAILURE)?;
-        let written: Vec<_> = ["run", "argv", "http", "call", "fallback"]
-            .into_iter()
-            .filter(|key| block.has(key))
-            .collect();
-        if let [first, second, ..] = written[..] {
-            self.conflict(&block, first, second);
-        }
+        let acts = ["run", "argv", "http", "call"].iter().any(|key| block.has(key));
         let then = match block.get("then") {
             Some(at) => {
                 let words = [("fail", AfterFailure::Fail), ("continue", AfterFailure::Continue)];
@@ -212,9 +205,6 @@ impl Reader<'_> {
             None => AfterFailure::Fail,
         };
         if let Some(at) = block.get("fallback") {
-            if block.has("then") {
-                self.conflict(&block, "fallback", "then");
-            }
             let fallback = self.block(&at, Some(block.key_span("fallback")), &keys::FALLBACK)?;
             let command = self.run(&fallback.get("command")?)?;
             return Some(OnFailure {
@@ -222,7 +212,7 @@ impl Reader<'_> {
                 then: AfterFailure::Continue,
             });
         }
-        if written.is_empty() && !block.has("then") {
+        if !acts && !block.has("then") {
             let message = "`on_failure` says neither what to run nor what to do then".to_owned();
             self.bad_at("missing_value", &at.path, owner, message).help =
                 Some("write `on_failure: { run: ./rollback.sh }` or `on_failure: continue`".into());

@@ -12,6 +12,8 @@ use crate::problem::quote;
 use crate::reader::{At, Block, Reader};
 
 const DEFAULT_FLOOR: u32 = 10;
+const TOTAL: fn(&Operator) -> Ceiling = |operator| operator.budget_total;
+const PER_STEP: fn(&Operator) -> Ceiling = |operator| operator.budget_per_step;
 
 /// Where each part of a job's budget came from; none where the job has no such part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,18 +78,17 @@ impl Reader<'_> {
         let block = self.block(at, None, &keys::BUDGET)?;
         let by_ratio = block.has("ratio");
         let mut sources = BudgetSources::default();
-        let (total, per_step) = (self.operator.budget_total, self.operator.budget_per_step);
-        let mut part = |key, ceiling, source: &mut Option<Source>| {
+        let mut part = |key, of, source: &mut Option<Source>| {
             let at = block.get(key);
             if by_ratio && at.is_none() {
                 return None;
             }
-            let (allowance, from) = self.allowance(at.as_ref(), ceiling, Source::Job);
+            let (allowance, from) = self.allowance(at.as_ref(), of, Source::Job);
             *source = Some(from);
             Some(allowance)
         };
-        let total = part("total", total, &mut sources.total);
-        let per_step = part("per_step", per_step, &mut sources.per_step);
+        let total = part("total", TOTAL, &mut sources.total);
+        let per_step = part("per_step", PER_STEP, &mut sources.per_step);
         let floor = block.get("floor").map(|at| self.count(&at, 0));
         if floor.is_some() && !by_ratio {
             let message = "floor has no effect without `ratio`".to_owned();
@@ -107,9 +108,8 @@ impl Reader<'_> {
         total: Option<&At>,
         share: Option<&At>,
     ) -> (Option<Budget>, BudgetSources) {
-        let (most, most_each) = (self.operator.budget_total, self.operator.budget_per_step);
-        let (total, total_source) = self.allowance(total, most, Source::Ad44);
-        let (per_step, share_source) = self.allowance(share, most_each, Source::Ad44);
+        let (total, total_source) = self.allowance(total, TOTAL, Source::Ad44);
+        let (per_step, share_source) = self.allowance(share, PER_STEP, Source::Ad44);
         let budget = Budget { total: Some(total), per_step: Some(per_step), ratio: None };
         let sources = BudgetSources {
             total: Some(total_source),
@@ -123,13 +123,16 @@ impl Reader<'_> {
     fn allowance(
         &mut self,
         at: Option<&At>,
-        ceiling: Ceiling,
+        of: fn(&Operator) -> Ceiling,
         written: Source,
     ) -> (Allowance, Source) {
+        let ceiling = of(self.operator);
         let given = ceiling.given();
-        let builtin = Operator::default();
-        let ours = [builtin.budget_total, builtin.budget_per_step].contains(&ceiling);
-        let default = if ours { Source::Default } else { Source::Operator };
+        let default = if given == of(&Operator::default()).given() {
+            Source::Default
+        } else {
+            Source::Operator
+        };
         let Some((at, requested)) = at.and_then(|at| Some((at, self.count(at, 0)?))) else {
             let allowance = Allowance { requested: given, effective: given };
             return (allowance, default);
@@ -186,13 +189,12 @@ impl Reader<'_> {
         if let Some(at) = job.get("best_effort_deadline_seconds")
             && let Some(seconds) = self.number(&at)
         {
-            match seconds_to_ms(seconds) {
-                Some(ms) => best.deadline_ms = ms,
-                None => {
-                    let text = quote(at.node.text().unwrap_or_default());
-                    let message = format!("{text} is not a number of seconds to wait");
-                    self.bad("invalid_value", &at, message).help = Some("write `300`".into());
-                }
+            if let Some(ms) = seconds_to_ms(seconds) {
+                best.deadline_ms = ms;
+            } else {
+                let text = quote(at.node.text().unwrap_or_default());
+                let message = format!("{text} is not a number of seconds to wait");
+                self.bad("invalid_value", &at, message).help = Some("write `300`".into());
             }
         }
         if !on {

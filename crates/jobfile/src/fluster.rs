@@ -59,7 +59,7 @@ pub fn policy(retry: &FlusterRetry) -> Result<Policy, Problems> {
                 "exit_codes.stop" => "no_retry_on_exit_codes",
                 path => path,
             };
-            problem.path = field.to_owned();
+            problem.path = String::from(field);
             if !wrong.iter().any(|known: &Problem| known.path == problem.path) {
                 wrong.push(problem);
             }

@@ -1,6 +1,6 @@
 //! The whole file: its top level, the policies of its steps, and the plan that core makes of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use steadfast_core::plan::{NotBefore, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, Problem as CoreProblem};
@@ -10,7 +10,7 @@ use crate::budget::BudgetSources;
 use crate::keys;
 use crate::node::{Node, Span};
 use crate::policy::{PolicyBlock, Source, Sources, layers, longest_first, merge};
-use crate::problem::{Problem, locate, quote};
+use crate::problem::{Places, quote};
 use crate::reader::{At, Block, Reader};
 use crate::references::{self, Scope, fans_out};
 
@@ -26,7 +26,7 @@ pub(crate) struct ReadJob {
 
 impl Reader<'_> {
     /// None when there are problems.
-    pub(crate) fn job(&mut self, root: &Node) -> Option<ReadJob> {
+    pub(crate) fn job(&mut self, root: &Node, places: &Places) -> Option<ReadJob> {
         let at = At { node: root, path: String::new() };
         if root.as_map().is_none() {
             let message = format!("a job file is a map, not {}", root.describe());
@@ -48,7 +48,9 @@ impl Reader<'_> {
             Ok(policy) => Some(policy),
             Err(problems) => {
                 for problem in problems.0 {
-                    self.job_policy_problem(problem, root, job_block.as_ref());
+                    if !guesswork(&problem, job_block.as_ref(), None) {
+                        self.job_policy_problem(problem, places, job_block.as_ref());
+                    }
                 }
                 None
             }
@@ -70,7 +72,7 @@ impl Reader<'_> {
                         own,
                         job_block.as_ref(),
                         job_policy.is_some(),
-                        root,
+                        places,
                     ),
                     None => job_sources,
                 };
@@ -79,7 +81,7 @@ impl Reader<'_> {
                 step_blocks.push(own);
             }
         }
-        let plan = self.plan(draft, root, &block)?;
+        let plan = self.plan(draft, places, &block)?;
         Some(ReadJob { plan, sources, budget_sources, job_block, step_blocks })
     }
 
@@ -116,7 +118,8 @@ impl Reader<'_> {
     fn job_name(&mut self, at: &At) -> Option<String> {
         const LONGEST: usize = 200;
         let text = self.text(at)?;
-        let odd = |c: &char| !c.is_alphanumeric() && !" ._-/:".contains(*c);
+        // A NUL has been refused wherever it stands.
+        let odd = |c: &char| *c != '\0' && !c.is_alphanumeric() && !" ._-/:".contains(*c);
         let message = if text.trim().is_empty() {
             "the job's name is empty".to_owned()
         } else if text.chars().count() > LONGEST {
@@ -158,19 +161,15 @@ impl Reader<'_> {
     fn job_policy_problem(
         &mut self,
         problem: CoreProblem,
-        root: &Node,
+        places: &Places,
         block: Option<&PolicyBlock>,
     ) {
         let key = first_key(&problem.path);
-        match block.filter(|block| block.writes(key)) {
-            Some(block) => {
-                let path = deep_path(block, &problem.path);
-                self.from_core(problem, path, root);
-            }
-            None => {
-                let message = format!("the operator's retry settings: {}", problem.message);
-                self.bad_at("invalid_value", "retry", Span::START, message);
-            }
+        if let Some(block) = block.filter(|block| block.writes(key)) {
+            self.refused_policy(problem, block, places);
+        } else {
+            let message = format!("the operator's retry settings: {}", problem.message);
+            self.bad_at("invalid_value", "retry", Span::START, message);
         }
     }
 
@@ -182,7 +181,7 @@ impl Reader<'_> {
         own: &PolicyBlock,
         job: Option<&PolicyBlock>,
         job_is_valid: bool,
-        root: &Node,
+        places: &Places,
     ) -> Sources {
         let (draft, sources) = merge(&layers(Some(own), job, &self.operator.retry));
         let max_delay = draft.max_delay_ms.unwrap_or_default();
@@ -191,20 +190,22 @@ impl Reader<'_> {
             Ok(policy) => step.policy = policy,
             Err(problems) => {
                 for mut problem in problems.0 {
+                    if guesswork(&problem, Some(own), job) {
+                        continue;
+                    }
                     let key = first_key(&problem.path);
                     let inherited = job.filter(|job| own.inherits() && job.writes(key));
                     if own.writes(key) {
-                        let path = deep_path(own, &problem.path);
                         let other = job.filter(|job| {
                             key == "max_delay" && own.inherits() && job.writes("initial_delay")
                         });
                         if let Some(job) = other.filter(|_| !own.writes("initial_delay")) {
-                            let line = locate(root, &job.path_of("initial_delay")).line;
+                            let line = places.locate(&job.path_of("initial_delay")).line;
                             problem.help = Some(format!(
                                 "raise it, or write `initial_delay` here too: it comes from the job's block on line {line}"
                             ));
                         }
-                        self.from_core(problem, path, root);
+                        self.refused_policy(problem, own, places);
                     } else if let (true, "max_delay", Some(job)) = (job_is_valid, key, inherited) {
                         let cause = if own.writes("backoff") && !own.writes("initial_delay") {
                             "backoff"
@@ -212,7 +213,7 @@ impl Reader<'_> {
                             "initial_delay"
                         };
                         let path = own.path_of(cause);
-                        let line = locate(root, &job.path_of("max_delay")).line;
+                        let line = places.locate(&job.path_of("max_delay")).line;
                         problem.message = format!(
                             "{cause} ({}) is above max_delay ({}), which comes from the job's block on line {line}",
                             human_ms(longest),
@@ -220,10 +221,9 @@ impl Reader<'_> {
                         );
                         problem.help =
                             Some("write `max_delay` here too, or lower this delay".into());
-                        self.from_core(problem, path, root);
+                        self.refused(problem, &path, places);
                     } else if job_is_valid {
-                        let path = own.path_of(key);
-                        self.from_core(problem, path, root);
+                        self.refused_policy(problem, inherited.unwrap_or(own), places);
                     }
                 }
             }
@@ -231,13 +231,23 @@ impl Reader<'_> {
         sources
     }
 
-    fn from_core(&mut self, problem: CoreProblem, path: String, root: &Node) {
-        let span = locate(root, &path);
-        self.bad_at(problem.code, &path, span, problem.message).help = problem.help;
+    fn refused_policy(&mut self, mut problem: CoreProblem, block: &PolicyBlock, places: &Places) {
+        let path = deep_path(block, &problem.path);
+        problem.message = block.spell(&problem.message);
+        problem.help = match (block.source, first_key(&problem.path)) {
+            (Source::Prodigy, "jitter") => Some("write `jitter_factor: 0.3`".into()),
+            _ => problem.help.map(|help| block.spell(&help)),
+        };
+        self.refused(problem, &path, places);
+    }
+
+    fn refused(&mut self, problem: CoreProblem, path: &str, places: &Places) {
+        let span = places.locate(path);
+        self.bad_at(problem.code, path, span, problem.message).help = problem.help;
     }
 
     /// Core's checks and those of the templates, less what was noted about the same place.
-    fn plan(&mut self, draft: PlanDraft, root: &Node, block: &Block) -> Option<Plan> {
+    fn plan(&mut self, draft: PlanDraft, places: &Places, block: &Block) -> Option<Plan> {
         let index: HashMap<&str, usize> = draft
             .steps
             .iter()
@@ -255,18 +265,18 @@ impl Reader<'_> {
                 self.problems.is_empty().then_some(plan)
             }
             Err(problems) => {
+                let known: HashSet<String> =
+                    (self.problems.iter()).map(|problem| problem.path.clone()).collect();
                 for problem in problems.0 {
-                    let known = self.problems.iter().any(|known| covers(known, &problem.path));
-                    if known || no_steps && problem.path == "steps" {
+                    if known.contains(&problem.path) || no_steps && problem.path == "steps" {
                         continue;
                     }
-                    let path = match problem.path.as_str() {
-                        "best_effort.min_datacenters" if block.has("best_effort_min_dcs") => {
-                            "best_effort_min_dcs".to_owned()
-                        }
-                        path => path.to_owned(),
-                    };
-                    self.from_core(problem, path, root);
+                    let path = problem.path.clone();
+                    if path == "best_effort.min_datacenters" && block.has("best_effort_min_dcs") {
+                        self.refused(in_ad44(problem), "best_effort_min_dcs", places);
+                        continue;
+                    }
+                    self.refused(problem, &path, places);
                 }
                 None
             }
@@ -274,10 +284,18 @@ impl Reader<'_> {
     }
 }
 
-fn covers(known: &Problem, path: &str) -> bool {
-    path.strip_prefix(&known.path).is_some_and(|rest| {
-        !known.path.is_empty() && (rest.is_empty() || rest.starts_with(['.', '[']))
-    })
+/// A cap that is compared with a delay which could not be read.
+fn guesswork(problem: &CoreProblem, own: Option<&PolicyBlock>, job: Option<&PolicyBlock>) -> bool {
+    let mut blocks = own.into_iter().chain(job);
+    problem.path == "max_delay" && blocks.any(|block| block.broken)
+}
+
+fn in_ad44(mut problem: CoreProblem) -> CoreProblem {
+    let texts = std::iter::once(&mut problem.message).chain(&mut problem.help);
+    for text in texts {
+        *text = text.replace("min_datacenters", "best_effort_min_dcs");
+    }
+    problem
 }
 
 fn first_key(path: &str) -> &str {

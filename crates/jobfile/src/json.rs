@@ -1,6 +1,6 @@
 //! JSON with places. YAML's parser takes most JSON, but neither tabs nor `\ud83d\ude00`.
 
-use crate::document::Builder;
+use crate::builder::Builder;
 use crate::node::Span;
 use crate::problem::{Problem, quote};
 
@@ -8,10 +8,7 @@ pub(crate) fn read(text: &str, builder: &mut Builder) -> Result<(), Problem> {
     let mut reader = Reader { rest: text, line: 1, column: 1 };
     reader.value(builder)?;
     reader.space();
-    match reader.rest.is_empty() {
-        true => Ok(()),
-        false => Err(reader.wrong("expected the end of the file")),
-    }
+    if reader.rest.is_empty() { Ok(()) } else { Err(reader.wrong("expected the end of the file")) }
 }
 
 struct Reader<'a> {

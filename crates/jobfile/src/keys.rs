@@ -9,7 +9,8 @@ pub(crate) struct Table {
     /// As in "`x` is not a key of …".
     pub(crate) title: &'static str,
     pub(crate) keys: &'static [Key],
-    pub(crate) required: &'static [&'static str],
+    /// With an example of each.
+    pub(crate) required: &'static [(&'static str, &'static str)],
     /// Alternatives of which one must be there.
     pub(crate) exactly_one: &'static [&'static str],
     /// Pairs that say the same thing twice, or contradict each other.
@@ -86,7 +87,7 @@ const SECRETS_DOC: &str = "names resolved at the worker and never printed";
 const CODES: Shape = OneOf(&[Count(0), ListOf(&Count(0))]);
 
 pub(crate) static JOB: Table = Table {
-    required: &["name", "steps"],
+    required: &[("name", "name: my-job"), ("steps", "steps: { hello: { run: echo hello } }")],
     exclusive: &[],
     ..table(
         "a job",
@@ -135,7 +136,7 @@ pub(crate) static JOB: Table = Table {
 
 const ACTIONS: &[&str] = &["run", "argv", "http", "call"];
 const RUN: Key = key("run", "a command for /bin/sh -c; never templated", Text);
-const ARGV: Key = key("argv", "a program and its arguments, without a shell", ListOf(&Text));
+const ARGV: Key = key("argv", "a program and its arguments, without a shell", ListOf(&Written));
 const HTTP_KEY: Key = key("http", "a request to a handler", Block(&HTTP));
 const CALL: Key = key("call", "a function that a worker registered", FunctionName);
 const INPUT: Key = key("input", "what the function is given", Any);
@@ -219,7 +220,7 @@ pub(crate) static RESOURCES: Table = table(
 );
 
 pub(crate) static HTTP: Table = Table {
-    required: &["url"],
+    required: &[("url", "url: http://127.0.0.1:9000/path")],
     ..table(
         "`http`",
         &[
@@ -243,25 +244,40 @@ pub(crate) static HTTP: Table = Table {
     )
 };
 
-pub(crate) static ON_FAILURE: Table = table(
-    "`on_failure`",
-    &[
-        RUN,
-        ARGV,
-        HTTP_KEY,
-        CALL,
-        INPUT,
-        key(
-            "then",
-            "fail (default), or continue with what needs the step",
-            Word(&["fail", "continue"]),
-        ),
-        key("fallback", "Prodigy: a command that rescues the step", Block(&FALLBACK)),
+pub(crate) static ON_FAILURE: Table = Table {
+    exclusive: &[
+        ("run", "argv"),
+        ("run", "http"),
+        ("run", "call"),
+        ("argv", "http"),
+        ("argv", "call"),
+        ("http", "call"),
+        ("run", "fallback"),
+        ("argv", "fallback"),
+        ("http", "fallback"),
+        ("call", "fallback"),
+        ("then", "fallback"),
     ],
-);
+    ..table(
+        "`on_failure`",
+        &[
+            RUN,
+            ARGV,
+            HTTP_KEY,
+            CALL,
+            INPUT,
+            key(
+                "then",
+                "fail (default), or continue with what needs the step",
+                Word(&["fail", "continue"]),
+            ),
+            key("fallback", "Prodigy: a command that rescues the step", Block(&FALLBACK)),
+        ],
+    )
+};
 
 pub(crate) static FALLBACK: Table = Table {
-    required: &["command"],
+    required: &[("command", "command: ./rescue.sh")],
     ..table("`fallback`", &[key("command", "for /bin/sh -c", Text)])
 };
 
@@ -322,7 +338,7 @@ pub(crate) static EXIT_CODES: Table = table(
 );
 
 pub(crate) static RULE: Table = Table {
-    required: &["then"],
+    required: &[("then", "then: stop")],
     ..table(
         "a rule",
         &[

@@ -2,10 +2,10 @@
 //!
 //! | room | duty |
 //! |---|---|
-//! | `document`, `json`, `node` | text into a tree with places, within limits |
-//! | `keys`, `reader`, `units` | known keys; typed values, or a problem at its place |
+//! | `document`, `json`, `builder`, `node` | text into a tree with places, within limits |
+//! | `keys`, `reader`, `values`, `units` | known keys; typed values, or a problem at its place |
 //! | `job`, `step`, `action` | what a job is made of |
-//! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the seeds' spellings |
+//! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the dialects' spellings |
 //! | `policy` | blocks laid over each other, with the source of each value |
 //! | `template`, `references` | `{{ … }}`, and whether what it names is there |
 //! | `warn` | what is valid and will still surprise |
@@ -16,6 +16,7 @@
 
 mod action;
 mod budget;
+mod builder;
 mod document;
 pub mod fluster;
 mod job;
@@ -32,6 +33,7 @@ mod schema;
 mod step;
 pub mod template;
 mod units;
+mod values;
 mod warn;
 
 use steadfast_core::plan::Plan;
@@ -40,8 +42,8 @@ pub use budget::BudgetSources;
 pub use document::{Limits, document};
 pub use node::{Entry, Node, Scalar, Span};
 pub use operator::{Ceiling, Operator};
-pub use policy::{Growth, KEYS, PolicyOverrides, Source, Sources, policy_view};
-pub use problem::{Problem, Warning};
+pub use policy::{Growth, KEYS, Limit, PolicyOverrides, Source, Sources, policy_view};
+pub use problem::{PROBLEM_CODES, Problem, WARNING_CODES, Warning};
 pub use schema::schema;
 pub use units::{parse_duration, parse_size};
 
@@ -66,13 +68,18 @@ pub struct StepSources {
 /// The problems are all there are, in the order of the file.
 pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec<Problem>> {
     let limits = Limits { max_bytes: operator.max_file_bytes, ..Limits::default() };
-    let root = document(name, text, limits)?;
     let mut reader = reader::Reader::new(operator);
-    let Some(job) = reader.job(&root) else {
+    let (root, problems) = document::read(name, text, limits);
+    reader.problems = problems;
+    let Some(root) = root else {
+        return Err(problem::sorted(reader.problems));
+    };
+    let places = problem::Places::new(&root);
+    let Some(job) = reader.job(&root, &places) else {
         return Err(problem::sorted(reader.problems));
     };
     let mut warnings = reader.warnings;
-    warnings.extend(warn::warnings(&job, &root, operator));
+    warnings.extend(warn::warnings(&job, &places, operator));
     warnings.sort_by(|a, b| (a.line, a.code, &a.path).cmp(&(b.line, b.code, &b.path)));
     let steps = job.plan.steps().iter().zip(job.sources);
     let steps =

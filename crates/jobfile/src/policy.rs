@@ -89,10 +89,27 @@ pub enum Growth {
     List(Vec<u64>),
 }
 
-/// The keys that one block writes. In a limit the inner `None` is unlimited.
+/// A count, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Count(u32),
+    Unlimited,
+}
+
+impl Limit {
+    /// As core says it: none is unlimited.
+    pub const fn count(self) -> Option<u32> {
+        match self {
+            Self::Count(count) => Some(count),
+            Self::Unlimited => None,
+        }
+    }
+}
+
+/// The keys that one block writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyOverrides {
-    pub max_attempts: Option<Option<u32>>,
+    pub max_attempts: Option<Limit>,
     pub retryable: Option<bool>,
     pub backoff: Option<Growth>,
     pub initial_delay_ms: Option<u64>,
@@ -103,8 +120,8 @@ pub struct PolicyOverrides {
     pub max_retry_after_ms: Option<u64>,
     pub delay_budget_ms: Option<u64>,
     pub window_ms: Option<u64>,
-    pub max_preemptions: Option<Option<u32>>,
-    pub max_deferrals: Option<Option<u32>>,
+    pub max_preemptions: Option<Limit>,
+    pub max_deferrals: Option<Limit>,
     /// Those that are retried, and those that are not.
     pub exit_codes: Option<(Vec<i64>, Vec<i64>)>,
     pub rules: Option<Vec<RuleDraft>>,
@@ -140,6 +157,10 @@ pub(crate) struct PolicyBlock {
     /// `steps.fetch.retry`
     pub(crate) path: String,
     pub(crate) overrides: PolicyOverrides,
+    /// Something in it could not be read, so that what is missing may have been written.
+    pub(crate) broken: bool,
+    /// Keys that this block writes under another name, perhaps deeper inside.
+    pub(crate) spellings: Vec<(&'static str, &'static str)>,
 }
 
 impl PolicyBlock {
@@ -154,21 +175,22 @@ impl PolicyBlock {
 
     /// Where this block writes a key of the policy, in its own spelling.
     pub(crate) fn path_of(&self, key: &str) -> String {
-        let spelled = match (self.source, key) {
-            (Source::Tasker, "initial_delay") => "backoff_base_ms",
-            (Source::Tasker, "max_delay") => "max_backoff_ms",
-            (Source::Prodigy, "max_attempts") => "attempts",
-            (Source::Prodigy, "delay_budget") => "retry_budget",
-            (Source::Prodigy, "multiplier") => "backoff.exponential.base",
-            (Source::Prodigy, "increment") => "backoff.linear.increment",
-            (Source::Prodigy, "jitter") => "jitter_factor",
-            (Source::Argyll, "max_attempts") => "max_retries",
-            (Source::Argyll, "initial_delay") => "backoff",
-            (Source::Argyll, "max_delay") => "max_backoff",
-            (Source::Argyll, "backoff") => "backoff_type",
-            _ => key,
-        };
-        format!("{}.{spelled}", self.path)
+        format!("{}.{}", self.path, self.spelling(key))
+    }
+
+    /// Core's words about a policy, with this block's names for its keys.
+    pub(crate) fn spell(&self, text: &str) -> String {
+        let others = KEYS.into_iter().filter(|key| *key != "jitter");
+        others.fold(text.to_owned(), |text, key| {
+            let spelling = self.spelling(key);
+            let last = spelling.rsplit('.').next().unwrap_or(key);
+            if last == key { text } else { text.replace(key, last) }
+        })
+    }
+
+    fn spelling<'k>(&self, key: &'k str) -> &'k str {
+        let spelled = self.spellings.iter().find(|(known, _)| *known == key);
+        spelled.map_or(key, |(_, spelling)| spelling)
     }
 }
 
@@ -197,13 +219,6 @@ pub(crate) fn merge(layers: &[(Source, &PolicyOverrides)]) -> (PolicyDraft, Sour
             sources.0[place] = *source;
         }
     }
-    fn nearest<T: Clone>(
-        layers: &[(Source, &PolicyOverrides)],
-        of: impl Fn(&PolicyOverrides) -> &Option<T>,
-        default: T,
-    ) -> T {
-        layers.iter().find_map(|(_, block)| of(block).clone()).unwrap_or(default)
-    }
     let base = PolicyDraft::default();
     let initial_delay_ms = nearest(layers, |b| &b.initial_delay_ms, base.initial_delay_ms);
     let backoff = match nearest(layers, |b| &b.backoff, Growth::Exponential) {
@@ -225,8 +240,12 @@ pub(crate) fn merge(layers: &[(Source, &PolicyOverrides)]) -> (PolicyDraft, Sour
     }
     let (exit_retry, exit_stop) = nearest(layers, |b| &b.exit_codes, (vec![], vec![]));
     let in_file = !matches!(sources.get("max_preemptions"), Source::Default | Source::Operator);
+    let limit = |of: fn(&PolicyOverrides) -> Option<Limit>, default| {
+        let written = layers.iter().find_map(|(_, block)| of(block));
+        written.map_or(default, Limit::count)
+    };
     let draft = PolicyDraft {
-        max_attempts: nearest(layers, |b| &b.max_attempts, base.max_attempts),
+        max_attempts: limit(|b| b.max_attempts, base.max_attempts),
         retryable: nearest(layers, |b| &b.retryable, base.retryable),
         backoff,
         initial_delay_ms,
@@ -235,14 +254,22 @@ pub(crate) fn merge(layers: &[(Source, &PolicyOverrides)]) -> (PolicyDraft, Sour
         max_retry_after_ms: nearest(layers, |b| &b.max_retry_after_ms, base.max_retry_after_ms),
         delay_budget_ms: layers.iter().find_map(|(_, b)| b.delay_budget_ms),
         window_ms: layers.iter().find_map(|(_, b)| b.window_ms),
-        max_preemptions: nearest(layers, |b| &b.max_preemptions, base.max_preemptions),
+        max_preemptions: limit(|b| b.max_preemptions, base.max_preemptions),
         max_preemptions_written: in_file,
-        max_deferrals: nearest(layers, |b| &b.max_deferrals, base.max_deferrals),
+        max_deferrals: limit(|b| b.max_deferrals, base.max_deferrals),
         exit_retry,
         exit_stop,
         rules: nearest(layers, |b| &b.rules, base.rules),
     };
     (draft, sources)
+}
+
+fn nearest<T: Clone>(
+    layers: &[(Source, &PolicyOverrides)],
+    of: impl Fn(&PolicyOverrides) -> &Option<T>,
+    default: T,
+) -> T {
+    layers.iter().find_map(|(_, block)| of(block).clone()).unwrap_or(default)
 }
 
 pub(crate) fn longest_first(backoff: &Backoff, initial_delay_ms: u64) -> u64 {

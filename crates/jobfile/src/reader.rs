@@ -1,14 +1,13 @@
-//! Typed values from a tree: each question answers with a value, or notes the problem at its place
-//! and answers nothing. It knows shapes, not jobs.
+//! The walk over a tree: blocks with known keys, and every problem noted at its place, so that one
+//! mistake does not hide the next. It knows shapes, not jobs.
 
 use steadfast_core::plan::nearest;
 
-use crate::keys::Table;
-use crate::node::{Entry, Node, Scalar, Span};
+use crate::keys::{self, Table};
+use crate::node::{Entry, Node, Span};
 use crate::operator::Operator;
 use crate::problem::{Problem, Warning, quote};
 use crate::references::Use;
-use crate::units::{parse_duration, parse_size};
 
 /// More known keys than this are no help in a message.
 const LISTED_KEYS: usize = 10;
@@ -41,6 +40,18 @@ impl<'a> At<'a> {
 
 fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Where a key belongs that is right but in the wrong place.
+fn elsewhere(key: &str, table: &'static Table) -> Option<String> {
+    let knows = |other: &'static Table| {
+        !std::ptr::eq(other, table) && other.names().any(|name| name == key)
+    };
+    if knows(&keys::STEP) {
+        Some(format!("`{key}` belongs to a step"))
+    } else {
+        knows(&keys::JOB).then(|| format!("`{key}` belongs to the job, beside `steps`"))
+    }
 }
 
 /// A map whose keys are all known.
@@ -103,7 +114,7 @@ impl<'a> Reader<'a> {
         self.warnings.push(Warning { code, path, line, message });
     }
 
-    fn wrong_type(&mut self, at: &At, wanted: &str) {
+    pub(crate) fn wrong_type(&mut self, at: &At, wanted: &str) {
         let message = format!("expected {wanted}, not {}", at.node.describe());
         self.bad("wrong_type", at, message);
     }
@@ -121,17 +132,23 @@ impl<'a> Reader<'a> {
             self.wrong_type(at, &format!("a map, as `{{ {first}: … }}`"));
             return None;
         };
+        // A key that was misspelled is not missing too.
+        let mut meant = Vec::new();
         for entry in entries {
             if !table.names().any(|name| name == &*entry.key) {
-                self.unknown_key(at, entry, table);
+                meant.extend(self.unknown_key(at, entry, table));
             }
         }
+        let meant = |key: &str| meant.iter().any(|help| help.contains(&format!("`{key}`")));
         let block = Block { at: at.clone(), entries, table };
         let place = owner.unwrap_or(at.node.span());
-        for key in table.required.iter().filter(|key| !block.has(key)) {
-            let message = format!("{} needs `{key}`", table.title);
-            self.bad_at("missing_value", &at.path, place, message).help =
-                Some(format!("add `{key}: …`"));
+        let merged = block.has("<<");
+        for (key, example) in table.required {
+            if !block.has(key) && !meant(key) && !merged {
+                let message = format!("{} needs `{key}`", table.title);
+                self.bad_at("missing_value", &at.path, place, message).help =
+                    Some(format!("add `{example}`"));
+            }
         }
         let written: Vec<_> = table.exactly_one.iter().filter(|key| block.has(key)).collect();
         let list = || format!("`{}`", table.exactly_one.join("`, `"));
@@ -141,7 +158,8 @@ impl<'a> Reader<'a> {
             self.bad_at("conflicting_keys", &block.path(second), block.key_span(second), message)
                 .help = Some("remove one".into());
         }
-        if written.is_empty() && !table.exactly_one.is_empty() {
+        let hinted = merged || table.exactly_one.iter().any(|key| meant(key));
+        if written.is_empty() && !hinted && !table.exactly_one.is_empty() {
             let message = format!("{} needs one of {}", table.title, list());
             self.bad_at("missing_value", &at.path, place, message);
         }
@@ -154,265 +172,41 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn conflict(&mut self, block: &Block, a: &str, b: &str) {
-        let (first, second) =
-            if block.key_span(a).line <= block.key_span(b).line { (a, b) } else { (b, a) };
-        let message = format!("`{second}` says what `{first}` says already");
+        let place = |key| (block.key_span(key).line, block.key_span(key).column);
+        let (first, second) = if place(a) <= place(b) { (a, b) } else { (b, a) };
+        let message = format!("`{second}` cannot stand beside `{first}`");
         let help = format!("keep one of `{first}` and `{second}`");
         self.bad_at("conflicting_keys", &block.path(second), block.key_span(second), message)
             .help = Some(help);
     }
 
-    fn unknown_key(&mut self, at: &At, entry: &Entry, table: &'static Table) {
+    /// The guess, if there is one.
+    fn unknown_key(&mut self, at: &At, entry: &Entry, table: &'static Table) -> Option<String> {
         let path = join(&at.path, &entry.key);
         let key = &*entry.key;
         // The document's reader has said so already.
         if key == "<<" || key.is_empty() {
-            return;
+            return None;
         }
         if key == "retry_limit" && table.title == "`retry`" {
             let message = "`retry_limit` was renamed: `max_attempts` counts the first attempt too";
             let number = entry.value.text().and_then(|text| text.parse::<u32>().ok());
             let help = format!("write `max_attempts: {}`", number.unwrap_or(3).max(1));
             self.bad_at("renamed_key", &path, entry.key_span, message.into()).help = Some(help);
-            return;
+            return None;
         }
         let message = format!("{} is not a key of {}", quote(key), table.title);
         let names: Vec<_> = table.names().collect();
-        let help = nearest(key, names.iter().copied()).or_else(|| {
-            (names.len() <= LISTED_KEYS).then(|| format!("known keys: `{}`", names.join("`, `")))
-        });
-        self.bad_at("unknown_key", &path, entry.key_span, message).help = help;
-    }
-
-    pub(crate) fn list<'n>(&mut self, at: &At<'n>, example: &str) -> Option<Vec<At<'n>>> {
-        let Some(items) = at.node.as_list() else {
-            self.wrong_type(at, &format!("a list, as `{example}`"));
-            return None;
-        };
-        Some(items.iter().enumerate().map(|(index, item)| at.item(index, item)).collect())
-    }
-
-    /// A map whose keys are the author's own.
-    pub(crate) fn entries<'n>(&mut self, at: &At<'n>, example: &str) -> Option<&'n [Entry]> {
-        let entries = at.node.as_map();
-        if entries.is_none() {
-            self.wrong_type(at, &format!("a map, as `{example}`"));
-        }
-        entries
-    }
-
-    pub(crate) fn text<'n>(&mut self, at: &At<'n>) -> Option<&'n str> {
-        match at.node.scalar() {
-            Some(Scalar::Str(text)) => Some(text),
-            Some(Scalar::Null) | None => {
-                self.wrong_type(at, "text");
-                None
-            }
-            Some(_) => {
-                let shown = quote(at.node.text().unwrap_or_default());
-                self.wrong_type(at, "text");
-                let quoted = format!("put it in quotes: \"{}\"", shown.trim_matches('`'));
-                if let Some(problem) = self.problems.last_mut() {
-                    problem.help = Some(quoted);
-                }
-                None
-            }
-        }
-    }
-
-    /// Text, a number, true or false, as it was written.
-    pub(crate) fn written(&mut self, at: &At) -> Option<String> {
-        match at.node.scalar() {
-            Some(Scalar::Null) | None => {
-                self.wrong_type(at, "text, a number, true or false");
-                None
-            }
-            Some(_) => at.node.text().map(str::to_owned),
-        }
-    }
-
-    pub(crate) fn flag(&mut self, at: &At) -> Option<bool> {
-        if let Some(Scalar::Bool(value)) = at.node.scalar() {
-            return Some(value);
-        }
-        self.wrong_type(at, "true or false");
-        None
-    }
-
-    pub(crate) fn int(&mut self, at: &At, least: i64, most: i64) -> Option<i64> {
-        let wanted = if most >= i64::from(u32::MAX) - 1 {
-            format!("a whole number, {least} or more")
-        } else {
-            format!("a whole number from {least} to {most}")
-        };
-        match at.node.scalar() {
-            Some(Scalar::Int(value)) if (least..=most).contains(&value) => Some(value),
-            Some(Scalar::Int(value)) if value > most => {
-                let message = format!("{value} is too large; at most {most} is allowed");
-                self.bad("invalid_value", at, message);
-                None
-            }
-            Some(Scalar::Huge) => {
-                let message = format!("{} is too large", quote(at.node.text().unwrap_or_default()));
-                self.bad("invalid_value", at, message);
-                None
-            }
-            Some(Scalar::Int(value)) => {
-                self.bad("invalid_value", at, format!("expected {wanted}, not {value}"));
-                None
-            }
-            _ => {
-                self.wrong_type(at, &wanted);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn count(&mut self, at: &At, least: u32) -> Option<u32> {
-        self.int(at, i64::from(least), i64::from(u32::MAX)).map(|value| value as u32)
-    }
-
-    /// A count, or `unlimited`. 0 is left to core, which knows what it would mean.
-    pub(crate) fn limit(&mut self, at: &At) -> Option<Option<u32>> {
-        if at.node.as_str() == Some("unlimited") {
-            return Some(None);
-        }
-        if !matches!(at.node.scalar(), Some(Scalar::Int(0..) | Scalar::Huge)) {
-            self.wrong_type(at, "a whole number or `unlimited`");
-            return None;
-        }
-        self.count(at, 0).map(Some)
-    }
-
-    pub(crate) fn number(&mut self, at: &At) -> Option<f64> {
-        match at.node.scalar() {
-            Some(Scalar::Int(value)) => Some(value as f64),
-            Some(Scalar::Float(value)) => Some(value),
-            Some(Scalar::Huge) => at.node.text().and_then(|text| text.parse().ok()),
-            _ => {
-                self.wrong_type(at, "a number");
-                None
-            }
-        }
-    }
-
-    pub(crate) fn duration(&mut self, at: &At) -> Option<u64> {
-        let scalar = at.node.scalar();
-        if !matches!(
-            scalar,
-            Some(Scalar::Str(_) | Scalar::Int(_) | Scalar::Huge | Scalar::Float(_))
-        ) {
-            self.wrong_type(at, "a duration, as `30s`");
-            return None;
-        }
-        match parse_duration(at.node.text().unwrap_or_default()) {
-            Ok(ms) => Some(ms),
-            Err(message) => {
-                self.bad("invalid_duration", at, message);
-                None
-            }
-        }
-    }
-
-    /// A duration that would mean something else if it were 0.
-    pub(crate) fn positive_duration(&mut self, at: &At, help: &str) -> Option<u64> {
-        let ms = self.duration(at)?;
-        if ms == 0 {
-            let message = "this cannot be 0".to_owned();
-            self.bad("invalid_value", at, message).help = Some(help.to_owned());
-            return None;
-        }
-        Some(ms)
-    }
-
-    /// Whole milliseconds, as the dialects write them.
-    pub(crate) fn milliseconds(&mut self, at: &At) -> Option<u64> {
-        if let Some(text) = at.node.as_str()
-            && parse_duration(text).is_ok()
-        {
-            self.wrong_type(at, "a whole number of milliseconds");
-            return None;
-        }
-        self.int(at, 0, i64::MAX).map(|ms| ms as u64)
-    }
-
-    pub(crate) fn size(&mut self, at: &At) -> Option<u64> {
-        let Some(text) = at.node.text().filter(|_| !at.node.is_null()) else {
-            self.wrong_type(at, "a size, as `512m`");
-            return None;
-        };
-        match parse_size(text) {
-            Ok(bytes) => Some(bytes),
-            Err(message) => {
-                self.bad("invalid_size", at, message);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn word<T: Copy>(&mut self, at: &At, words: &[(&str, T)]) -> Option<T> {
-        let known = words.iter().map(|(word, _)| *word);
-        let list = known.clone().collect::<Vec<_>>().join("`, `");
-        let Some(text) = at.node.text().filter(|_| !at.node.is_null()) else {
-            self.wrong_type(at, &format!("one of `{list}`"));
-            return None;
-        };
-        let found = words.iter().find(|(word, _)| *word == text);
-        if found.is_none() {
-            let message = format!("expected one of `{list}`, not {}", quote(text));
-            self.bad("invalid_value", at, message).help = nearest(text, known);
-        }
-        found.map(|(_, value)| *value)
-    }
-
-    /// One number or a list of them.
-    pub(crate) fn codes(&mut self, at: &At) -> Option<Vec<i64>> {
-        // Core knows which codes exist; this only keeps them numbers.
-        const MOST: i64 = u32::MAX as i64;
-        if at.node.as_list().is_none() {
-            return self.int(at, -MOST, MOST).map(|code| vec![code]);
-        }
-        let items = self.list(at, "[1, 2]")?;
-        items.iter().map(|item| self.int(item, -MOST, MOST)).collect()
-    }
-
-    /// Letters, digits, `_` and `-`, or what `also` allows.
-    pub(crate) fn name(&mut self, at: &At, what: &str, also: &str) -> Option<String> {
-        let text = self.text(at)?;
-        self.check_name(text, what, also, &at.path, at.node.span()).then(|| text.to_owned())
-    }
-
-    pub(crate) fn check_name(
-        &mut self,
-        text: &str,
-        what: &str,
-        also: &str,
-        path: &str,
-        span: Span,
-    ) -> bool {
-        const LONGEST: usize = 100;
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || also.contains(c);
-        let message = if text.is_empty() {
-            format!("{what} cannot be empty")
-        } else if text.chars().count() > LONGEST {
-            format!("{what} has at most {LONGEST} characters")
-        } else if let Some(c) = text.chars().find(|c| !fits(*c)) {
-            let c = quote(&c.to_string());
-            format!(
-                "{what} consists of letters, digits, `_` and `-`, so {} cannot contain {c}",
-                quote(text)
-            )
-        } else {
-            return true;
-        };
-        self.bad_at("invalid_name", path, span, message);
-        false
-    }
-
-    pub(crate) fn names(&mut self, at: &At, what: &str) -> Vec<String> {
-        let example = format!("[{}]", at.node.text().unwrap_or("name"));
-        let example = if example.len() > 40 { "[name]" } else { &example };
-        let items = self.list(at, example).unwrap_or_default();
-        items.iter().filter_map(|item| self.name(item, what, "")).collect()
+        // Past these nobody reads on, and guessing is the slow part.
+        let guessing = self.problems.len() < 1000;
+        let guess = nearest(key, names.iter().copied().filter(|_| guessing));
+        self.bad_at("unknown_key", &path, entry.key_span, message).help =
+            guess.clone().or_else(|| {
+                elsewhere(key, table).or_else(|| {
+                    let few = names.len() <= LISTED_KEYS;
+                    few.then(|| format!("known keys: `{}`", names.join("`, `")))
+                })
+            });
+        guess
     }
 }

@@ -161,7 +161,8 @@ pub(crate) fn check_names(
 /// Whether what is named will have ended.
 pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut ancestors: HashMap<usize, Vec<u32>> = HashMap::new();
+    // Many steps read the output of few.
+    let mut readers: HashMap<u32, Vec<u32>> = HashMap::new();
     for used in uses {
         let (Scope::Step(own) | Scope::Compensation(own), Named::Step { name, .. }) =
             (used.scope, &used.named)
@@ -179,8 +180,8 @@ pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
         if needs.contains(&step) {
             continue;
         }
-        let all = ancestors.entry(own).or_insert_with(|| plan.ancestors(own as u32));
-        if all.binary_search(&step).is_ok() {
+        let readers = readers.entry(step).or_insert_with(|| plan.descendants(step));
+        if readers.binary_search(&(own as u32)).is_ok() {
             continue;
         }
         let own_name = &plan.step(own as u32).name;

@@ -7,19 +7,37 @@ use steadfast_core::policy::{RuleDraft, Then};
 
 use crate::keys;
 use crate::node::Scalar;
-use crate::policy::{Growth, PolicyBlock, PolicyOverrides, Source};
+use crate::policy::{Growth, Limit, PolicyBlock, PolicyOverrides, Source};
 use crate::reader::{At, Block, Reader};
 
-const GROWTHS: [(&str, fn() -> Growth); 4] = [
-    ("fixed", || Growth::Fixed),
-    ("linear", || Growth::Linear),
-    ("exponential", || Growth::Exponential),
-    ("fibonacci", || Growth::Fibonacci),
+const GROWTHS: &[(&str, &Growth)] = &[
+    ("fixed", &Growth::Fixed),
+    ("linear", &Growth::Linear),
+    ("exponential", &Growth::Exponential),
+    ("fibonacci", &Growth::Fibonacci),
+];
+
+/// The policy's keys in the dialects' words, with the way to them.
+const TASKER: [(&str, &str); 2] =
+    [("initial_delay", "backoff_base_ms"), ("max_delay", "max_backoff_ms")];
+const PRODIGY: [(&str, &str); 5] = [
+    ("max_attempts", "attempts"),
+    ("delay_budget", "retry_budget"),
+    ("multiplier", "backoff.exponential.base"),
+    ("increment", "backoff.linear.increment"),
+    ("jitter", "jitter_factor"),
+];
+const ARGYLL: [(&str, &str); 4] = [
+    ("max_attempts", "max_retries"),
+    ("initial_delay", "backoff"),
+    ("max_delay", "max_backoff"),
+    ("backoff", "backoff_type"),
 ];
 
 impl Reader<'_> {
     /// `retry`, of the job or of a step. With one of Tasker's own keys in it, it is Tasker's.
     pub(crate) fn retry(&mut self, at: &At, native: Source) -> Option<PolicyBlock> {
+        let before = self.problems.len();
         let block = self.block(at, None, &keys::RETRY)?;
         let tasker = block.has("backoff_base_ms") || block.has("max_backoff_ms");
         let mut to = PolicyOverrides::default();
@@ -39,7 +57,7 @@ impl Reader<'_> {
         to.delay_budget_ms = self.duration_of(&block, "delay_budget");
         to.window_ms = self.duration_of(&block, "window");
         if let Some(at) = block.get("multiplier") {
-            to.multiplier = self.number(&at);
+            to.multiplier = self.multiplier(&at);
         }
         if let Some(at) = block.get("jitter") {
             to.jitter = self.jitter(&at);
@@ -67,11 +85,14 @@ impl Reader<'_> {
             source: if tasker { Source::Tasker } else { native },
             path: at.path.clone(),
             overrides: to,
+            broken: self.problems.len() > before,
+            spellings: (TASKER.into_iter()).filter(|(_, spelling)| block.has(spelling)).collect(),
         })
     }
 
     /// Prodigy's `retry_config`.
     pub(crate) fn retry_config(&mut self, at: &At) -> Option<PolicyBlock> {
+        let before = self.problems.len();
         let block = self.block(at, None, &keys::PRODIGY)?;
         let mut to = PolicyOverrides::default();
         if let Some(at) = block.get("attempts") {
@@ -95,7 +116,13 @@ impl Reader<'_> {
                 self.warn("unused_key", block.path("jitter_factor"), line, message);
             }
         }
-        Some(PolicyBlock { source: Source::Prodigy, path: at.path.clone(), overrides: to })
+        Some(PolicyBlock {
+            source: Source::Prodigy,
+            path: at.path.clone(),
+            overrides: to,
+            broken: self.problems.len() > before,
+            spellings: PRODIGY.to_vec(),
+        })
     }
 
     fn prodigy_backoff(&mut self, at: &At, to: &mut PolicyOverrides) {
@@ -122,18 +149,19 @@ impl Reader<'_> {
 
     /// Argyll's `work_config`, and the parallelism of the step that it also holds.
     pub(crate) fn work_config<'n>(&mut self, at: &At<'n>) -> Option<(PolicyBlock, Option<At<'n>>)> {
+        let before = self.problems.len();
         let block = self.block(at, None, &keys::ARGYLL)?;
         let mut to = PolicyOverrides::default();
         if let Some(at) = block.get("max_retries") {
             let most = i64::from(u32::MAX) - 1;
             to.max_attempts = match at.node.scalar() {
-                Some(Scalar::Int(-1)) => Some(None),
+                Some(Scalar::Int(-1)) => Some(Limit::Unlimited),
                 Some(Scalar::Int(..-1)) => {
                     let message = "max_retries is 0 or more, or -1 for unlimited".to_owned();
                     self.bad("invalid_value", &at, message);
                     None
                 }
-                _ => self.int(&at, 0, most).map(|n| Some(n as u32 + 1)),
+                _ => self.int(&at, 0, most).map(|n| Limit::Count(n as u32 + 1)),
             };
         }
         if let Some(at) = block.get("backoff") {
@@ -144,10 +172,28 @@ impl Reader<'_> {
         }
         if let Some(at) = block.get("backoff_type") {
             let growth = self.word(&at, &GROWTHS[..3]);
-            to.backoff = growth.map(|growth| growth());
+            to.backoff = growth.cloned();
         }
-        let policy = PolicyBlock { source: Source::Argyll, path: at.path.clone(), overrides: to };
+        let policy = PolicyBlock {
+            source: Source::Argyll,
+            path: at.path.clone(),
+            overrides: to,
+            broken: self.problems.len() > before,
+            spellings: ARGYLL.to_vec(),
+        };
         Some((policy, block.get("parallelism")))
+    }
+
+    /// Core checks it where it is used; here it is wrong even where it is not.
+    fn multiplier(&mut self, at: &At) -> Option<f64> {
+        let multiplier = self.number(at)?;
+        if multiplier.is_finite() && multiplier >= 1.0 {
+            return Some(multiplier);
+        }
+        let message = format!("multiplier must be a finite number, 1 or more, not {multiplier}");
+        self.bad("invalid_value", at, message).help =
+            Some("write `multiplier: 2.0`; `backoff: fixed` keeps the delay as it is".into());
+        None
     }
 
     fn duration_of(&mut self, block: &Block, key: &str) -> Option<u64> {
@@ -155,7 +201,7 @@ impl Reader<'_> {
     }
 
     fn growth(&mut self, at: &At) -> Option<Growth> {
-        self.word(at, &GROWTHS).map(|growth| growth())
+        self.word(at, GROWTHS).cloned()
     }
 
     fn backoff(&mut self, at: &At) -> Option<Growth> {

@@ -47,7 +47,8 @@ fn block(table: &'static Table) -> Value {
     block.insert("type".into(), json!("object"));
     block.insert("additionalProperties".into(), json!(false));
     if !table.required.is_empty() {
-        block.insert("required".into(), json!(table.required));
+        let required = table.required.iter().map(|(key, _)| json!(key));
+        block.insert("required".into(), required.collect());
     }
     if !table.exactly_one.is_empty() {
         let one = table.exactly_one.iter().map(|key| json!({ "required": [key] }));

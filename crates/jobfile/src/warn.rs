@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast};
-use steadfast_core::plan::{ForEach, Plan, Step};
+use steadfast_core::plan::{Budget, ForEach, Plan, Step};
 use steadfast_core::policy::PolicyDraft;
 use steadfast_core::time::human_ms;
 
 use crate::job::ReadJob;
-use crate::node::Node;
 use crate::operator::Operator;
-use crate::policy::{PolicyBlock, layers, merge, unused};
-use crate::problem::{Warning, locate};
+use crate::policy::{Limit, PolicyBlock, layers, merge, unused};
+use crate::problem::{Places, Warning};
 
-pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<Warning> {
+pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> Vec<Warning> {
     let mut found = Found::default();
     let mut forecasts = HashMap::new();
     for (index, step) in job.plan.steps().iter().enumerate() {
@@ -24,14 +23,27 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
         };
         let forecast =
             forecasts.entry(memo_key(step)).or_insert_with(|| forecast(&job.plan, index as u32));
-        unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
         let draft = step.policy.draft();
-        if draft.max_attempts.is_none() && draft.retryable {
-            let message = "attempts are unlimited: only success, a rule or somebody ends this";
-            found.add("unlimited_attempts", blocks.path("max_attempts"), message.into());
-        }
         let first = step.policy.delays().base_ms(1);
-        if draft.retryable && draft.delay_budget_ms.is_some_and(|budget| budget < first) {
+        let no_retry =
+            draft.retryable && draft.delay_budget_ms.is_some_and(|budget| budget < first);
+        // The same cause at the same place is told once.
+        if !no_retry || blocks.writer("max_attempts").is_some() {
+            unreachable_attempts(&mut found, step, &job.plan, forecast, &blocks);
+        }
+        if draft.max_attempts.is_none() && draft.retryable {
+            let end = match forecast.retries {
+                None => "only success, a rule or somebody ends this".to_owned(),
+                Some(retries) => format!(
+                    "{} ends this after attempt {}",
+                    forecast.binding_limit.name(),
+                    retries + 1
+                ),
+            };
+            let message = format!("attempts are unlimited: {end}");
+            found.add("unlimited_attempts", blocks.path("max_attempts"), message);
+        }
+        if no_retry {
             let message = format!(
                 "the delay budget ({}) is below the first delay ({}), so there is no retry",
                 human_ms(draft.delay_budget_ms.unwrap_or(0)),
@@ -52,7 +64,7 @@ pub(crate) fn warnings(job: &ReadJob, root: &Node, operator: &Operator) -> Vec<W
             heirs.iter().any(|draft| unused(draft, key).is_none())
         });
     }
-    found.finish(root)
+    found.finish(places)
 }
 
 /// What a block writes that contradicts itself. `elsewhere`: some other policy uses the key.
@@ -74,7 +86,7 @@ fn within_block(
         }
     }
     let attempts = block.overrides.max_attempts;
-    if block.overrides.retryable == Some(false) && attempts.is_some_and(|n| n != Some(1)) {
+    if block.overrides.retryable == Some(false) && attempts.is_some_and(|n| n != Limit::Count(1)) {
         let message = "max_attempts has no effect beyond the first: `retryable: false` stops there";
         found.add("not_retryable_with_attempts", block.path_of("max_attempts"), message.into());
     }
@@ -100,7 +112,7 @@ fn unreachable_attempts(
         BindingLimit::JobBudget => format!("the job's retry budget of {retries}"),
         BindingLimit::StepBudget => format!(
             "the step's share of the job's retry budget, {}",
-            budget.and_then(|budget| budget.per_step()).unwrap_or(0)
+            budget.and_then(Budget::per_step).unwrap_or(0)
         ),
         BindingLimit::MaxAttempts | BindingLimit::NotRetryable | BindingLimit::None => return,
     };
@@ -158,7 +170,7 @@ impl Found {
         let next = self.warnings.len();
         match self.places.entry((code, path.clone())) {
             std::collections::hash_map::Entry::Occupied(place) => {
-                self.warnings[*place.get()].1 += 1
+                self.warnings[*place.get()].1 += 1;
             }
             std::collections::hash_map::Entry::Vacant(place) => {
                 place.insert(next);
@@ -168,11 +180,11 @@ impl Found {
         }
     }
 
-    fn finish(self, root: &Node) -> Vec<Warning> {
+    fn finish(self, places: &Places) -> Vec<Warning> {
         self.warnings
             .into_iter()
             .map(|(mut warning, count)| {
-                warning.line = locate(root, &warning.path).line;
+                warning.line = places.locate(&warning.path).line;
                 if count > 1 {
                     warning.message = format!("{} ({count} steps)", warning.message);
                 }
