@@ -55,9 +55,10 @@ pub(crate) struct PlanArgs {
 ///
 ///   fetch: [exit:1@30s, ok]
 ///
-/// Outcomes: ok, ok=JSON, exit:N, signal:N, fail, permanent, `not_completed`, timeout, lost,
-/// `not_started`, http:STATUS, defer:DUR, never, down:DUR; `@DUR` after any is how long it takes.
-/// Keys: STEP, STEP[2], DC/STEP, DC/STEP[2], STEP! (its fallback), STEP~ (its compensation).
+/// Outcomes: `ok`, `ok=JSON`, `exit:N`, `signal:N`, `fail`, `permanent`, `not_completed`, `timeout`,
+/// `lost`, `not_started`, `http:STATUS`, `defer:DUR`, `never`, `down:DUR`; `@DUR` after any is how
+/// long it takes. Keys: `STEP`, `STEP[2]`, `DC/STEP`, `DC/STEP[2]`, `STEP!` (its fallback), `STEP~`
+/// (its compensation).
 ///
 /// Exit status: 0 the job succeeded, 1 it failed or goes on without end, 3 partial, 4 cancelled,
 /// 2 the input is wrong or --max-decisions was reached.

@@ -174,7 +174,7 @@ fn ends(rehearsal: &Rehearsal) -> String {
             text.push_str(&format!("{state} after {} {reason}\n", human_ms(ms)));
         }
         _ => {
-            text.push_str(&format!("{state}: nothing can happen any more, and it has not ended\n"))
+            text.push_str(&format!("{state}: nothing can happen any more, and it has not ended\n"));
         }
     }
     text

@@ -96,7 +96,7 @@ fn run_command(command: &str, folder: &Path) -> String {
         code => text.push_str(&format!("(exit {})\n", code.expect("an exit code"))),
     }
     // A trailing space cannot be seen in a page.
-    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 /// What came out, with the page's own `...` kept where what it hides fits.

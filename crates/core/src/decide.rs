@@ -7,17 +7,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::account::Charged;
 use crate::apply::{Illegal, Killed, apply};
 use crate::event::{
-    Accepted, CompletionReason, Event, FailedOn, ItemId, JobState, Recorded, Role, RunEnd,
-    StepFailure, StepState,
+    Accepted, CompletionReason, Event, FailedOn, ItemId, JobState, Recorded, RunEnd,
 };
-use crate::job::{Aside, Job, Phase, Timer, WorkItem};
+use crate::follow::follow;
+use crate::job::{Job, Phase, Timer, WorkItem};
 use crate::outcome::{FailureKind, Outcome};
-use crate::plan::{AfterFailure, ForEach, LateResults, MAX_ITEMS};
 use crate::time::Timestamp;
 use crate::verdict::{Cause, Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
@@ -72,7 +69,8 @@ pub fn advance(job: &mut Job, input: &Input, now: Timestamp) -> Result<Advanced,
     // A clock that went back must not make the log go back.
     let now = now.max(job.last_at);
     let decided = decide(job, input, now)?;
-    let mut advanced = Advanced::default();
+    let log = Vec::with_capacity(decided.len());
+    let mut advanced = Advanced { log, killed: vec![] };
     for event in decided {
         record(job, event, now, &mut advanced)?;
     }
@@ -114,14 +112,16 @@ fn record(
 fn settle(job: &mut Job, now: Timestamp, advanced: &mut Advanced) -> Result<(), Illegal> {
     let mut open = Vec::new();
     for first in 0..advanced.log.len() {
-        open.push(first);
-        while let Some(&cause) = open.last() {
-            match follow(job, &advanced.log[cause].event) {
-                Some(event) => {
-                    record(job, event, now, advanced)?;
-                    open.push(advanced.log.len() - 1);
-                }
-                None => drop(open.pop()),
+        let mut cause = first;
+        loop {
+            if let Some(event) = follow(job, &advanced.log[cause].event) {
+                record(job, event, now, advanced)?;
+                open.push(cause);
+                cause = advanced.log.len() - 1;
+            } else if let Some(before) = open.pop() {
+                cause = before;
+            } else {
+                break;
             }
         }
     }
@@ -238,7 +238,7 @@ fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal
     }
 }
 
-fn unschedulable(job: &Job, item: ItemId) -> Event {
+pub(crate) fn unschedulable(job: &Job, item: ItemId) -> Event {
     let live = job.live(item);
     let history = live.map(|live| live.history).unwrap_or_default();
     let policy = &job.plan.step(item.step).policy;
@@ -284,203 +284,26 @@ fn overdue(job: &Job, on: FailedOn, idle_since: Timestamp, now: Timestamp) -> Ve
     expired.collect()
 }
 
-fn end_runs(job: &Job, end: RunEnd) -> Vec<Event> {
+pub(crate) fn end_runs(job: &Job, end: RunEnd) -> Vec<Event> {
     let live = job.runs.iter().enumerate().filter(|(_, run)| !run.state.is_terminal());
     live.map(|(run, _)| Event::RunEnded { run: run as u32, end }).collect()
 }
 
-fn succeeded_runs(job: &Job) -> u32 {
+pub(crate) fn succeeded_runs(job: &Job) -> u32 {
     job.runs.iter().filter(|run| run.state == JobState::Succeeded).count() as u32
 }
 
-fn job_ended(job: &Job, state: JobState, reason: CompletionReason) -> Event {
+pub(crate) fn job_ended(job: &Job, state: JobState, reason: CompletionReason) -> Event {
     let (succeeded, of) = (succeeded_runs(job), job.runs.len() as u32);
     Event::JobEnded { state, reason, succeeded, of }
 }
 
 /// The state of a best-effort job that waits no longer.
-fn with_what_there_is(job: &Job) -> JobState {
+pub(crate) fn with_what_there_is(job: &Job) -> JobState {
     let min = job.plan.best_effort().map_or(job.runs.len() as u32, |best| best.min_datacenters);
     match succeeded_runs(job) {
         0 => JobState::Failed,
         some if some >= min => JobState::Succeeded,
         _ => JobState::Partial,
     }
-}
-
-/// The next thing that `event` entails, given the state after it and after all it entailed so far.
-pub fn follow(job: &Job, event: &Event) -> Option<Event> {
-    match *event {
-        Event::JobAccepted(_) => {
-            let begins = job.state() == JobState::Pending && job.starts_at <= job.last_at;
-            begins.then_some(Event::JobStarted)
-        }
-        Event::JobStarted => (0..job.runs.len() as u32).find_map(|run| after_step(job, run)),
-        Event::ItemFailed { item, on, .. } => after_item(job, item)
-            .or_else(|| (on == FailedOn::NoWorker).then(|| after_starving(job, item)).flatten()),
-        Event::ItemSucceeded { item, .. } => after_item(job, item),
-        Event::StepReady { run, step, .. } => after_items(job, run, step),
-        Event::StepFailing { run, step, .. } => after_failing(job, run, step),
-        Event::StepSucceeded { run, .. }
-        | Event::StepFailed { run, .. }
-        | Event::StepSkipped { run, .. }
-        | Event::RunFailing { run, .. } => after_step(job, run),
-        Event::RunEnded { run, .. } => after_run(job, run),
-        Event::MinDatacentersReached => {
-            let grace = job.plan.best_effort()?.grace_ms;
-            (grace == 0 && !job.state().is_terminal()).then(|| {
-                job_ended(job, JobState::Succeeded, CompletionReason::MinDatacentersReached)
-            })
-        }
-        Event::JobEnded { reason, .. } => {
-            let end = match reason {
-                reason if reason.leaves_runs() => return None,
-                CompletionReason::TimedOut => RunEnd::TimedOut,
-                _ => RunEnd::Cancelled,
-            };
-            end_runs(job, end).into_iter().next()
-        }
-        Event::JobPaused
-        | Event::JobResumed
-        | Event::EngineRestarted { .. }
-        | Event::AttemptStarted { .. }
-        | Event::AttemptEnded { .. }
-        | Event::RetryScheduled { .. }
-        | Event::RetryDue { .. }
-        | Event::LateDatacenterResult { .. } => None,
-    }
-}
-
-fn after_item(job: &Job, item: ItemId) -> Option<Event> {
-    let state = job.step_run(item.run, item.step)?;
-    match item.role {
-        Role::Item if state.state.is_terminal() => after_step(job, item.run),
-        Role::Item => after_items(job, item.run, item.step),
-        Role::Fallback if state.state.is_terminal() => None,
-        Role::Fallback => after_failing(job, item.run, item.step),
-        Role::Compensation => after_step(job, item.run),
-    }
-}
-
-/// The step as a whole, once some of its items have ended.
-fn after_items(job: &Job, run: u32, step: u32) -> Option<Event> {
-    let state = job.step_run(run, step)?;
-    if state.failing || state.state != StepState::Running {
-        return None;
-    }
-    let tolerated = job.plan.step(step).max_failed.of(state.items);
-    if state.failed.len() as u32 > tolerated {
-        let last = *state.failed.last_key_value()?.0;
-        return Some(Event::StepFailing { run, step, because: StepFailure::Item(last) });
-    }
-    (state.open_items() == 0).then_some(Event::StepSucceeded { run, step })
-}
-
-/// No worker came for one item in time: none came for those behind it either.
-fn after_starving(job: &Job, item: ItemId) -> Option<Event> {
-    let timer = Timer::Scheduling { run: item.run, step: item.step };
-    if job.timer_due(&timer)? > job.last_at {
-        return None;
-    }
-    let state = job.step_run(item.run, item.step)?;
-    Some(unschedulable(job, state.next_startable(item.run, item.step)?))
-}
-
-fn after_failing(job: &Job, run: u32, step: u32) -> Option<Event> {
-    let state = job.step_run(run, step)?;
-    if state.state != StepState::Running || !state.failing {
-        return None;
-    }
-    let goes_on =
-        job.plan.step(step).on_failure.as_ref().map(|f| f.then) == Some(AfterFailure::Continue);
-    let continues = match &state.fallback {
-        Some(Aside::Live(_)) => return None,
-        Some(Aside::Failed(_) | Aside::Cancelled) => false,
-        Some(Aside::Succeeded) | None => goes_on,
-    };
-    Some(Event::StepFailed { run, step, continues })
-}
-
-/// The run as a whole, once something in it has ended.
-fn after_step(job: &Job, run: u32) -> Option<Event> {
-    let state = job.runs.get(run as usize)?;
-    if !state.is_live() {
-        return None;
-    }
-    if state.failing.is_some() {
-        let compensating =
-            state.steps.iter().any(|step| matches!(step.compensation, Some(Aside::Live(_))));
-        return (!compensating).then_some(Event::RunEnded { run, end: RunEnd::Failed });
-    }
-    if let Some((&step, &because)) = state.doomed.first_key_value() {
-        return Some(Event::StepSkipped { run, step, because });
-    }
-    if let Some(because) = state.lost_goal {
-        return Some(Event::RunFailing { run, because });
-    }
-    if let Some(&step) = state.unblocked.first() {
-        return Some(unblock(job, run, step));
-    }
-    let done = state.open_steps == 0 && state.in_flight == 0;
-    done.then_some(Event::RunEnded { run, end: RunEnd::Succeeded })
-}
-
-fn unblock(job: &Job, run: u32, step: u32) -> Event {
-    let ready = |items: usize, values| Event::StepReady { run, step, items: items as u32, values };
-    match &job.plan.step(step).for_each {
-        ForEach::Once => ready(1, None),
-        ForEach::List(list) => ready(list.len(), None),
-        ForEach::Range(count) => ready(*count as usize, None),
-        ForEach::Output { step: source, path } => {
-            let output = job.plan.find(source).and_then(|source| job.output(run, source));
-            let found = path.iter().try_fold(output.as_ref(), |value, key| {
-                value.map(|value| value.get(key)).map_or(Some(None), Some)
-            });
-            match found.flatten() {
-                Some(Value::Array(list)) if list.len() <= MAX_ITEMS as usize => {
-                    ready(list.len(), Some(list.clone().into()))
-                }
-                other => {
-                    let place = [&[source.clone()], path.as_slice()].concat().join(".");
-                    let what = match other {
-                        Some(Value::Array(list)) => {
-                            format!("has {} elements, more than {MAX_ITEMS}", list.len())
-                        }
-                        None => "is missing".to_owned(),
-                        Some(_) => "is not a list".to_owned(),
-                    };
-                    let because = StepFailure::FanOut(format!("the output `{place}` {what}"));
-                    Event::StepFailing { run, step, because }
-                }
-            }
-        }
-    }
-}
-
-/// The job as a whole, once a run of it has ended.
-fn after_run(job: &Job, run: u32) -> Option<Event> {
-    let ended = &job.runs[run as usize];
-    if job.state().is_terminal() {
-        let leaves = job.completion.is_some_and(|completion| completion.reason.leaves_runs());
-        let news = leaves && !ended.late && !ended.counted && ended.state != JobState::Cancelled;
-        let late_results = job.plan.best_effort().map(|best| best.late_results);
-        let added =
-            ended.state == JobState::Succeeded && late_results == Some(LateResults::UpdateResult);
-        return news.then_some(Event::LateDatacenterResult { run, added });
-    }
-    let all_reported = job.runs.iter().all(|run| run.state.is_terminal());
-    let Some(best_effort) = job.plan.best_effort() else {
-        return match ended.state {
-            JobState::Failed => Some(job_ended(job, JobState::Failed, CompletionReason::RunFailed)),
-            _ if all_reported => {
-                Some(job_ended(job, JobState::Succeeded, CompletionReason::AllReported))
-            }
-            _ => None,
-        };
-    };
-    if all_reported {
-        return Some(job_ended(job, with_what_there_is(job), CompletionReason::AllReported));
-    }
-    let reached = succeeded_runs(job) >= best_effort.min_datacenters;
-    (reached && job.min_reached_at.is_none()).then_some(Event::MinDatacentersReached)
 }

@@ -420,7 +420,7 @@ impl StepRun {
         if let Some(&(_, index)) = self.ready.first() {
             return id(Role::Item, index);
         }
-        (self.next < self.items).then(|| ItemId { run, step, role: Role::Item, index: self.next })
+        (self.next < self.items).then_some(ItemId { run, step, role: Role::Item, index: self.next })
     }
 
     /// Items that have neither succeeded nor failed nor been given up.

@@ -1,9 +1,29 @@
+//! The decisions of Steadfast, and nothing else.
+//!
+//! No clock, no randomness, no I/O, no threads, no logging: time, ids and draws are handed in, and
+//! the same input gives the same answer forever. That is what makes a replay a proof.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`policy`], [`plan`] | what was asked for, constructed only valid |
+//! | [`backoff`] | how long to wait: base delay, cap, jitter |
+//! | [`outcome`] | what a worker reports |
+//! | [`account`], [`verdict`] | what retries spend, and the one decision on an outcome |
+//! | [`event`], [`job`] | facts, and the state they add up to |
+//! | [`decide`] → [`follow`](mod@follow) → [`apply`](mod@apply) | an input, what it entails, and the fold |
+//! | [`again`](mod@again) | retrying a whole job by hand |
+//! | [`forecast`](mod@forecast) | what a policy will do, before anything runs |
+//!
+//! The walk of an attempt: [`decide::advance`] takes a report to [`verdict::verdict`], turns the
+//! verdict into events, follows their consequences and folds each as it comes.
+
 pub mod account;
 pub mod again;
 pub mod apply;
 pub mod backoff;
 pub mod decide;
 pub mod event;
+pub mod follow;
 pub mod forecast;
 pub mod job;
 pub mod outcome;

@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn the_cap_grows_with_a_longer_first_delay_that_is_written() {
         let policy = |initial_delay_ms, backoff| {
-            Policy::new(PolicyDraft { initial_delay_ms, backoff, ..PolicyDraft::default() })
+            Policy::new(PolicyDraft { backoff, initial_delay_ms, ..PolicyDraft::default() })
                 .expect("valid")
         };
         assert_eq!(policy(120_000, Backoff::Fixed).delays().max_ms(), 120_000);

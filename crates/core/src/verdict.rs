@@ -226,7 +226,7 @@ impl Book<'_> {
                 return self.defer(delay.unwrap_or(policy.delays.initial_ms));
             }
             (None, Some(Asked::DeferMs(delay))) => return self.defer(delay),
-            (Some((Then::Retry, _)), _) | (None, _) => {}
+            (Some((Then::Retry, _)) | None, _) => {}
         }
         if rule.is_none() {
             if failure.permanence == Permanence::ByStatus {

@@ -480,7 +480,7 @@ fn an_event_that_cannot_have_happened_is_refused() {
     let (item, token) = world.running()[0];
     world.input(&Input::Report { item, token, outcome: FailureKind::Exited(1).into() });
     let last = world.log.last().expect("a verdict").clone();
-    let mut refused = |change: &dyn Fn(&mut Recorded)| {
+    let refused = |change: &dyn Fn(&mut Recorded)| {
         let mut record = last.clone();
         record.seq += 1;
         change(&mut record);
@@ -500,7 +500,5 @@ fn an_event_that_cannot_have_happened_is_refused() {
     assert_eq!(refused(&|r| r.event = succeeded.clone()), "some of its items have not succeeded");
     let elsewhere = Event::StepSucceeded { run: 7, step: 0 };
     assert_eq!(refused(&|r| r.event = elsewhere.clone()), "there is no such run");
-    let mut empty = vec![];
-    empty.push(last.clone());
-    assert!(replay(&empty).is_err() && replay([]).is_err());
+    assert!(replay([&last]).is_err() && replay([]).is_err());
 }

@@ -93,9 +93,9 @@ impl Engine {
         let mut batch = Batch::default();
         let Some((key, timer)) = self.timers.pop(now) else { return batch };
         // Core has the last word on whether and when it is due.
-        match self.transact(key, &Input::Fired(timer), now, &mut batch) {
-            Err(Refusal::TooEarly(due)) => self.timers.set(key, timer, due),
-            Err(_) | Ok(()) => {}
+        let fired = self.transact(key, &Input::Fired(timer), now, &mut batch);
+        if let Err(Refusal::TooEarly(due)) = fired {
+            self.timers.set(key, timer, due);
         }
         batch
     }
@@ -183,6 +183,7 @@ impl Engine {
                 token: *token,
                 worker: worker.clone(),
             };
+        batch.records.reserve_exact(log.len());
         for record in log {
             self.timers.after(key, job, &record.event);
             match &record.event {

@@ -87,7 +87,7 @@ impl Operator {
             match text.trim().parse().ok().and_then(seconds_to_ms) {
                 Some(value) => *ms = value,
                 None => {
-                    wrong.push(format!("{name} must be a number of seconds above 0, not {text:?}"))
+                    wrong.push(format!("{name} must be a number of seconds above 0, not {text:?}"));
                 }
             }
         }

@@ -18,7 +18,9 @@ pub(crate) enum Scope {
     Job,
     /// By index; its action, its `env` or its fallback.
     Step(usize),
-    /// Runs after the step has succeeded, so that its own output is there.
+    /// Runs once, when the step has failed.
+    Fallback(usize),
+    /// Runs once, after the step has succeeded, so that its own output is there.
     Compensation(usize),
 }
 
@@ -121,13 +123,19 @@ pub(crate) fn check_names(
         };
         let own = match used.scope {
             Scope::Job => None,
-            Scope::Step(own) | Scope::Compensation(own) => Some(own),
+            Scope::Step(own) | Scope::Fallback(own) | Scope::Compensation(own) => Some(own),
         };
         match (&used.named, own) {
             (_, None) => bad(
                 "invalid_template",
                 "the job's `env` is for all steps, so it cannot name an item or a step".into(),
                 Some("move it to the `env` of the step that needs it".into()),
+            ),
+            (Named::Item, _) if !matches!(used.scope, Scope::Step(_)) => bad(
+                "invalid_template",
+                "`on_failure` and `compensate` run once for the whole step, so there is no item"
+                    .into(),
+                Some("remove the reference".into()),
             ),
             (Named::Item, Some(own)) if !fans_out(own) => bad(
                 "invalid_template",
@@ -164,8 +172,10 @@ pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
     // Many steps read the output of few.
     let mut readers: HashMap<u32, Vec<u32>> = HashMap::new();
     for used in uses {
-        let (Scope::Step(own) | Scope::Compensation(own), Named::Step { name, .. }) =
-            (used.scope, &used.named)
+        let (
+            Scope::Step(own) | Scope::Fallback(own) | Scope::Compensation(own),
+            Named::Step { name, .. },
+        ) = (used.scope, &used.named)
         else {
             continue;
         };

@@ -46,6 +46,7 @@ impl Reader<'_> {
             draft.ports = self.ports(&at);
         }
         if let Some(at) = block.get("on_failure") {
+            let scope = Scope::Fallback(index);
             draft.on_failure = self.on_failure(&at, block.key_span("on_failure"), scope);
         }
         if let Some(at) = block.get("compensate") {

@@ -1,16 +1,13 @@
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 use steadfast_core::plan::ForEach;
 use steadfast_jobfile::{Limits, Operator, document, load};
 
 use crate::{read, shown, valid};
 
-/// Refused with this code, and before it could have been expensive.
+/// Refused with this code; a hang or gigabytes would end the test without being asked for.
 fn check(text: &[u8], code: &str) -> String {
-    let start = Instant::now();
     let problems = load("j", text, &Operator::default()).expect_err("refused");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(problems[0].code, code, "{}", shown(&problems));
     shown(&problems)
 }

@@ -1,0 +1,1 @@
+//! Workloads for `cargo bench`; see benches/README.md. Comparison dependencies stay in this room.
