@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::account::{History, Shared};
 use crate::backoff::JitterSeed;
 use crate::event::{CompletionReason, ItemId, JobId, JobState, Role, StepState};
-use crate::outcome::Failure;
+use crate::outcome::Gist;
 use crate::plan::{ForEach, Plan};
 use crate::ranges::Ranges;
 use crate::time::Timestamp;
@@ -149,7 +149,7 @@ pub struct WorkItem {
     pub token: u64,
     /// Who has that attempt.
     pub worker: Option<Arc<str>>,
-    pub last_failure: Option<Box<Failure>>,
+    pub last_failure: Option<Gist>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,7 +179,7 @@ impl WorkItem {
 
     /// The last thing that went wrong, for a person.
     pub fn last_error(&self) -> Option<String> {
-        self.last_failure.as_deref().map(Failure::describe)
+        self.last_failure.as_ref().map(Gist::describe)
     }
 
     /// How much of a downtime counts on the delay budget's clock: what is backing off after a

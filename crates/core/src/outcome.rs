@@ -121,6 +121,26 @@ impl Failure {
         }
     }
 
+    /// What is worth remembering of it.
+    pub(crate) fn gist(&self) -> Gist {
+        let error = self.error.as_ref().map(|error| error.message.as_str().into());
+        Gist { kind: self.kind, http_status: self.http_status, error }
+    }
+
+    pub fn describe(&self) -> String {
+        self.gist().describe()
+    }
+}
+
+/// A failure in short: small, because every item that failed keeps one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gist {
+    kind: FailureKind,
+    http_status: Option<u16>,
+    error: Option<Box<str>>,
+}
+
+impl Gist {
     /// One line for a person: what went wrong, in the worker's words where it has any.
     pub fn describe(&self) -> String {
         let fact = match (self.kind, self.http_status) {
@@ -132,7 +152,7 @@ impl Failure {
             (FailureKind::NotCompleted, None) => "not completed".to_owned(),
         };
         match &self.error {
-            Some(error) => format!("{fact}: {}", error.message),
+            Some(error) => format!("{fact}: {error}"),
             None => fact,
         }
     }

@@ -102,7 +102,7 @@ impl Fold<'_> {
             }
         }
         if let Outcome::Failed(failure) = outcome {
-            item.last_failure = Some(Box::new(failure.clone()));
+            item.last_failure = Some(failure.gist());
         }
         let step = self.step(id.run, id.step)?;
         match id.role {
