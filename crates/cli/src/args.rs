@@ -48,24 +48,11 @@ pub(crate) struct PlanArgs {
 }
 
 /// Play a job on a virtual clock with scripted outcomes
-///
-/// The whole job goes through the real engine, in milliseconds of real time: every decision with its
-/// accounts, and the end. A script maps steps to the outcomes their attempts meet in turn; the last
-/// one repeats, and a step without an entry succeeds:
-///
-///   fetch: [exit:1@30s, ok]
-///
-/// Outcomes: `ok`, `ok=JSON`, `exit:N`, `signal:N`, `fail`, `permanent`, `not_completed`, `timeout`,
-/// `lost`, `not_started`, `http:STATUS`, `defer:DUR`, `never`, `down:DUR`; `@DUR` after any is how
-/// long it takes. Keys: `STEP`, `STEP[2]`, `DC/STEP`, `DC/STEP[2]`, `STEP!` (its fallback), `STEP~`
-/// (its compensation).
-///
-/// Exit status: 0 the job succeeded, 1 it failed or goes on without end, 3 partial, 4 cancelled,
-/// 2 the input is wrong or --max-decisions was reached.
 #[derive(Debug, clap::Args)]
 #[command(
-    verbatim_doc_comment,
-    after_help = "Example: steadfast rehearse examples/flaky-pipeline.yaml --script examples/flaky-pipeline.script.yaml"
+    long_about = REHEARSE,
+    after_help = "Example: steadfast rehearse examples/flaky-pipeline.yaml \
+                  --script examples/flaky-pipeline.script.yaml"
 )]
 pub(crate) struct RehearseArgs {
     /// The job file, YAML or JSON; `-` reads standard input
@@ -85,6 +72,24 @@ pub(crate) struct RehearseArgs {
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Output,
 }
+
+const REHEARSE: &str = "\
+Play a job on a virtual clock with scripted outcomes
+
+The whole job goes through the real engine, in milliseconds of real time: every decision with its
+accounts, and the end. A script maps steps to the outcomes their attempts meet in turn; the last
+one repeats, and a step without an entry succeeds:
+
+  fetch: [exit:1@30s, ok]
+
+Keys:      STEP, STEP[2], DC/STEP, DC/STEP[2]; STEP! is its fallback, STEP~ its compensation
+Outcomes:  ok, ok=JSON, exit:N, signal:N, fail, permanent, not_completed (each of these three also
+           with =TEXT), timeout, lost, not_started, http:STATUS, defer:DUR, never; @DUR after any
+           of them is how long it takes
+           down:DUR between two of them: the engine is down for so long
+
+Exit status: 0 the job succeeded, 1 it failed or never ends, 3 partial, 4 cancelled, 2 the input is
+wrong or --max-decisions was reached.";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {

@@ -64,16 +64,17 @@ pub(crate) fn job(path: &Path, output: Output) -> io::Result<Option<(JobFile, So
         Ok((load(&source.name, &source.text, &operator), source))
     });
     match loaded {
-        Err(message) => refuse(&message, output).map(|()| None),
+        Err(message) => refuse("unreadable", &message, output).map(|()| None),
         Ok((Ok(job), source)) => Ok(Some((job, source))),
         Ok((Err(problems), source)) => refuse_file(&problems, &source, output).map(|()| None),
     }
 }
 
 /// Something is wrong that has no place in a file.
-pub(crate) fn refuse(message: &str, output: Output) -> io::Result<()> {
+pub(crate) fn refuse(code: &str, message: &str, output: Output) -> io::Result<()> {
     if output == Output::Json {
-        let error = json!({"code": "unreadable", "path": "", "line": null, "column": null, "message": message});
+        let error =
+            json!({"code": code, "path": "", "line": null, "column": null, "message": message});
         print_json(&json!({"valid": false, "errors": [error]}))?;
     }
     anstream::eprintln!("{}{message}", error_prefix());
@@ -82,7 +83,7 @@ pub(crate) fn refuse(message: &str, output: Output) -> io::Result<()> {
 
 pub(crate) fn refuse_file(problems: &[Problem], source: &Source, output: Output) -> io::Result<()> {
     if output == Output::Json {
-        return print_json(&json!({"valid": false, "errors": problems}));
+        print_json(&json!({"valid": false, "errors": problems}))?;
     }
     let text = String::from_utf8_lossy(&source.text);
     let lines: Vec<&str> = text.lines().collect();
@@ -103,7 +104,7 @@ fn render(problem: &Problem, name: &str, lines: &[&str]) -> String {
     let length: usize =
         shown.chars().skip(column).take(problem.length as usize).map(char::len_utf8).sum();
     let snippet = Snippet::source(shown.as_str())
-        .path(format!("{name}:{}:{}", problem.line, problem.column))
+        .path(name)
         .line_start(problem.line as usize)
         .annotation(AnnotationKind::Primary.span(start..start + length));
     let mut group = Group::with_title(title).element(snippet);

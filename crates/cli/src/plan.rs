@@ -244,12 +244,12 @@ fn step_body(job: &JobFile, index: usize) -> String {
         }
         None => text.push_str(&format!("{}\n", paint(DIM, "  … and on without end"))),
     }
-    text.push_str(&format!("  {}\n", ends(&forecast)));
+    text.push_str(&format!("  {}\n", ends(&forecast, step.timeout_ms)));
     text.push_str(&policy_lines(job, index));
     text
 }
 
-fn ends(forecast: &Forecast) -> String {
+fn ends(forecast: &Forecast, timeout: Option<u64>) -> String {
     let attempts = match forecast.retries {
         Some(0) => "1 attempt, no retry".to_owned(),
         Some(n) => format!("{} attempts", n + 1),
@@ -265,7 +265,8 @@ fn ends(forecast: &Forecast) -> String {
     }
     facts.push(match forecast.worst_case_ms {
         Some(worst) => format!("worst case {}", human_ms(worst)),
-        None => "worst case open: no timeout".to_owned(),
+        None if timeout.is_none() => "worst case open: no timeout".to_owned(),
+        None => "worst case open: no bound on the attempts".to_owned(),
     });
     facts.join(" · ")
 }
@@ -308,7 +309,7 @@ fn show(key: &str, value: &Value) -> String {
             let delays = delays.iter().filter_map(Value::as_u64).map(human_ms);
             format!("[{}]", delays.collect::<Vec<_>>().join(", "))
         }
-        Value::Array(rules) if key == "rules" => format!("{} of them", rules.len()),
+        Value::Array(rules) if key == "rules" => format!("({})", rules.len()),
         Value::Object(lists) => {
             let lists = lists.iter().filter(|(_, codes)| **codes != json!([]));
             lists.map(|(name, codes)| format!("{name} {codes}")).collect::<Vec<_>>().join(", ")

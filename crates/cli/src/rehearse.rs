@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use steadfast_core::event::{JobState, StepState};
+use steadfast_core::plan::LateResults;
 use steadfast_core::time::human_ms;
 use steadfast_core::verdict::Cause;
 use steadfast_sim::{Decision, Options, Rehearsal, Script, VerdictName, load_script, rehearse};
@@ -26,7 +27,9 @@ pub(crate) fn run(args: &RehearseArgs) -> Done {
     if let Some(path) = &args.script {
         let source = match input::read(path, MAX_SCRIPT_BYTES) {
             Ok(source) => source,
-            Err(message) => return input::refuse(&message, args.output).map(|()| Exit::Wrong),
+            Err(message) => {
+                return input::refuse("unreadable", &message, args.output).map(|()| Exit::Wrong);
+            }
         };
         script = match load_script(&source.name, &source.text, &plan) {
             Ok(script) => script,
@@ -40,7 +43,9 @@ pub(crate) fn run(args: &RehearseArgs) -> Done {
     let rehearsal = match rehearse(plan, &script, &options) {
         Ok(rehearsal) => rehearsal,
         Err(too_many) => {
-            return input::refuse(&too_many.to_string(), args.output).map(|()| Exit::Wrong);
+            let message = too_many.to_string();
+            return input::refuse("too_many_decisions", &message, args.output)
+                .map(|()| Exit::Wrong);
         }
     };
     match args.output {
@@ -152,7 +157,12 @@ fn ends(rehearsal: &Rehearsal) -> String {
             let when =
                 report.finished_ms.map(|ms| format!(" at {}", human_ms(ms))).unwrap_or_default();
             let state = paint(state_style(report.state), report.state);
-            text.push_str(&format!("  {datacenter}: {state}{when}\n"));
+            let late = match report.late {
+                None => "",
+                Some(LateResults::LogOnly) => ", late: only logged",
+                Some(LateResults::UpdateResult) => ", late: added to the job's result",
+            };
+            text.push_str(&format!("  {datacenter}: {state}{when}{late}\n"));
         }
         let left = report
             .steps
@@ -161,7 +171,10 @@ fn ends(rehearsal: &Rehearsal) -> String {
             .filter(|(_, step)| !matches!(step.state, StepState::Succeeded));
         let left: Vec<String> = left
             .take(8)
-            .map(|(i, step)| format!("{} {}", rehearsal.plan.step(i as u32).name, step.state))
+            .map(|(i, step)| {
+                let why = step.error.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                format!("{} {}{why}", rehearsal.plan.step(i as u32).name, step.state)
+            })
             .collect();
         if !left.is_empty() {
             text.push_str(&format!("  {}\n", paint(DIM, left.join(" · "))));

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::ItemId;
+use steadfast_core::event::{ItemId, Role};
+use steadfast_core::plan::ForEach;
 use steadfast_core::time::human_ms;
 use steadfast_sim::{Decision, Rehearsal, VerdictName};
 
@@ -11,45 +12,55 @@ use crate::paint::{BAD, DIM, GOOD, WAIT, paint};
 /// Rows shown; what a person takes in at a glance.
 const SHOWN_ITEMS: usize = 24;
 
+/// What one work item did.
+#[derive(Default)]
+struct Row<'a> {
+    decisions: Vec<&'a Decision>,
+    /// An attempt that was still under way at the end.
+    open_since: Option<u64>,
+}
+
 /// `width`: columns for the bars.
 pub(crate) fn render(rehearsal: &Rehearsal, width: usize) -> String {
-    let mut rows: BTreeMap<ItemId, Vec<&Decision>> = BTreeMap::new();
+    let mut rows: BTreeMap<ItemId, Row> = BTreeMap::new();
+    let mut hidden = 0;
     for decision in &rehearsal.decisions {
-        if rows.len() == SHOWN_ITEMS && !rows.contains_key(&decision.item) {
-            continue;
+        if rows.len() < SHOWN_ITEMS || rows.contains_key(&decision.item) {
+            rows.entry(decision.item).or_default().decisions.push(decision);
+        } else if decision.attempt == 1 && decision.started_at.is_some() {
+            hidden += 1;
         }
-        rows.entry(decision.item).or_default().push(decision);
     }
-    let firsts = rehearsal.decisions.iter().filter(|d| d.attempt == 1 && d.started_at.is_some());
-    let items = firsts.count();
+    for (item, since) in &rehearsal.unfinished {
+        if rows.len() < SHOWN_ITEMS || rows.contains_key(item) {
+            rows.entry(*item).or_default().open_since = Some(since.0);
+        } else {
+            hidden += 1;
+        }
+    }
     let end = rehearsal.decisions.iter().map(end_of).max().unwrap_or(0);
-    let end = end.max(rehearsal.finished_ms.unwrap_or(0)).max(1);
+    let end = end.max(rehearsal.finished_ms.unwrap_or(0));
     let names: BTreeMap<ItemId, String> =
         rows.keys().map(|&item| (item, name(rehearsal, item))).collect();
     let label = names.values().map(|name| name.chars().count()).max().unwrap_or(0);
     let mut text = ruler(label, width, end);
-    for (item, decisions) in &rows {
+    for (item, row) in &rows {
         let name = &names[item];
         let pad = " ".repeat(label - name.chars().count());
-        text.push_str(&format!("  {name}{pad}  {}\n", bar(decisions, end, width)));
+        text.push_str(&format!("  {name}{pad}  {}\n", bar(row, end, width)));
     }
-    let hidden = items.saturating_sub(rows.len());
     if hidden > 0 {
         text.push_str(&paint(DIM, format!("  … and {hidden} more items\n")));
     }
     let key = [
-        paint(GOOD, "█"),
-        " runs  ".into(),
-        paint(WAIT, "░"),
-        " waits  ".into(),
-        paint(GOOD, "✓"),
-        " done  ".into(),
-        paint(WAIT, "↻"),
-        " tries again  ".into(),
-        paint(BAD, "✗"),
-        " gives up".into(),
+        (GOOD, "█ runs"),
+        (WAIT, "░ waits"),
+        (GOOD, "✓ done"),
+        (WAIT, "↻ tries again"),
+        (BAD, "✗ gives up"),
     ];
-    text.push_str(&format!("  {}  {}\n", " ".repeat(label), key.concat()));
+    let key: Vec<String> = key.into_iter().map(|(style, text)| paint(style, text)).collect();
+    text.push_str(&format!("  {}  {}\n", " ".repeat(label), key.join("  ")));
     text
 }
 
@@ -57,7 +68,7 @@ pub(crate) fn name(rehearsal: &Rehearsal, item: ItemId) -> String {
     let plan = &rehearsal.plan;
     let datacenter = plan.datacenter(item.run).map(|dc| format!("{dc}/")).unwrap_or_default();
     let step = rehearsal.step_name(item);
-    let many = plan.step(item.step).for_each != steadfast_core::plan::ForEach::Once;
+    let many = item.role == Role::Item && plan.step(item.step).for_each != ForEach::Once;
     let index = if many { format!("[{}]", item.index) } else { String::new() };
     format!("{datacenter}{step}{index}")
 }
@@ -77,6 +88,9 @@ fn ruler(label: usize, width: usize, end: u64) -> String {
         43_200_000,
     ];
     const DAY: u64 = 86_400_000;
+    if end == 0 {
+        return format!("  {}  {}\n", " ".repeat(label), paint(DIM, "0s"));
+    }
     let least = end.div_ceil(6).max(1);
     let step = STEPS.into_iter().find(|&step| step >= least);
     let step = step.unwrap_or_else(|| least.div_ceil(DAY) * DAY);
@@ -95,11 +109,13 @@ fn ruler(label: usize, width: usize, end: u64) -> String {
 }
 
 /// Later marks lie over earlier ones, and a verdict over everything: it is what one looks for.
-fn bar(decisions: &[&Decision], end: u64, width: usize) -> String {
+fn bar(row: &Row, end: u64, width: usize) -> String {
     let mut cells = vec![(' ', DIM); width];
-    let column =
-        |at: u64| ((u128::from(at) * width as u128 / u128::from(end)) as usize).min(width - 1);
-    for decision in decisions {
+    let column = |at: u64| {
+        let place = u128::from(at) * width as u128 / u128::from(end.max(1));
+        (place as usize).min(width - 1)
+    };
+    for decision in &row.decisions {
         let from = decision.started_at.map_or(decision.at.0, |at| at.0);
         cells[column(from)..=column(decision.at.0)].fill(('█', GOOD));
         if let VerdictName::Retry { due_at, .. } = decision.verdict {
@@ -107,7 +123,11 @@ fn bar(decisions: &[&Decision], end: u64, width: usize) -> String {
             cells[from..to.max(from + 1).min(width)].fill(('░', WAIT));
         }
     }
-    for decision in decisions {
+    if let Some(since) = row.open_since {
+        cells[column(since)..].fill(('█', GOOD));
+        cells[width - 1] = ('…', GOOD);
+    }
+    for decision in &row.decisions {
         let mark = match decision.verdict {
             VerdictName::Complete => ('✓', GOOD),
             VerdictName::Retry { .. } => ('↻', WAIT),

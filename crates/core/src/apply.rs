@@ -8,7 +8,7 @@ mod item;
 
 use std::sync::Arc;
 
-use crate::event::{Event, ItemId, JobState, Recorded, Role, RunEnd, StepState};
+use crate::event::{Event, ItemId, JobState, Recorded, Role, RunEnd, StepFailure, StepState};
 use crate::job::{Aside, Completion, Job, Phase, Run, StepRun, WorkItem};
 use crate::time::Timestamp;
 
@@ -114,17 +114,17 @@ impl Fold<'_> {
             | Event::ItemFailed { .. } => self.verdict(event),
             Event::StepSucceeded { run, step } => {
                 let state = self.step_in(*run, *step, StepState::Running)?;
-                if state.failing || state.open_items() > 0 {
+                if state.failing() || state.open_items() > 0 {
                     return Err("some of its items have not succeeded");
                 }
                 state.state = StepState::Succeeded;
                 self.run(*run)?.succeeded_in_order.push(*step);
                 self.step_over(*run, *step, true)
             }
-            Event::StepFailing { run, step, .. } => self.step_failing(*run, *step),
+            Event::StepFailing { run, step, because } => self.step_failing(*run, *step, because),
             Event::StepFailed { run, step, continues } => {
                 let state = self.step_in(*run, *step, StepState::Running)?;
-                if !state.failing || matches!(state.fallback, Some(Aside::Live(_))) {
+                if !state.failing() || matches!(state.fallback, Some(Aside::Live(_))) {
                     return Err("nothing has failed it, or its fallback has not ended");
                 }
                 state.state = StepState::Failed;
@@ -292,7 +292,7 @@ impl Fold<'_> {
         steps.filter_map(|step| step.starved_since.as_mut()).for_each(change);
     }
 
-    fn step_failing(&mut self, run: u32, step: u32) -> Result<(), Refused> {
+    fn step_failing(&mut self, run: u32, step: u32, because: &StepFailure) -> Result<(), Refused> {
         if !self.run(run)?.is_live() {
             return Err("the run is not running");
         }
@@ -300,11 +300,13 @@ impl Fold<'_> {
             self.job.plan.step(step).on_failure.as_ref().is_some_and(|f| f.action.is_some());
         let at = self.at;
         let state = self.step(run, step)?;
-        if state.state.is_terminal() || state.failing {
+        if state.state.is_terminal() || state.failing() {
             return Err("the step has failed or ended before");
         }
         state.state = StepState::Running;
-        state.failing = true;
+        state.failure = Some(because.clone());
+        // What comes next has not waited for a worker yet.
+        state.starved_since = None;
         state.skipped += state.give_up(true);
         if fallback {
             state.fallback = Some(Aside::Live(WorkItem::ready(at)));

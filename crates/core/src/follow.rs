@@ -68,7 +68,7 @@ fn after_item(job: &Job, item: ItemId) -> Option<Event> {
 /// The step as a whole, once some of its items have ended.
 fn after_items(job: &Job, run: u32, step: u32) -> Option<Event> {
     let state = job.step_run(run, step)?;
-    if state.failing || state.state != StepState::Running {
+    if state.failing() || state.state != StepState::Running {
         return None;
     }
     let tolerated = job.plan.step(step).max_failed.of(state.items);
@@ -91,7 +91,7 @@ fn after_starving(job: &Job, item: ItemId) -> Option<Event> {
 
 fn after_failing(job: &Job, run: u32, step: u32) -> Option<Event> {
     let state = job.step_run(run, step)?;
-    if state.state != StepState::Running || !state.failing {
+    if state.state != StepState::Running || !state.failing() {
         return None;
     }
     let goes_on =

@@ -89,7 +89,7 @@ pub fn retries_at_most(plan: &Plan) -> Option<u64> {
     for step in plan.steps() {
         let items = items(step).map(|items| items.saturating_mul(runs));
         all_items = all_items.zip(items).map(|(sum, items)| sum + items);
-        let alone = Walk::new(&step.policy, Limits::default()).retries;
+        let alone = Walk::new(&step.policy, Limits::default()).most_retries(&step.policy);
         let retries = match (alone, items) {
             (Some(0), _) => Some(0),
             (Some(each), Some(items)) => Some(each.saturating_mul(items)),
@@ -207,17 +207,26 @@ impl Walk {
         }
     }
 
+    /// How often an item is retried at most; jitter can make more retries fit a limit in time.
+    fn most_retries(&self, policy: &Policy) -> Option<u64> {
+        match policy.delays().jitter() {
+            Jitter::None => self.retries,
+            _ => jittered_worst(policy, self.limit, self.retries?).map(|(retries, _)| retries),
+        }
+    }
+
     /// Longest delays plus attempts × timeout. Jitter can shorten delays and so make room for more
     /// attempts, so the attempts are counted with the shortest delays and the time with the longest.
     fn worst_case_ms(&self, step: &Step) -> Option<u64> {
         let timeout = step.timeout_ms?;
         let retries = self.retries?;
         let policy = &step.policy;
-        let (attempts, delays) = if policy.delays().jitter() == Jitter::None {
-            (retries + 1, self.total_ms)
+        let (retries, delays) = if policy.delays().jitter() == Jitter::None {
+            (retries, self.total_ms)
         } else {
             jittered_worst(policy, self.limit, retries)?
         };
+        let attempts = retries + 1;
         let by_counts = attempts.saturating_mul(timeout).saturating_add(delays);
         // A window is wall clock: the last retry starts within it.
         let by_window = policy.window_ms.map(|window| window.saturating_add(2 * timeout));
@@ -225,7 +234,7 @@ impl Walk {
     }
 }
 
-/// Attempts at most, and delays at most, when jitter varies them.
+/// Retries at most, and delays at most, when jitter varies them.
 fn jittered_worst(policy: &Policy, limit: BindingLimit, retries: u64) -> Option<(u64, u64)> {
     let by_time = matches!(limit, BindingLimit::DelayBudget | BindingLimit::Window);
     let most = if by_time { u64::from(policy.max_attempts?) - 1 } else { retries };
@@ -250,7 +259,7 @@ fn jittered_worst(policy: &Policy, limit: BindingLimit, retries: u64) -> Option<
         last = Some(high);
         count += 1;
     }
-    Some((count + 1, longest.min(room.unwrap_or(u64::MAX))))
+    Some((count, longest.min(room.unwrap_or(u64::MAX))))
 }
 
 fn endless(policy: &Policy, limits: Limits) -> bool {
@@ -342,6 +351,14 @@ mod tests {
     fn retries_of_a_job_add_up_and_its_budget_caps_them() {
         assert_eq!(retries_at_most(&plan(fixed(Some(4)), None, None)), Some(3));
         assert_eq!(retries_at_most(&plan(fixed(None), None, None)), None);
+        // Without jitter the budget ends it after two; short delays make room for all four.
+        let jittered = PolicyDraft {
+            delay_budget_ms: Some(5000),
+            max_attempts: Some(5),
+            jitter: Jitter::Full,
+            ..PolicyDraft::default()
+        };
+        assert_eq!(retries_at_most(&plan(jittered, None, None)), Some(4));
         let two = Some(Allowance { requested: 2, effective: 2 });
         let budget = Some(Budget { total: two, per_step: None, ratio: None });
         assert_eq!(retries_at_most(&plan(fixed(None), budget, None)), Some(2));

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::account::{History, Shared};
 use crate::backoff::JitterSeed;
-use crate::event::{CompletionReason, ItemId, JobId, JobState, Role, StepState};
+use crate::event::{CompletionReason, ItemId, JobId, JobState, Role, StepFailure, StepState};
 use crate::outcome::Gist;
 use crate::plan::{ForEach, Plan};
 use crate::ranges::Ranges;
@@ -103,8 +103,8 @@ pub struct StepRun {
     pub compensation: Option<Aside>,
     /// Skipped because of that step.
     pub because: Option<u32>,
-    /// An item has failed for good, and nothing of it starts any more.
-    pub failing: bool,
+    /// What has failed it for good; nothing of it starts any more.
+    pub failure: Option<StepFailure>,
     /// It failed, and what needs it goes on.
     pub continues: bool,
     /// Items under way: running, backing off, or ready again.
@@ -293,7 +293,7 @@ impl Job {
         let budget = self.plan.budget();
         let step = self.plan.step(id.step);
         let failing =
-            id.role == Role::Item && self.runs[id.run as usize].steps[id.step as usize].failing;
+            id.role == Role::Item && self.runs[id.run as usize].steps[id.step as usize].failing();
         let halted = if self.state == JobState::Cancelled {
             Some(StopReason::Cancelled)
         } else {
@@ -414,13 +414,17 @@ impl StepRun {
         if is_ready(&self.fallback) {
             return id(Role::Fallback, 0);
         }
-        if self.state != StepState::Running || self.failing {
+        if self.state != StepState::Running || self.failing() {
             return None;
         }
         if let Some(&(_, index)) = self.ready.first() {
             return id(Role::Item, index);
         }
         (self.next < self.items).then_some(ItemId { run, step, role: Role::Item, index: self.next })
+    }
+
+    pub fn failing(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// Items that have neither succeeded nor failed nor been given up.

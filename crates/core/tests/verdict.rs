@@ -316,9 +316,10 @@ fn a_status_says_what_it_says_everywhere() {
         (404, false),
     ] {
         let c = case(Outcome::from_http_status(status));
-        match retried {
-            true => drop(c.retries(Cause::Failure, 1000)),
-            false => c.stops(StopReason::PermanentError),
+        if retried {
+            c.retries(Cause::Failure, 1000);
+        } else {
+            c.stops(StopReason::PermanentError);
         }
     }
     assert_eq!(Outcome::from_http_status(204), Outcome::OK);

@@ -45,6 +45,7 @@ pub const WARNING_CODES: &[(&str, &str)] = &[
     ("unlimited_attempts", "`max_attempts` is unlimited"),
     ("not_retryable_with_attempts", "`retryable: false` beside more than one attempt"),
     ("budget_below_first_delay", "the delay budget allows no retry"),
+    ("delay_capped", "a rule's delay is longer than `max_retry_after`"),
     ("budget_clamped", "more retries were asked for than the operator allows"),
     ("unused_key", "a key that has no effect"),
     ("template_in_run", "`{{ … }}` in `run`, which is never templated"),

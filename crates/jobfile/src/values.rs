@@ -105,7 +105,11 @@ impl Reader<'_> {
             return Some(Limit::Unlimited);
         }
         if !matches!(at.node.scalar(), Some(Scalar::Int(0..) | Scalar::Huge)) {
-            self.wrong_type(at, "a whole number or `unlimited`");
+            let message =
+                format!("expected a whole number or `unlimited`, not {}", at.node.describe());
+            let negative = matches!(at.node.scalar(), Some(Scalar::Int(..0)));
+            self.bad("wrong_type", at, message).help =
+                negative.then(|| "write `unlimited` for no limit".into());
             return None;
         }
         self.count(at, 0).map(Limit::Count)

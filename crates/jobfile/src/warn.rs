@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use steadfast_core::backoff::Jitter;
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast};
 use steadfast_core::plan::{Budget, ForEach, Plan, Step};
 use steadfast_core::policy::PolicyDraft;
@@ -42,6 +43,16 @@ pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> V
             };
             let message = format!("attempts are unlimited: {end}");
             found.add("unlimited_attempts", blocks.path("max_attempts"), message);
+        }
+        for (i, rule) in draft.rules.iter().enumerate() {
+            if let Some(delay) = rule.delay_ms.filter(|&ms| ms > draft.max_retry_after_ms) {
+                let cap = human_ms(draft.max_retry_after_ms);
+                let message = format!(
+                    "the delay of {} is cut to {cap} by max_retry_after; raise that too",
+                    human_ms(delay)
+                );
+                found.add("delay_capped", format!("{}[{i}].delay", blocks.path("rules")), message);
+            }
         }
         if no_retry {
             let message = format!(
@@ -125,8 +136,14 @@ fn unreachable_attempts(
         Some(block) => block.path_of("max_attempts"),
         None => limit,
     };
+    let time = matches!(forecast.binding_limit, BindingLimit::DelayBudget | BindingLimit::Window);
+    let jittered = step.policy.delays().jitter() != Jitter::None;
+    let caveat = if time && jittered { " (before jitter)" } else { "" };
+    // A window also holds the time that attempts take, which nobody knows yet.
+    let latest = if forecast.binding_limit == BindingLimit::Window { "at the latest " } else { "" };
     let message = format!(
-        "an item that keeps failing ends after attempt {} of {max_attempts}, because of {because}",
+        "an item that keeps failing ends {latest}after attempt {} of {max_attempts}, because of \
+         {because}{caveat}",
         retries + 1
     );
     found.add("attempts_unreachable", path, message);

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use steadfast_core::account::{Accounts, Charged};
-use steadfast_core::event::{Event, FailedOn, ItemId, JobState, Recorded, Role};
-use steadfast_core::job::{Completion, Job};
+use steadfast_core::event::{
+    Event, FailedOn, ItemId, JobState, Recorded, Role, StepFailure, StepState,
+};
+use steadfast_core::job::{Completion, Job, Phase};
 use steadfast_core::outcome::Label;
-use steadfast_core::plan::Plan;
+use steadfast_core::plan::{LateResults, Plan};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Cause, StopReason};
 
@@ -22,19 +24,26 @@ pub struct Rehearsal {
     pub runs: Vec<RunReport>,
     pub completion: Option<Completion>,
     pub decisions: Vec<Decision>,
+    /// Attempts under way when it ended, and since when.
+    pub unfinished: Vec<(ItemId, Timestamp)>,
 }
 
 #[derive(Clone, Debug)]
 pub struct RunReport {
     pub state: JobState,
     pub finished_ms: Option<u64>,
+    /// It reported after the job had ended, and its result was added or only logged.
+    pub late: Option<LateResults>,
     pub steps: Vec<StepReport>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct StepReport {
-    pub state: steadfast_core::event::StepState,
+    pub state: StepState,
     pub attempts: u64,
+    /// Why it failed without an attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -125,8 +134,20 @@ impl Rehearsal {
             RunReport {
                 state: job.run_state(run),
                 finished_ms: state.finished_at.map(|at| at.0),
+                late: state.late.then_some(if state.counted {
+                    LateResults::UpdateResult
+                } else {
+                    LateResults::LogOnly
+                }),
                 steps: steps
-                    .map(|step| StepReport { state: step.state, attempts: step.attempts })
+                    .map(|step| StepReport {
+                        state: step.state,
+                        attempts: step.attempts,
+                        error: match &step.failure {
+                            Some(StepFailure::FanOut(error)) => Some(error.clone()),
+                            _ => None,
+                        },
+                    })
                     .collect(),
             }
         });
@@ -137,6 +158,11 @@ impl Rehearsal {
             runs: runs.collect(),
             completion: job.completion,
             decisions,
+            unfinished: job
+                .all_live()
+                .filter(|(_, item)| item.phase == Phase::Running)
+                .map(|(id, item)| (id, item.since))
+                .collect(),
         }
     }
 
@@ -190,10 +216,13 @@ struct RunJson<'a>(&'a Rehearsal, usize);
 impl Serialize for RunJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let run = &self.0.runs[self.1];
-        let mut map = serializer.serialize_map(Some(4))?;
+        let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("datacenter", &self.0.plan.datacenter(self.1 as u32))?;
         map.serialize_entry("state", run.state.name())?;
         map.serialize_entry("finished_ms", &run.finished_ms)?;
+        if let Some(late) = run.late {
+            map.serialize_entry("late_result", &late)?;
+        }
         map.serialize_entry("steps", &StepsJson(self.0, self.1))?;
         map.end()
     }

@@ -89,7 +89,7 @@ impl StepRun {
             fallback: None,
             compensation: None,
             because: None,
-            failing: false,
+            failure: None,
             continues: false,
             live: BTreeMap::new(),
             unmet,

@@ -31,7 +31,7 @@ fn what_will_surprise_is_said_at_its_place() {
         (
             "retry: { window: 1s }",
             &[
-                "5 attempts_unreachable steps.s.retry.window: an item that keeps failing ends after attempt 2 of 3, because of the window of 1s",
+                "5 attempts_unreachable steps.s.retry.window: an item that keeps failing ends at the latest after attempt 2 of 3, because of the window of 1s",
             ],
         ),
         (
@@ -50,6 +50,18 @@ fn what_will_surprise_is_said_at_its_place() {
             "retry: { retryable: false, max_attempts: 3 }",
             &[
                 "5 not_retryable_with_attempts steps.s.retry.max_attempts: max_attempts has no effect beyond the first: `retryable: false` stops there",
+            ],
+        ),
+        (
+            "retry: { rules: [{ exit: 75, then: defer, delay: 2h }] }",
+            &[
+                "5 delay_capped steps.s.retry.rules[0].delay: the delay of 2h is cut to 1h by max_retry_after; raise that too",
+            ],
+        ),
+        (
+            "retry: { max_attempts: 5, delay_budget: 5s, jitter: full }",
+            &[
+                "5 attempts_unreachable steps.s.retry.max_attempts: an item that keeps failing ends after attempt 3 of 5, because of the delay budget of 5s (before jitter)",
             ],
         ),
         (
