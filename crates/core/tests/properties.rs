@@ -331,7 +331,7 @@ fn check_state(job: &Job) {
         assert!(history.delay_spent_ms <= budget, "the delay budget is overspent");
         assert!(!job.run_state(id.run).is_terminal(), "something lives in a run that is over");
     }
-    for (run, state) in job.runs.iter().enumerate() {
+    for state in &job.runs {
         for (index, step) in state.steps.iter().enumerate() {
             let running = step.live.values().filter(|item| item.phase == Phase::Running).count();
             let most = plan.step(index as u32).parallelism.unwrap_or(u32::MAX);
@@ -339,9 +339,7 @@ fn check_state(job: &Job) {
             if step.state == StepState::Running {
                 let done =
                     step.succeeded.len() as usize + step.failed.len() + step.skipped as usize;
-                let untouched = job.step_run(run as u32, index as u32).map_or(0, |s| s.open_items())
-                    as usize
-                    - step.live.len();
+                let untouched = step.open_items() as usize - step.live.len();
                 assert_eq!(done + step.live.len() + untouched, step.items as usize);
             }
         }
@@ -405,8 +403,8 @@ fn check_log(log: &[Recorded], plan: &Plan) {
             Event::ItemSucceeded { item, .. } | Event::ItemFailed { item, .. } => {
                 assert!(over.insert(*item), "an item ended twice");
             }
-            Event::StepSucceeded { run, step } => drop(met.insert((*run, *step))),
-            Event::StepFailed { run, step, continues: true } => drop(met.insert((*run, *step))),
+            Event::StepSucceeded { run, step }
+            | Event::StepFailed { run, step, continues: true } => drop(met.insert((*run, *step))),
             Event::RunEnded { run, .. } => assert!(runs_over.insert(*run), "a run ended twice"),
             Event::JobEnded { state, succeeded, .. } => {
                 ended += 1;
