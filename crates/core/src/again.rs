@@ -70,7 +70,8 @@ pub fn again(
         }
     }
     let spent = if grant.is_some() { old.step_retries.clone() } else { vec![] };
-    Ok(Accepted { id, plan, retried_from: Some(job()), kept, spent })
+    let source = old.source.clone();
+    Ok(Accepted { id, plan, retried_from: Some(job()), kept, spent, source })
 }
 
 /// What was compensated is no longer done.

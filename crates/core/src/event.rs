@@ -182,11 +182,22 @@ pub struct Accepted {
     /// With a grant, the retries that the job it retries has spent, by step: they go on counting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent: Vec<u32>,
+    /// The file it was read from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+}
+
+/// Where a job came from: what `resume` holds against the file of that time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Absolute.
+    pub path: String,
+    pub digest: String,
 }
 
 impl Accepted {
     pub fn new(id: JobId, plan: Arc<Plan>) -> Self {
-        Self { id, plan, retried_from: None, kept: vec![], spent: vec![] }
+        Self { id, plan, retried_from: None, kept: vec![], spent: vec![], source: None }
     }
 }
 

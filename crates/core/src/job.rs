@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use crate::account::{History, Shared};
 use crate::backoff::JitterSeed;
-use crate::event::{CompletionReason, ItemId, JobId, JobState, Role, StepFailure, StepState};
+use crate::event::{
+    CompletionReason, ItemId, JobId, JobState, Role, Source, StepFailure, StepState,
+};
 use crate::outcome::Gist;
 use crate::plan::{ForEach, Plan};
 use crate::ranges::Ranges;
@@ -23,6 +25,7 @@ pub struct Job {
     pub id: JobId,
     pub plan: Arc<Plan>,
     pub retried_from: Option<JobId>,
+    pub source: Option<Source>,
     /// Of the last event.
     pub seq: u64,
     pub last_at: Timestamp,

@@ -11,6 +11,7 @@
 //! | [`account`], [`verdict`] | what retries spend, and the one decision on an outcome |
 //! | [`event`], [`job`] | facts, and the state they add up to |
 //! | [`decide`] → [`follow`](mod@follow) → [`apply`](mod@apply) | an input, what it entails, and the fold |
+//! | [`template`] | what `{{ … }}` stands for |
 //! | [`again`](mod@again) | retrying a whole job by hand |
 //! | [`forecast`](mod@forecast) | what a policy will do, before anything runs |
 //!
@@ -30,5 +31,6 @@ pub mod outcome;
 pub mod plan;
 pub mod policy;
 pub mod ranges;
+pub mod template;
 pub mod time;
 pub mod verdict;

@@ -40,6 +40,12 @@ pub struct Assignment {
 }
 
 impl Batch {
+    /// Takes what came after into the same transaction.
+    pub fn join(&mut self, later: Self) {
+        self.records.extend(later.records);
+        self.effects.extend(later.effects);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.effects.is_empty()
     }

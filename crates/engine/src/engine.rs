@@ -29,6 +29,9 @@ pub struct Engine {
     /// Jobs that may have something to start.
     hungry: BTreeSet<JobKey>,
     worker: Arc<str>,
+    /// Nothing new starts.
+    draining: bool,
+    last_key: JobKey,
 }
 
 /// No such job is under way.
@@ -44,6 +47,8 @@ impl Engine {
             slots,
             hungry: BTreeSet::new(),
             worker: worker.into(),
+            draining: false,
+            last_key: 0,
         }
     }
 
@@ -54,12 +59,43 @@ impl Engine {
     /// Takes a job in. Its id is new; that is for the one who made it to see to.
     pub fn submit(&mut self, accepted: Accepted, now: Timestamp) -> Batch {
         let (job, log) = accept(accepted, now);
-        let key = self.jobs.last_key_value().map_or(0, |(last, _)| last + 1);
-        self.keys.insert(job.id.clone(), key);
-        self.jobs.insert(key, job);
+        let key = self.insert(job);
         let mut batch = Batch::default();
         self.book(key, log, false, &mut batch);
         batch
+    }
+
+    fn insert(&mut self, job: Job) -> JobKey {
+        self.last_key += 1;
+        self.keys.insert(job.id.clone(), self.last_key);
+        self.jobs.insert(self.last_key, job);
+        self.last_key
+    }
+
+    /// Goes on with a job that was stored. It is told that the engine was down.
+    pub fn adopt(&mut self, job: Job, down_since: Timestamp, now: Timestamp) -> Batch {
+        let key = self.insert(job);
+        let mut batch = Batch::default();
+        let _ = self.transact(key, &Input::Restarted { down_since }, now, &mut batch);
+        batch
+    }
+
+    /// Lets go of a job that is over.
+    pub fn forget(&mut self, id: &str) -> Option<Job> {
+        let key = self.keys.remove(id)?;
+        self.timers.forget(key);
+        self.hungry.remove(&key);
+        self.jobs.remove(&key)
+    }
+
+    /// When the job next has something to do by itself.
+    pub fn due_of(&self, id: &str) -> Option<Timestamp> {
+        self.timers.next_due_of(*self.keys.get(id)?)
+    }
+
+    /// From now on nothing new starts.
+    pub fn drain(&mut self) {
+        self.draining = true;
     }
 
     /// Takes a fact or a wish to a job. Refused, it changes nothing, but walls that the job has
@@ -103,6 +139,9 @@ impl Engine {
     /// Starts what may start and has room, up to a batch full.
     pub fn dispatch(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
+        if self.draining {
+            return batch;
+        }
         let mut from = 0;
         while batch.effects.len() < STARTS_PER_BATCH
             && let Some(&key) = self.hungry.range(from..).next()

@@ -1,7 +1,7 @@
 //! The timers of all jobs, soonest first. Core says when a timer is really due; an entry here is only
 //! a reminder to ask, so a stale one is dropped and an early one set again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_core::event::{Event, Role};
 use steadfast_core::job::{Job, Timer};
@@ -11,35 +11,77 @@ use crate::engine::JobKey;
 
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    by_due: BTreeSet<(Timestamp, JobKey, Timer)>,
+    by_job: BTreeMap<JobKey, Reminders>,
+    /// The soonest of each job.
+    next: BTreeSet<(Timestamp, JobKey)>,
+}
+
+#[derive(Debug, Default)]
+struct Reminders {
+    by_due: BTreeSet<(Timestamp, Timer)>,
     /// Steps with a reminder already set: each start of an item would set another one otherwise.
-    scheduling: BTreeSet<(JobKey, u32, u32)>,
+    scheduling: BTreeSet<(u32, u32)>,
+}
+
+impl Reminders {
+    fn next(&self) -> Option<Timestamp> {
+        self.by_due.first().map(|(due, _)| *due)
+    }
 }
 
 impl Timers {
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.by_due.first().map(|(due, ..)| *due)
+        self.next.first().map(|(due, _)| *due)
+    }
+
+    pub(crate) fn next_due_of(&self, job: JobKey) -> Option<Timestamp> {
+        self.by_job.get(&job).and_then(Reminders::next)
     }
 
     pub(crate) fn set(&mut self, job: JobKey, timer: Timer, due: Timestamp) {
+        let reminders = self.by_job.entry(job).or_default();
         if let Timer::Scheduling { run, step } = timer
-            && !self.scheduling.insert((job, run, step))
+            && !reminders.scheduling.insert((run, step))
         {
             return;
         }
-        self.by_due.insert((due, job, timer));
+        let before = reminders.next();
+        reminders.by_due.insert((due, timer));
+        self.keep_next(job, before);
     }
 
     /// The soonest one, if it is due.
     pub(crate) fn pop(&mut self, now: Timestamp) -> Option<(JobKey, Timer)> {
-        if self.next_due()? > now {
+        let &(due, job) = self.next.first()?;
+        if due > now {
             return None;
         }
-        let (_, job, timer) = self.by_due.pop_first()?;
+        let reminders = self.by_job.get_mut(&job)?;
+        let (_, timer) = reminders.by_due.pop_first()?;
         if let Timer::Scheduling { run, step } = timer {
-            self.scheduling.remove(&(job, run, step));
+            reminders.scheduling.remove(&(run, step));
         }
+        self.keep_next(job, Some(due));
         Some((job, timer))
+    }
+
+    fn keep_next(&mut self, job: JobKey, before: Option<Timestamp>) {
+        let now = self.next_due_of(job);
+        if now != before {
+            if let Some(before) = before {
+                self.next.remove(&(before, job));
+            }
+            if let Some(now) = now {
+                self.next.insert((now, job));
+            }
+        }
+    }
+
+    pub(crate) fn forget(&mut self, job: JobKey) {
+        if let Some(due) = self.next_due_of(job) {
+            self.next.remove(&(due, job));
+        }
+        self.by_job.remove(&job);
     }
 
     pub(crate) fn set_all(&mut self, key: JobKey, job: &Job) {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use steadfast_core::plan::{
     Action, AfterFailure, Cwd, Http, HttpExpect, HttpMode, OnFailure, Surroundings,
 };
+use steadfast_core::template::{Reference, looks_templated};
 
 use crate::keys;
 use crate::node::Span;
 use crate::problem::quote;
 use crate::reader::{At, Block, Reader};
 use crate::references::Scope;
-use crate::template::{Reference, looks_templated};
 
 const HTTP_TIMEOUT_MS: u64 = 30_000;
 const HTTP_ASYNC_TIMEOUT_MS: u64 = 3_600_000;

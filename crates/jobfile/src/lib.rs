@@ -7,7 +7,7 @@
 //! | `job`, `step`, `action` | what a job is made of |
 //! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the dialects' spellings |
 //! | `policy` | blocks laid over each other, with the source of each value |
-//! | `template`, `references` | `{{ … }}`, and whether what it names is there |
+//! | `references` | whether what `{{ … }}` names is there |
 //! | `warn` | what is valid and will still surprise |
 //! | `schema` | the same keys as a JSON Schema |
 //!
@@ -31,7 +31,6 @@ mod references;
 mod retry;
 mod schema;
 mod step;
-pub mod template;
 mod units;
 mod values;
 mod warn;

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use steadfast_core::plan::{ForEach, Plan, nearest};
+use steadfast_core::template::{self, Part, Reference};
 
 use crate::node::{Node, Span};
 use crate::problem::{Problem, quote};
 use crate::reader::{At, Reader};
-use crate::template::{self, Part, Reference};
 
 /// Whose text a template stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

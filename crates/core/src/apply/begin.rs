@@ -29,6 +29,7 @@ impl Job {
         Self {
             id: accepted.id.clone(),
             retried_from: accepted.retried_from.clone(),
+            source: accepted.source.clone(),
             seq: 1,
             last_at: at,
             accepted_at: at,

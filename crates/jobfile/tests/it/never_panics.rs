@@ -1,5 +1,6 @@
 use proptest::prelude::*;
-use steadfast_jobfile::{Operator, load, parse_duration, parse_size, template};
+use steadfast_core::template;
+use steadfast_jobfile::{Operator, load, parse_duration, parse_size};
 
 use crate::VALID;
 

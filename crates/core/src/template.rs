@@ -1,6 +1,10 @@
-//! `{{ … }}` in argv, env, http and input: what it may name. Nothing is filled in here.
+//! `{{ … }}` in argv, env, http and input: what it may name, and what it stands for.
 
-use steadfast_core::plan::nearest;
+use serde_json::Value;
+
+use crate::event::ItemId;
+use crate::job::Job;
+use crate::plan::nearest;
 
 /// A piece of templated text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +83,7 @@ fn reference(text: &str) -> Result<Reference<'_>, TemplateError> {
             KNOWN.join("`, `")
         );
         TemplateError {
-            message: format!("{} names nothing", crate::problem::quote(text)),
+            message: format!("`{}` names nothing", shortened(text)),
             help: Some(guess.unwrap_or(all)),
         }
     };
@@ -103,8 +107,88 @@ fn reference(text: &str) -> Result<Reference<'_>, TemplateError> {
     })
 }
 
+/// Short, and with nothing that moves a cursor.
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+    if text.chars().nth(40).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// What references stand for, at one attempt of an item.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    pub job: &'a Job,
+    pub item: ItemId,
+    pub attempt: u32,
+}
+
+impl Scope<'_> {
+    fn value(&self, reference: &Reference) -> Result<Value, String> {
+        let (root, path, name) = match reference {
+            Reference::JobId => return Ok(Value::from(self.job.id.as_ref())),
+            Reference::Attempt => return Ok(Value::from(self.attempt)),
+            Reference::ItemIndex => return Ok(Value::from(self.item.index)),
+            Reference::Item { path } => (self.job.item_value(self.item), path, "item".to_owned()),
+            Reference::Output { step, path } | Reference::Outputs { step, path } => {
+                let found = self.job.plan.find(step);
+                let output = found.and_then(|step| self.job.output(self.item.run, step));
+                (output, path, format!("the output of `{step}`"))
+            }
+        };
+        let mut value = root.unwrap_or(Value::Null);
+        for (depth, key) in path.iter().enumerate() {
+            let inner = match &mut value {
+                Value::Object(map) => map.get_mut(*key),
+                Value::Array(list) => key.parse().ok().and_then(|i: usize| list.get_mut(i)),
+                _ => None,
+            };
+            value = match inner {
+                Some(inner) => inner.take(),
+                None => return Err(format!("{name} has no `{}`", path[..=depth].join("."))),
+            };
+        }
+        Ok(value)
+    }
+
+    /// The text with every reference filled in; what is not a string is written as JSON.
+    pub fn text(&self, text: &str) -> Result<String, String> {
+        let mut filled = String::with_capacity(text.len());
+        for part in parse(text).map_err(|error| error.message)? {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Reference(reference) => match self.value(&reference)? {
+                    Value::String(text) => filled.push_str(&text),
+                    value => filled.push_str(&value.to_string()),
+                },
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The value with the references in its texts filled in. A text that is one reference and
+    /// nothing else becomes what it stands for, whatever that is.
+    pub fn json(&self, value: &Value) -> Result<Value, String> {
+        Ok(match value {
+            Value::String(text) => match parse(text).map_err(|error| error.message)?.as_slice() {
+                [Part::Reference(reference)] => self.value(reference)?,
+                _ => Value::String(self.text(text)?),
+            },
+            Value::Array(list) => {
+                Value::Array(list.iter().map(|value| self.json(value)).collect::<Result<_, _>>()?)
+            }
+            Value::Object(map) => {
+                let entries = map.iter().map(|(key, value)| Ok((key.clone(), self.json(value)?)));
+                Value::Object(entries.collect::<Result<_, String>>()?)
+            }
+            other => other.clone(),
+        })
+    }
+}
+
 /// The first reference in text that is never filled in, as its author may have expected.
-pub(crate) fn looks_templated(text: &str) -> Option<Reference<'_>> {
+pub fn looks_templated(text: &str) -> Option<Reference<'_>> {
     let mut rest = text;
     while let Some((_, after)) = rest.split_once("{{") {
         let (inner, after) = after.split_once("}}")?;
