@@ -318,6 +318,27 @@ impl CompletionReason {
 }
 
 impl Event {
+    /// What it is about: the run, the step, the item, as far as there is one.
+    pub const fn place(&self) -> Option<(u32, Option<u32>, Option<ItemId>)> {
+        match self {
+            Self::AttemptStarted { item, .. }
+            | Self::AttemptEnded { item, .. }
+            | Self::ItemSucceeded { item, .. }
+            | Self::RetryScheduled { item, .. }
+            | Self::RetryDue { item }
+            | Self::ItemFailed { item, .. } => Some((item.run, Some(item.step), Some(*item))),
+            Self::StepReady { run, step, .. }
+            | Self::StepSucceeded { run, step }
+            | Self::StepFailing { run, step, .. }
+            | Self::StepFailed { run, step, .. }
+            | Self::StepSkipped { run, step, .. } => Some((*run, Some(*step), None)),
+            Self::RunFailing { run, .. }
+            | Self::RunEnded { run, .. }
+            | Self::LateDatacenterResult { run, .. } => Some((*run, None, None)),
+            _ => None,
+        }
+    }
+
     pub const fn name(&self) -> &'static str {
         match self {
             Self::JobAccepted(_) => "JobAccepted",

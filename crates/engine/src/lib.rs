@@ -8,10 +8,16 @@
 //! **Effects cannot be had without a commit**: [`Batch::commit`] is the only way to them.
 
 mod batch;
+mod crash;
 mod engine;
+mod live;
 mod slots;
 mod timers;
+mod work;
 
 pub use batch::{Assignment, Batch, Effect, Log};
+pub use crash::crash_point;
 pub use engine::{Engine, Unknown};
+pub use live::{Answer, Clock, Inbox, Live, Observer, Workers};
 pub use slots::Slots;
+pub use work::Work;

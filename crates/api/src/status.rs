@@ -1,0 +1,333 @@
+//! The status of a job, as `status -o json` and `GET /v1/jobs/{id}` show it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+use steadfast_core::account::Accounts;
+use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role, StepState};
+use steadfast_core::job::{Job, Phase};
+use steadfast_core::outcome::{FailureKind, Outcome};
+use steadfast_core::plan::Allowance;
+use steadfast_core::time::Timestamp;
+
+/// Of a large fan-out the first so many items are shown, and of an item the last so many attempts.
+pub const SHOWN: usize = 100;
+
+#[derive(Clone, Debug, Serialize)]
+pub struct JobStatus {
+    pub id: String,
+    pub name: String,
+    pub state: JobState,
+    pub submitted_at_ms: Timestamp,
+    pub finished_at_ms: Option<Timestamp>,
+    pub completion: Option<CompletionView>,
+    pub retried_from: Option<String>,
+    pub retry_budget: Option<BudgetView>,
+    pub runs: Vec<RunView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionView {
+    pub reason: &'static str,
+    pub ratio: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct BudgetView {
+    pub total: Option<Allowance>,
+    pub per_step: Option<Allowance>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    pub used: u32,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct RunView {
+    pub datacenter: Option<String>,
+    pub state: JobState,
+    pub steps: BTreeMapInOrder<StepView>,
+}
+
+/// A map in the order of the plan.
+#[derive(Clone, Debug)]
+pub struct BTreeMapInOrder<T>(pub Vec<(String, T)>);
+
+impl<T: Serialize> Serialize for BTreeMapInOrder<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct StepView {
+    pub state: StepState,
+    pub counts: BTreeMap<&'static str, u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub items: Vec<ItemView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<ItemView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compensation: Option<ItemView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ItemView {
+    pub index: u32,
+    pub value: Option<Value>,
+    pub state: &'static str,
+    pub failures: u32,
+    pub preemptions: u32,
+    pub delay_spent_ms: u64,
+    pub retry_available_at_ms: Option<Timestamp>,
+    pub last_error: Option<String>,
+    pub reason: Option<&'static str>,
+    pub output: Option<Value>,
+    pub attempts: VecDeque<AttemptView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptView {
+    pub attempt: u32,
+    pub worker: Arc<str>,
+    pub state: &'static str,
+    pub exit_code: Option<u8>,
+    pub signal: Option<u8>,
+    pub error: Option<String>,
+    pub started_at_ms: Timestamp,
+    pub finished_at_ms: Option<Timestamp>,
+    pub is_worker_failure: bool,
+}
+
+/// What the log tells of the items that are shown.
+#[derive(Clone, Debug, Default)]
+pub struct Attempts {
+    items: BTreeMap<ItemId, Told>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Told {
+    attempts: VecDeque<AttemptView>,
+    accounts: Option<Accounts>,
+    last_error: Option<String>,
+    reason: Option<&'static str>,
+}
+
+impl Attempts {
+    /// Takes the next event of the log.
+    pub fn add(&mut self, record: &Recorded) {
+        match &record.event {
+            Event::AttemptStarted { item, attempt, worker, .. } => {
+                let Some(told) = self.told(*item) else { return };
+                if told.attempts.len() == SHOWN {
+                    told.attempts.pop_front();
+                }
+                told.attempts.push_back(AttemptView {
+                    attempt: *attempt,
+                    worker: worker.clone(),
+                    state: "running",
+                    exit_code: None,
+                    signal: None,
+                    error: None,
+                    started_at_ms: record.at,
+                    finished_at_ms: None,
+                    is_worker_failure: false,
+                });
+            }
+            Event::AttemptEnded { item, outcome, .. } => {
+                let Some(told) = self.told(*item) else { return };
+                let Some(view) = told.attempts.back_mut() else { return };
+                view.finished_at_ms = Some(record.at);
+                match outcome {
+                    Outcome::Succeeded { .. } => view.state = "succeeded",
+                    Outcome::Lost { .. } => {
+                        view.state = "worker_lost";
+                        view.is_worker_failure = true;
+                        view.error = Some("the worker was lost".into());
+                    }
+                    Outcome::Failed(failure) => {
+                        view.error = Some(failure.describe());
+                        view.state = match failure.kind {
+                            FailureKind::TimedOut => "timed_out",
+                            FailureKind::NotCompleted => "not_completed",
+                            _ => "failed",
+                        };
+                        match failure.kind {
+                            FailureKind::Exited(code) => view.exit_code = Some(code),
+                            FailureKind::Signalled(signal) => view.signal = Some(signal),
+                            _ => {}
+                        }
+                        told.last_error.clone_from(&view.error);
+                    }
+                }
+            }
+            Event::ItemSucceeded { item, accounts, .. }
+            | Event::RetryScheduled { item, accounts, .. } => {
+                if let Some(told) = self.told(*item) {
+                    told.accounts = Some(*accounts);
+                }
+            }
+            Event::ItemFailed { item, accounts, reason, .. } => {
+                if let Some(told) = self.told(*item) {
+                    told.accounts = Some(*accounts);
+                    told.reason = Some(reason.name());
+                }
+            }
+            Event::RunFailing { run, .. } | Event::RunEnded { run, .. } => {
+                self.killed(*run, record.at);
+            }
+            _ => {}
+        }
+    }
+
+    fn told(&mut self, item: ItemId) -> Option<&mut Told> {
+        ((item.index as usize) < SHOWN).then(|| self.items.entry(item).or_default())
+    }
+
+    /// Attempts that were cut off.
+    fn killed(&mut self, run: u32, at: Timestamp) {
+        let of_run = self.items.iter_mut().filter(|(item, _)| item.run == run);
+        for view in of_run.flat_map(|(_, told)| &mut told.attempts) {
+            if view.finished_at_ms.is_none() {
+                view.finished_at_ms = Some(at);
+                view.state = "killed";
+            }
+        }
+    }
+}
+
+impl JobStatus {
+    pub fn new(job: &Job, attempts: &Attempts) -> Self {
+        let runs = (0..job.runs.len() as u32).map(|run| RunView {
+            datacenter: job.plan.datacenter(run).map(str::to_owned),
+            state: job.run_state(run),
+            steps: BTreeMapInOrder(
+                (0..job.plan.steps().len() as u32)
+                    .map(|step| {
+                        (job.plan.step(step).name.clone(), StepView::new(job, attempts, run, step))
+                    })
+                    .collect(),
+            ),
+        });
+        Self {
+            id: job.id.to_string(),
+            name: job.plan.name().to_owned(),
+            state: job.state(),
+            submitted_at_ms: job.accepted_at,
+            finished_at_ms: job.finished_at,
+            completion: job.completion.map(|completion| CompletionView {
+                reason: completion.reason.name(),
+                ratio: completion.ratio(),
+            }),
+            retried_from: job.retried_from.as_ref().map(ToString::to_string),
+            retry_budget: job.plan.budget().map(|budget| BudgetView {
+                total: budget.total,
+                per_step: budget.per_step,
+                ratio: budget.ratio.map(|ratio| ratio.ratio),
+                used: job.retries,
+            }),
+            runs: runs.collect(),
+        }
+    }
+}
+
+impl StepView {
+    fn new(job: &Job, attempts: &Attempts, run: u32, step: u32) -> Self {
+        let state = &job.runs[run as usize].steps[step as usize];
+        let item = |role, index| ItemView::new(job, attempts, ItemId { run, step, role, index });
+        let mut counts = BTreeMap::new();
+        let mut count = |name, n: u32| {
+            if n > 0 {
+                *counts.entry(name).or_default() += n;
+            }
+        };
+        count("succeeded", state.succeeded.len());
+        count("failed", state.failed.len() as u32);
+        count("skipped", state.skipped);
+        count("cancelled", state.cancelled);
+        for live in state.live.values() {
+            count(phase_name(live.phase), 1);
+        }
+        let untouched = state.open_items().saturating_sub(state.live.len() as u32);
+        count(if state.state == StepState::Waiting { "waiting" } else { "ready" }, untouched);
+        Self {
+            state: state.state,
+            counts,
+            error: match &state.failure {
+                Some(steadfast_core::event::StepFailure::FanOut(error)) => Some(error.clone()),
+                _ => None,
+            },
+            items: (0..state.items.min(SHOWN as u32)).map(|i| item(Role::Item, i)).collect(),
+            fallback: state.fallback.as_ref().map(|_| item(Role::Fallback, 0)),
+            compensation: state.compensation.as_ref().map(|_| item(Role::Compensation, 0)),
+        }
+    }
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Ready => "ready",
+        Phase::Running => "running",
+        Phase::BackingOff { .. } => "backing_off",
+    }
+}
+
+impl ItemView {
+    fn new(job: &Job, attempts: &Attempts, id: ItemId) -> Self {
+        let step = &job.runs[id.run as usize].steps[id.step as usize];
+        let told = attempts.items.get(&id);
+        let live = job.live(id);
+        let retry_available_at_ms = match live.map(|live| live.phase) {
+            Some(Phase::BackingOff { due_at, .. }) => Some(due_at),
+            _ => None,
+        };
+        let accounts = told.and_then(|told| told.accounts);
+        Self {
+            index: id.index,
+            value: job.item_value(id).filter(|_| id.role == Role::Item),
+            state: state_name(job, id),
+            failures: accounts.map_or(0, |accounts| accounts.failures),
+            preemptions: accounts.map_or(0, |accounts| accounts.preemptions),
+            delay_spent_ms: accounts.map_or(0, |accounts| accounts.delay_spent_ms),
+            retry_available_at_ms,
+            last_error: told.and_then(|told| told.last_error.clone()),
+            reason: told.and_then(|told| told.reason),
+            output: step.outputs.get(&id.index).filter(|_| id.role == Role::Item).cloned(),
+            attempts: told.map(|told| told.attempts.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn state_name(job: &Job, id: ItemId) -> &'static str {
+    use steadfast_core::job::Aside;
+    if let Some(live) = job.live(id) {
+        return phase_name(live.phase);
+    }
+    let step = &job.runs[id.run as usize].steps[id.step as usize];
+    let aside = match id.role {
+        Role::Item => None,
+        Role::Fallback => step.fallback.as_ref(),
+        Role::Compensation => step.compensation.as_ref(),
+    };
+    match aside {
+        Some(Aside::Succeeded) => return "succeeded",
+        Some(Aside::Failed(_)) => return "failed",
+        Some(Aside::Cancelled | Aside::Live(_)) => return "cancelled",
+        None => {}
+    }
+    if step.succeeded.contains(id.index) {
+        "succeeded"
+    } else if step.failed.contains_key(&id.index) {
+        "failed"
+    } else {
+        match step.state {
+            StepState::Waiting => "waiting",
+            StepState::Running if !step.failing() => "ready",
+            StepState::Cancelled => "cancelled",
+            _ if step.cancelled > 0 => "cancelled",
+            _ => "skipped",
+        }
+    }
+}

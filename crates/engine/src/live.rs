@@ -1,0 +1,456 @@
+//! The engine at work: one thread decides, one makes durable. While one group syncs the next gathers.
+//!
+//! Whatever leaves here (assignments, answers, news) leaves after its events are synced.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use steadfast_core::decide::{Input, Refusal};
+use steadfast_core::event::{Accepted, ItemId, JobId, Recorded, Role};
+use steadfast_core::job::Job;
+use steadfast_core::plan::{ForEach, Plan};
+use steadfast_core::time::Timestamp;
+use steadfast_store::{Entry, Refused, Row, Store, StoreError, Write};
+
+use crate::batch::{Assignment, Batch, Effect};
+use crate::crash::crash_point;
+use crate::engine::Engine;
+use crate::slots::Slots;
+use crate::work::Work;
+
+/// Messages that wait to be decided; whoever sends more waits with them.
+const INBOX: usize = 4096;
+/// Inputs decided together before they go to the store.
+const GROUP: usize = 256;
+/// Groups that wait to be synced: enough to keep the disk busy, few enough to stay close to it.
+const UNSYNCED: usize = 4;
+/// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Events after which the state is stored too, so that recovery does not read a long log.
+const SNAPSHOT_EVERY: u64 = 1000;
+
+/// What time it is. Unix milliseconds.
+pub trait Clock: Send {
+    fn now(&self) -> Timestamp;
+}
+
+/// Who runs attempts. Called after the events that say so are durable.
+pub trait Workers: Send {
+    fn assign(&mut self, work: Work);
+    fn withdraw(&mut self, over: Assignment);
+}
+
+/// Who wants to know. Called with durable events only.
+pub trait Observer: Send {
+    fn committed(&mut self, job: &JobId, record: &Recorded);
+}
+
+/// What was asked has happened and is durable, or why not.
+pub type Answer = Result<(), String>;
+
+enum Message {
+    Submit { accepted: Box<Accepted>, answer: SyncSender<Answer> },
+    Adopt { job: Box<Job>, epoch: u64, down_since: Timestamp, answer: SyncSender<Answer> },
+    Input { job: JobId, input: Input, answer: Option<SyncSender<Answer>> },
+    Drain,
+    Stop,
+}
+
+/// A way to the engine; cheap to clone, one for each who reports.
+#[derive(Clone)]
+pub struct Inbox(SyncSender<Message>);
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+impl Inbox {
+    /// Takes a new job in; durable when this returns.
+    pub fn submit(&self, accepted: Accepted) -> Answer {
+        self.ask(|answer| Message::Submit { accepted: Box::new(accepted), answer })
+    }
+
+    /// Goes on with a stored job, which `epoch` says is ours.
+    pub fn adopt(&self, job: Job, epoch: u64, down_since: Timestamp) -> Answer {
+        self.ask(|answer| Message::Adopt { job: Box::new(job), epoch, down_since, answer })
+    }
+
+    /// A wish of a person; durable when this returns.
+    pub fn wish(&self, job: &JobId, input: Input) -> Answer {
+        let job = job.clone();
+        self.ask(|answer| Message::Input { job, input, answer: Some(answer) })
+    }
+
+    /// A worker's word on an attempt. A stale one is refused by its fence.
+    pub fn report(&self, job: &JobId, input: Input) {
+        // An engine that has stopped has nothing to hear: the attempt will be a loss.
+        let _ = self.0.send(Message::Input { job: job.clone(), input, answer: None });
+    }
+
+    /// From now on nothing new starts.
+    pub fn drain(&self) {
+        let _ = self.0.send(Message::Drain);
+    }
+
+    fn ask(&self, message: impl FnOnce(SyncSender<Answer>) -> Message) -> Answer {
+        let (answer, answered) = sync_channel(1);
+        let gone = || "the engine has stopped".to_owned();
+        self.0.send(message(answer)).map_err(|_| gone())?;
+        answered.recv().map_err(|_| gone())?
+    }
+}
+
+/// The running engine.
+#[derive(Debug)]
+pub struct Live {
+    inbox: Inbox,
+    decider: JoinHandle<()>,
+    writer: JoinHandle<Result<(), StoreError>>,
+}
+
+impl Live {
+    /// `make_workers` is given the inbox to report to.
+    pub fn start<W: Workers + 'static>(
+        store: Box<dyn Store>,
+        clock: Box<dyn Clock>,
+        slots: Slots,
+        worker: &str,
+        make_workers: impl FnOnce(Inbox) -> W,
+        observer: Box<dyn Observer>,
+    ) -> Self {
+        let (inbox, messages) = sync_channel(INBOX);
+        let (groups, unsynced) = sync_channel(UNSYNCED);
+        let inbox = Inbox(inbox);
+        let workers = Box::new(make_workers(inbox.clone()));
+        let decider = Decider {
+            engine: Engine::new(slots, worker),
+            clock,
+            ours: HashMap::new(),
+            messages,
+            groups,
+        };
+        let writer = Writer { store, workers, observer, unsynced };
+        Self {
+            inbox,
+            decider: std::thread::spawn(move || decider.run()),
+            writer: std::thread::spawn(move || writer.run()),
+        }
+    }
+
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Decides what has arrived, makes it durable, and ends.
+    pub fn stop(self) -> Result<(), StoreError> {
+        let _ = self.inbox.0.send(Message::Stop);
+        drop(self.inbox);
+        let _ = self.decider.join();
+        self.writer.join().unwrap_or(Ok(()))
+    }
+}
+
+/// One transaction on its way to the store.
+struct Group {
+    batch: Batch,
+    metas: BTreeMap<JobId, Meta>,
+    works: HashMap<(JobId, u64), Work>,
+    answers: Vec<(SyncSender<Answer>, Answer)>,
+}
+
+/// What the store keeps of a job beside its events.
+struct Meta {
+    epoch: u64,
+    row: Row,
+    snapshot: Option<Vec<u8>>,
+    plan: Arc<Plan>,
+}
+
+struct Ours {
+    epoch: u64,
+    snapshot_seq: u64,
+}
+
+struct Decider {
+    engine: Engine,
+    clock: Box<dyn Clock>,
+    ours: HashMap<JobId, Ours>,
+    messages: Receiver<Message>,
+    groups: SyncSender<Group>,
+}
+
+impl Decider {
+    fn run(mut self) {
+        let mut open = true;
+        while open {
+            let mut batch = Batch::default();
+            let mut answers = Vec::new();
+            let first = self.messages.recv_timeout(self.wait());
+            let mut next = match first {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => {
+                    open = false;
+                    None
+                }
+            };
+            let mut taken = 0;
+            while let Some(message) = next.take() {
+                if matches!(message, Message::Stop) {
+                    open = false;
+                    break;
+                }
+                self.take(message, &mut batch, &mut answers);
+                taken += 1;
+                if taken < GROUP {
+                    next = match self.messages.try_recv() {
+                        Ok(message) => Some(message),
+                        Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+                    };
+                }
+            }
+            let now = self.clock.now();
+            while self.engine.next_due().is_some_and(|due| due <= now) {
+                batch.join(self.engine.tick(now));
+            }
+            batch.join(self.engine.dispatch(now));
+            if batch.is_empty() && answers.is_empty() {
+                continue;
+            }
+            crash_point("before-append");
+            let group = self.group(batch, answers);
+            if self.groups.send(group).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        let Some(due) = self.engine.next_due() else { return LONGEST_WAIT };
+        Duration::from_millis(due.since(self.clock.now())).min(LONGEST_WAIT)
+    }
+
+    fn take(
+        &mut self,
+        message: Message,
+        batch: &mut Batch,
+        answers: &mut Vec<(SyncSender<Answer>, Answer)>,
+    ) {
+        let now = self.clock.now();
+        match message {
+            Message::Submit { accepted, answer } => {
+                let ours = Ours { epoch: 1, snapshot_seq: 0 };
+                self.ours.insert(accepted.id.clone(), ours);
+                batch.join(self.engine.submit(*accepted, now));
+                answers.push((answer, Ok(())));
+            }
+            Message::Adopt { job, epoch, down_since, answer } => {
+                crash_point("during-recovery");
+                let ours = Ours { epoch, snapshot_seq: job.seq };
+                self.ours.insert(job.id.clone(), ours);
+                let id = job.id.clone();
+                let lost: Vec<(ItemId, u64)> = running(&job);
+                batch.join(self.engine.adopt(*job, down_since, now));
+                // Whoever ran them is gone, and so are they.
+                for (item, token) in lost {
+                    let outcome = steadfast_core::outcome::Outcome::LOST;
+                    let input = Input::Report { item, token, outcome };
+                    if let Ok((more, _)) = self.engine.handle(&id, &input, now) {
+                        batch.join(more);
+                    }
+                }
+                answers.push((answer, Ok(())));
+            }
+            Message::Input { job, input, answer } => {
+                let said = match self.engine.handle(&job, &input, now) {
+                    Ok((more, said)) => {
+                        batch.join(more);
+                        said.map_err(|refusal: Refusal| refusal.to_string())
+                    }
+                    Err(_) => Err(format!("there is no job {job} under way")),
+                };
+                answers.extend(answer.map(|answer| (answer, said)));
+            }
+            Message::Drain => self.engine.drain(),
+            Message::Stop => {}
+        }
+    }
+
+    fn group(&mut self, batch: Batch, answers: Vec<(SyncSender<Answer>, Answer)>) -> Group {
+        let mut metas = BTreeMap::new();
+        for (id, _) in &batch.records {
+            if !metas.contains_key(id)
+                && let Some(meta) = self.meta(id)
+            {
+                metas.insert(id.clone(), meta);
+            }
+        }
+        let mut works = HashMap::new();
+        for effect in &batch.effects {
+            if let Effect::Assign(assignment) = effect
+                && let Some(job) = self.engine.job(&assignment.job)
+            {
+                let key = (assignment.job.clone(), assignment.token);
+                works.insert(key, Work::of(job, assignment.clone()));
+            }
+        }
+        for id in metas.keys() {
+            if self.engine.job(id).is_some_and(Job::is_over) {
+                self.engine.forget(id);
+                self.ours.remove(id);
+            }
+        }
+        Group { batch, metas, works, answers }
+    }
+
+    fn meta(&mut self, id: &JobId) -> Option<Meta> {
+        let job = self.engine.job(id)?;
+        let ours = self.ours.get_mut(id)?;
+        let over = job.is_over();
+        // More often than the state is large, and always at the end.
+        let live: usize = job.runs.iter().flat_map(|run| &run.steps).map(|step| step.live.len()).sum();
+        let grown = job.seq - ours.snapshot_seq >= SNAPSHOT_EVERY + live as u64;
+        let snapshot = (over || grown).then(|| serde_json::to_vec(job).ok()).flatten();
+        if snapshot.is_some() {
+            ours.snapshot_seq = job.seq;
+        }
+        let row = Row {
+            id: id.clone(),
+            name: job.plan.name().to_owned(),
+            state: job.state(),
+            submitted_at: job.accepted_at,
+            finished_at: job.finished_at,
+            due_at: self.engine.due_of(id).filter(|_| !over),
+            over,
+            labels: job.plan.labels().clone(),
+            retried_from: job.retried_from.clone(),
+        };
+        Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone() })
+    }
+}
+
+fn running(job: &Job) -> Vec<(ItemId, u64)> {
+    let live = job.all_live();
+    let running = live.filter(|(_, item)| item.phase == steadfast_core::job::Phase::Running);
+    running.map(|(id, item)| (id, item.token)).collect()
+}
+
+struct Writer {
+    store: Box<dyn Store>,
+    workers: Box<dyn Workers>,
+    observer: Box<dyn Observer>,
+    unsynced: Receiver<Group>,
+}
+
+impl Writer {
+    fn run(mut self) -> Result<(), StoreError> {
+        while let Ok(first) = self.unsynced.recv() {
+            let mut groups = vec![first];
+            groups.extend(self.unsynced.try_iter());
+            self.commit(groups)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, groups: Vec<Group>) -> Result<(), StoreError> {
+        let mut writes = Vec::new();
+        let mut after = Vec::new();
+        for group in groups {
+            let Group { batch, mut metas, works, answers } = group;
+            let mut by_job: BTreeMap<JobId, Vec<Recorded>> = BTreeMap::new();
+            for (id, record) in batch.records {
+                by_job.entry(id).or_default().push(record);
+            }
+            for (id, records) in by_job {
+                let Some(meta) = metas.remove(&id) else { continue };
+                writes.push(write(id, &records, meta));
+                after.push(After::News(records));
+            }
+            after.push(After::Effects(batch.effects, works, answers));
+        }
+        let jobs: Vec<JobId> = writes.iter().map(|write| write.job.clone()).collect();
+        crash_point("in-append");
+        let answers = self.store.commit(writes)?;
+        crash_point("after-append");
+        for refused in answers.into_iter().filter_map(Result::err) {
+            return Err(taken_over(&refused));
+        }
+        let mut jobs = jobs.into_iter();
+        for after in after {
+            match after {
+                After::News(records) => {
+                    let Some(job) = jobs.next() else { continue };
+                    for record in &records {
+                        self.observer.committed(&job, record);
+                    }
+                }
+                After::Effects(effects, mut works, answers) => {
+                    for (to, answer) in answers {
+                        let _ = to.send(answer);
+                    }
+                    for effect in effects {
+                        crash_point("before-effect");
+                        match effect {
+                            Effect::Assign(assignment) => {
+                                let key = (assignment.job, assignment.token);
+                                if let Some(work) = works.remove(&key) {
+                                    self.workers.assign(work);
+                                }
+                            }
+                            Effect::Withdraw(over) => self.workers.withdraw(over),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+enum After {
+    News(Vec<Recorded>),
+    Effects(Vec<Effect>, HashMap<(JobId, u64), Work>, Vec<(SyncSender<Answer>, Answer)>),
+}
+
+fn taken_over(refused: &Refused) -> StoreError {
+    StoreError::TakenOver(refused.to_string())
+}
+
+fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
+    let first = records.first().map_or(1, |record| record.seq);
+    let entries = records.iter().map(|record| Entry {
+        about: about(&meta.plan, record),
+        record: record.clone(),
+    });
+    Write {
+        job,
+        epoch: meta.epoch,
+        expected_seq: first - 1,
+        records: entries.collect(),
+        row: meta.row,
+        snapshot: meta.snapshot,
+        key: None,
+    }
+}
+
+/// `eu-west/index[2]`: for people who read the table of events.
+fn about(plan: &Plan, record: &Recorded) -> Option<String> {
+    let (run, step, item) = record.event.place()?;
+    let datacenter = plan.datacenter(run).map(|name| format!("{name}/")).unwrap_or_default();
+    let step = step.map(|step| plan.step(step));
+    let name = step.map_or("", |step| step.name.as_str());
+    let rest = match item {
+        Some(ItemId { role: Role::Fallback, .. }) => "!".to_owned(),
+        Some(ItemId { role: Role::Compensation, .. }) => "~".to_owned(),
+        Some(ItemId { index, .. }) if step.is_some_and(|s| s.for_each != ForEach::Once) => {
+            format!("[{index}]")
+        }
+        _ => String::new(),
+    };
+    Some(format!("{datacenter}{name}{rest}")).filter(|about| !about.is_empty())
+}

@@ -1,0 +1,95 @@
+//! What a worker needs to know of an attempt: the step's action with everything filled in.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use steadfast_core::event::{Role, Source};
+use steadfast_core::job::Job;
+use steadfast_core::plan::{Action, Cwd, Http, Resources};
+use steadfast_core::template::Scope;
+
+use crate::batch::Assignment;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    pub assignment: Assignment,
+    pub step: String,
+    pub datacenter: Option<String>,
+    /// `{{ item }}`; none for a step without `for_each`, a fallback or a compensation.
+    pub item: Option<Value>,
+    /// Or why it cannot be filled in.
+    pub action: Result<Action, String>,
+    pub env: BTreeMap<String, String>,
+    pub cwd: Option<Cwd>,
+    pub files: Vec<String>,
+    pub secrets: Vec<String>,
+    pub ports: Vec<String>,
+    pub resources: Resources,
+    pub timeout_ms: Option<u64>,
+    pub source: Option<Source>,
+}
+
+impl Work {
+    pub(crate) fn of(job: &Job, assignment: Assignment) -> Self {
+        let id = assignment.item;
+        let plan = &job.plan;
+        let step = plan.step(id.step);
+        let scope = Scope { job, item: id, attempt: assignment.attempt };
+        let action = match id.role {
+            Role::Item => Some(&step.action),
+            Role::Fallback => step.on_failure.as_ref().and_then(|f| f.action.as_ref()),
+            Role::Compensation => step.compensate.as_ref(),
+        };
+        let action = action.ok_or_else(|| "there is nothing to run".to_owned());
+        let mut action = action.and_then(|action| filled(action, &scope));
+        let mut env = BTreeMap::new();
+        for (name, text) in plan.surroundings().env.iter().chain(&step.surroundings.env) {
+            match scope.text(text) {
+                Ok(value) => drop(env.insert(name.clone(), value)),
+                // Written for the items; a fallback or compensation runs without it.
+                Err(_) if id.role != Role::Item => {}
+                Err(why) => action = action.and(Err(format!("env {name}: {why}"))),
+            }
+        }
+        let both = |of: fn(&steadfast_core::plan::Surroundings) -> &Vec<String>| -> Vec<String> {
+            of(plan.surroundings()).iter().chain(of(&step.surroundings)).cloned().collect()
+        };
+        Self {
+            step: step.name.clone(),
+            datacenter: plan.datacenter(id.run).map(str::to_owned),
+            item: job.item_value(id).filter(|_| id.role == Role::Item),
+            action,
+            env,
+            cwd: step.surroundings.cwd.or(plan.surroundings().cwd),
+            files: both(|around| &around.files),
+            secrets: both(|around| &around.secrets),
+            ports: step.ports.clone(),
+            resources: step.resources,
+            timeout_ms: step.timeout_ms,
+            source: job.source.clone(),
+            assignment,
+        }
+    }
+}
+
+fn filled(action: &Action, scope: &Scope) -> Result<Action, String> {
+    let map = |map: &BTreeMap<String, String>| -> Result<BTreeMap<String, String>, String> {
+        map.iter().map(|(key, text)| Ok((key.clone(), scope.text(text)?))).collect()
+    };
+    Ok(match action {
+        Action::Run(command) => Action::Run(command.clone()),
+        Action::Argv(argv) => {
+            Action::Argv(argv.iter().map(|text| scope.text(text)).collect::<Result<_, _>>()?)
+        }
+        Action::Http(http) => Action::Http(Http {
+            url: scope.text(&http.url)?,
+            headers: map(&http.headers)?,
+            query: map(&http.query)?,
+            body: http.body.as_ref().map(|body| scope.json(body)).transpose()?,
+            ..http.clone()
+        }),
+        Action::Call { name, input } => {
+            Action::Call { name: name.clone(), input: scope.json(input)? }
+        }
+    })
+}
