@@ -1,0 +1,58 @@
+//! What can go wrong with a store, where, and what to do about it.
+
+use std::path::PathBuf;
+
+use steadfast_core::event::JobId;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "{}: the disk is full, nothing was written. Free some space, or purge ended jobs",
+        path.display()
+    )]
+    Full { path: PathBuf },
+    #[error(
+        "{}: damaged at {place}: {why}. Stop, keep a copy of the file with its -wal, and restore \
+         a backup",
+        path.display()
+    )]
+    Corrupt { path: PathBuf, place: String, why: String },
+    #[error(
+        "{}: made by a newer version of Steadfast (format {found}, this program reads up to \
+         {reads}). Run the newer program",
+        path.display()
+    )]
+    NewerVersion { path: PathBuf, found: i64, reads: i64 },
+    #[error(
+        "{}: not a Steadfast database ({why}), left as it is. Give another path",
+        path.display()
+    )]
+    NotOurs { path: PathBuf, why: String },
+    #[error(
+        "{}: another process has kept it locked for {waited_s} s, nothing was written. Try again, \
+         and see who has it open",
+        path.display()
+    )]
+    Busy { path: PathBuf, waited_s: u64 },
+    #[error("{}: opened for reading only", path.display())]
+    ReadOnly { path: PathBuf },
+    #[error(
+        "{}: {doing} failed: {why}. Whether the last write is kept is known after a restart",
+        path.display()
+    )]
+    Io { path: PathBuf, doing: &'static str, why: String },
+    #[error("{cursor:?} is not a cursor. Give the `next` of the page before, or none")]
+    BadCursor { cursor: String },
+    /// A mistake of the caller; nothing of the group was written.
+    #[error("a write to job {job} is refused: {why}")]
+    Unfit { job: JobId, why: &'static str },
+}
+
+impl StoreError {
+    /// Nothing may be acknowledged any more: what the disk holds is only known after a restart. A
+    /// sync that failed must not be tried again, as the second may succeed without the first's
+    /// pages.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::Corrupt { .. })
+    }
+}

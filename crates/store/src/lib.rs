@@ -1,0 +1,65 @@
+//! Where jobs are kept: their events, the latest snapshot of each, and a row for lists and timers.
+//!
+//! A store keeps what it is given and gives it back. It folds no events, decides nothing about
+//! retries, and does not ask what time it is. Everything it promises is in [`Store`]; the same
+//! conformance suite holds every implementation to it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`model`](mod@self) | what goes in and comes out |
+//! | [`SqliteStore`] | one file, shared by several processes |
+//! | [`MemoryStore`] | for tests and rehearsals |
+
+mod cursor;
+mod error;
+mod memory;
+mod model;
+mod sqlite;
+
+use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::time::Timestamp;
+
+pub use error::StoreError;
+pub use memory::MemoryStore;
+pub use model::{
+    Claimed, Entry, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write,
+};
+pub use sqlite::SqliteStore;
+
+pub trait Store: Send {
+    /// Makes writes durable: all are synced when this returns. One transaction for the whole group;
+    /// a write that is refused fails alone, the others commit. They are taken in order, so that a
+    /// later write of the group may follow on an earlier one.
+    ///
+    /// On an error nothing of the group is known to be kept. After [`StoreError::Full`] and
+    /// [`StoreError::Busy`] nothing is, and the store goes on working; after any other, see
+    /// [`StoreError::is_fatal`].
+    fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError>;
+
+    /// Takes a job over: later writes with an older epoch are refused. Durable. None: no such job.
+    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError>;
+
+    fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
+
+    /// Newest first; of the same moment, the highest id first. The cursor is a page's `next`.
+    fn list(
+        &mut self,
+        filter: &Filter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, StoreError>;
+
+    /// A job's log from the event after `after` on. Of an unknown job, nothing.
+    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
+
+    /// Jobs with something due up to a moment, soonest first.
+    fn due(
+        &mut self,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, JobId)>, StoreError>;
+
+    /// Everything of jobs that are over and finished before a moment goes, their idempotency keys
+    /// too; how many.
+    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError>;
+}

@@ -1,0 +1,159 @@
+//! A store that is gone with its process, for tests and rehearsals.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::time::Timestamp;
+
+use crate::cursor::Cursor;
+use crate::{
+    Claimed, Filter, IdempotencyKey, Page, Refused, Snapshot, Store, StoreError, Stored, Write,
+};
+
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    jobs: BTreeMap<JobId, Kept>,
+    keys: BTreeMap<String, (JobId, String)>,
+    by_time: BTreeSet<(Timestamp, JobId)>,
+    due: BTreeSet<(Timestamp, JobId)>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stored: Stored,
+    log: Vec<Recorded>,
+    key: Option<String>,
+}
+
+impl MemoryStore {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn taken(&self, key: &IdempotencyKey) -> Option<Refused> {
+        let (job, digest) = self.keys.get(&key.key)?;
+        Some(Refused::KeyTaken { job: job.clone(), same_body: *digest == key.digest })
+    }
+
+    fn write(&mut self, write: Write) -> Result<(), Refused> {
+        if let Some(refused) = write.key.as_ref().and_then(|key| self.taken(key)) {
+            return Err(refused);
+        }
+        let (expected, last) = (write.expected_seq, write.last_seq());
+        let snapshot = write.snapshot.map(|state| Snapshot { seq: last, state });
+        let records = write.records.into_iter().map(|entry| entry.record);
+        let due_at = write.row.due_at;
+        match self.jobs.get_mut(&*write.job) {
+            Some(kept) => {
+                let stored = &mut kept.stored;
+                if expected > 0 && write.epoch != stored.epoch {
+                    return Err(Refused::Fenced { epoch: write.epoch, current: stored.epoch });
+                }
+                if expected != stored.seq {
+                    return Err(Refused::Conflict { expected, found: stored.seq });
+                }
+                if let Some(due) = stored.row.due_at {
+                    self.due.remove(&(due, write.job.clone()));
+                }
+                stored.row.state = write.row.state;
+                stored.row.finished_at = write.row.finished_at;
+                stored.row.due_at = write.row.due_at;
+                stored.row.over = write.row.over;
+                stored.seq = last;
+                stored.snapshot = snapshot.or(stored.snapshot.take());
+                kept.log.extend(records);
+            }
+            None if expected > 0 => return Err(Refused::Conflict { expected, found: 0 }),
+            None => {
+                self.by_time.insert((write.row.submitted_at, write.job.clone()));
+                let key = write.key.map(|key| {
+                    self.keys.insert(key.key.clone(), (write.job.clone(), key.digest));
+                    key.key
+                });
+                let epoch = write.epoch;
+                let stored = Stored { row: write.row, seq: last, epoch, owner: None, snapshot };
+                let kept = Kept { stored, log: records.collect(), key };
+                self.jobs.insert(write.job.clone(), kept);
+            }
+        }
+        if let Some(due) = due_at {
+            self.due.insert((due, write.job));
+        }
+        Ok(())
+    }
+}
+
+impl Store for MemoryStore {
+    fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        writes.iter().try_for_each(Write::check)?;
+        Ok(writes.into_iter().map(|write| self.write(write)).collect())
+    }
+
+    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError> {
+        Ok(self.jobs.get_mut(job).map(|Kept { stored, .. }| {
+            stored.epoch += 1;
+            stored.owner = Some(owner.to_owned());
+            Claimed { epoch: stored.epoch, seq: stored.seq }
+        }))
+    }
+
+    fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
+        Ok(self.jobs.get(job).map(|kept| kept.stored.clone()))
+    }
+
+    fn list(
+        &mut self,
+        filter: &Filter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let cursor = cursor.map(Cursor::read).transpose()?;
+        let before = |at: Timestamp, id: &str| {
+            cursor.as_ref().is_none_or(|cursor| (at, id) < (cursor.submitted_at, &cursor.id))
+        };
+        let mut jobs: Vec<_> = (self.by_time.iter().rev())
+            .filter(|(at, id)| before(*at, id))
+            .filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored.row))
+            .filter(|row| filter.matches(row))
+            .take(limit.saturating_add(1))
+            .cloned()
+            .collect();
+        let more = jobs.len() > limit;
+        jobs.truncate(limit);
+        let next = jobs.last().filter(|_| more).map(Cursor::after);
+        Ok(Page { jobs, next })
+    }
+
+    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+        let log = self.jobs.get(job).map_or(&[][..], |kept| &kept.log);
+        let from = usize::try_from(after).unwrap_or(usize::MAX).min(log.len());
+        Ok(log[from..].iter().take(limit).cloned().collect())
+    }
+
+    fn due(
+        &mut self,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
+        Ok(self.due.iter().take_while(|(at, _)| *at <= until).take(limit).cloned().collect())
+    }
+
+    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
+        let gone = self.jobs.extract_if(.., |_, kept| {
+            let row = &kept.stored.row;
+            row.over && row.finished_at.is_some_and(|at| at < finished_before)
+        });
+        let mut count = 0;
+        for (id, kept) in gone {
+            count += 1;
+            self.by_time.remove(&(kept.stored.row.submitted_at, id.clone()));
+            if let Some(due) = kept.stored.row.due_at {
+                self.due.remove(&(due, id));
+            }
+            if let Some(key) = kept.key {
+                self.keys.remove(&key);
+            }
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,142 @@
+//! What goes into a store and comes out of it.
+
+use std::collections::BTreeMap;
+
+use steadfast_core::event::{JobId, JobState, Recorded};
+use steadfast_core::time::Timestamp;
+
+use crate::StoreError;
+
+/// One decision of one job: its events, and what the job is after them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    pub job: JobId,
+    /// A new job begins with this epoch.
+    pub epoch: u64,
+    /// Of the last event there is; 0: the job is new.
+    pub expected_seq: u64,
+    /// May be empty, if the job exists.
+    pub records: Vec<Entry>,
+    pub row: Row,
+    /// The state after the last record, or after `expected_seq` if there is none.
+    pub snapshot: Option<Vec<u8>>,
+    /// Of a new job only.
+    pub key: Option<IdempotencyKey>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub record: Recorded,
+    /// `eu-west/index[2]`, for people reading the table. Not read back.
+    pub about: Option<String>,
+}
+
+/// What lists show and timers need. Of a job that exists, a write changes `state`, `finished_at`,
+/// `due_at` and `over`; the rest stays what it was when the job was new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub id: JobId,
+    pub name: String,
+    pub state: JobState,
+    pub submitted_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub due_at: Option<Timestamp>,
+    /// Nothing of it runs or will run.
+    pub over: bool,
+    pub labels: BTreeMap<String, String>,
+    pub retried_from: Option<JobId>,
+}
+
+/// The same key with the same body is the same submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    pub key: String,
+    /// Of the body.
+    pub digest: String,
+}
+
+/// Why a write was not taken. The others of its group were.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the job's log ends at event {found}, the write expected {expected}")]
+    Conflict { expected: u64, found: u64 },
+    #[error("the job is in epoch {current} now, the write is of epoch {epoch}")]
+    Fenced { epoch: u64, current: u64 },
+    #[error("the idempotency key belongs to job {job}")]
+    KeyTaken { job: JobId, same_body: bool },
+}
+
+/// All that are set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub state: Option<JobState>,
+    pub name: Option<String>,
+    pub label: Option<(String, String)>,
+    pub over: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    pub jobs: Vec<Row>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub row: Row,
+    /// Of the last event.
+    pub seq: u64,
+    pub epoch: u64,
+    /// Who claimed it last.
+    pub owner: Option<String>,
+    pub snapshot: Option<Snapshot>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The events up to this one are in it.
+    pub seq: u64,
+    pub state: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    pub epoch: u64,
+    pub seq: u64,
+}
+
+impl Filter {
+    pub(crate) fn matches(&self, row: &Row) -> bool {
+        self.state.is_none_or(|state| row.state == state)
+            && self.name.as_ref().is_none_or(|name| row.name == *name)
+            && self.label.as_ref().is_none_or(|(name, value)| row.labels.get(name) == Some(value))
+            && self.over.is_none_or(|over| row.over == over)
+    }
+}
+
+impl Write {
+    /// Of the last event, once it is taken.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.expected_seq + self.records.len() as u64
+    }
+
+    /// A log with gaps must not come to be, whoever asks for it.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let unfit = |why| Err(StoreError::Unfit { job: self.job.clone(), why });
+        let numbers = self.expected_seq + 1..;
+        if self.row.id != self.job {
+            return unfit("its row is that of another job");
+        }
+        if self.records.iter().zip(numbers).any(|(entry, seq)| entry.record.seq != seq) {
+            return unfit("its events are not numbered on from the last one");
+        }
+        if self.expected_seq == 0 && self.records.is_empty() {
+            return unfit("a new job begins with an event");
+        }
+        if self.expected_seq > 0 && self.key.is_some() {
+            return unfit("only a new job takes an idempotency key");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! What SQLite says went wrong, in our words.
+
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+
+use super::{BUSY_S, schema};
+use crate::StoreError;
+
+/// An error that does not know its file yet.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Sqlite(rusqlite::Error),
+    /// SQLite found nothing wrong, we did.
+    Damaged {
+        place: String,
+        why: String,
+    },
+    Newer(i64),
+    Foreign(String),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl Fault {
+    pub(super) fn damaged(place: impl Into<String>, why: impl ToString) -> Self {
+        Self::Damaged { place: place.into(), why: why.to_string() }
+    }
+
+    pub(super) fn event(job: &str, seq: u64, why: impl ToString) -> Self {
+        Self::damaged(format!("event {seq} of job {job}"), why)
+    }
+
+    pub(super) fn at(self, path: &Path, doing: &'static str) -> StoreError {
+        let path = path.to_owned();
+        match self {
+            Self::Damaged { place, why } => StoreError::Corrupt { path, place, why },
+            Self::Newer(found) => StoreError::NewerVersion { path, found, reads: schema::VERSION },
+            Self::Foreign(why) => StoreError::NotOurs { path, why },
+            Self::Sqlite(error) => {
+                let why = error.to_string();
+                match error.sqlite_error_code() {
+                    Some(ErrorCode::DiskFull) => StoreError::Full { path },
+                    Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                        StoreError::Busy { path, waited_s: BUSY_S }
+                    }
+                    Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path },
+                    Some(ErrorCode::NotADatabase) => StoreError::NotOurs { path, why },
+                    Some(ErrorCode::DatabaseCorrupt) => {
+                        let place = "the structure of the file".to_owned();
+                        StoreError::Corrupt { path, place, why }
+                    }
+                    // A column that cannot hold what it holds.
+                    None => StoreError::Corrupt { path, place: "a row".to_owned(), why },
+                    Some(_) => StoreError::Io { path, doing, why },
+                }
+            }
+        }
+    }
+}

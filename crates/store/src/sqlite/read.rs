@@ -1,0 +1,188 @@
+//! Reading. Whatever comes back is checked: what a disk has garbled is named, never handed on.
+
+use rusqlite::types::{ToSql, ValueRef};
+use rusqlite::{Connection, params, params_from_iter};
+use steadfast_core::event::{Event, JobId, JobState, Recorded};
+use steadfast_core::time::Timestamp;
+
+use super::fault::Fault;
+use super::write::{crc, ms};
+use crate::cursor::Cursor;
+use crate::{Filter, Page, Row, Snapshot, Stored};
+
+const STATES: [JobState; 7] = [
+    JobState::Pending,
+    JobState::Running,
+    JobState::Paused,
+    JobState::Succeeded,
+    JobState::Partial,
+    JobState::Failed,
+    JobState::Cancelled,
+];
+
+/// In the order in which [`row`] reads them.
+const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
+                   jobs.due_at, jobs.over, jobs.labels, jobs.retried_from";
+
+fn at(ms: i64) -> Timestamp {
+    if ms == i64::MAX { Timestamp(u64::MAX) } else { Timestamp(ms as u64) }
+}
+
+fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn row(from: &rusqlite::Row<'_>) -> Result<Row, Fault> {
+    let id: JobId = from.get::<_, String>(0)?.into();
+    let damaged = |why: String| Fault::damaged(format!("the row of job {id}"), why);
+    let state: String = from.get(2)?;
+    let state = (STATES.into_iter().find(|known| known.name() == state))
+        .ok_or_else(|| damaged(format!("{state:?} is no state")))?;
+    let labels: String = from.get(7)?;
+    let labels = serde_json::from_str(&labels).map_err(|error| damaged(error.to_string()))?;
+    Ok(Row {
+        name: from.get(1)?,
+        state,
+        submitted_at: at(from.get(3)?),
+        finished_at: from.get::<_, Option<i64>>(4)?.map(at),
+        due_at: from.get::<_, Option<i64>>(5)?.map(at),
+        over: from.get(6)?,
+        labels,
+        retried_from: from.get::<_, Option<String>>(8)?.map(JobId::from),
+        id,
+    })
+}
+
+/// One statement, so that row and snapshot are of the same moment.
+pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, Fault> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW}, jobs.seq, jobs.epoch, jobs.owner, \
+         snapshots.seq, snapshots.state, snapshots.crc \
+         FROM jobs LEFT JOIN snapshots ON snapshots.job = jobs.id WHERE jobs.id = ?1"
+    ))?;
+    let mut rows = statement.query([job])?;
+    let Some(from) = rows.next()? else { return Ok(None) };
+    let snapshot = match from.get::<_, Option<i64>>(12)? {
+        None => None,
+        Some(seq) => {
+            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(13)?);
+            if from.get::<_, i64>(14)? != i64::from(crc(seq, 0, &state)) {
+                let place = format!("the snapshot of job {job}");
+                return Err(Fault::damaged(place, "its checksum does not fit"));
+            }
+            Some(Snapshot { seq, state })
+        }
+    };
+    Ok(Some(Stored {
+        row: row(from)?,
+        seq: from.get::<_, i64>(9)? as u64,
+        epoch: from.get::<_, i64>(10)? as u64,
+        owner: from.get(11)?,
+        snapshot,
+    }))
+}
+
+/// Fixed conditions are spelled out: with a parameter, SQLite would not use a partial index.
+pub(super) fn list(
+    connection: &Connection,
+    filter: &Filter,
+    cursor: Option<Cursor>,
+    limit: usize,
+) -> Result<Page, Fault> {
+    let mut from = "jobs".to_owned();
+    let mut order = "jobs.submitted_at DESC, jobs.id DESC";
+    let mut position = "(jobs.submitted_at, jobs.id)";
+    let mut conditions: Vec<&str> = vec![];
+    let mut values: Vec<Box<dyn ToSql>> = vec![];
+    if let Some((name, value)) = filter.label.clone() {
+        from = "labels CROSS JOIN jobs ON jobs.id = labels.job".to_owned();
+        order = "labels.submitted_at DESC, labels.job DESC";
+        position = "(labels.submitted_at, labels.job)";
+        conditions.push("labels.name = ? AND labels.value = ?");
+        values.extend([Box::new(name) as Box<dyn ToSql>, Box::new(value)]);
+    }
+    if let Some(state) = filter.state {
+        conditions.push("jobs.state = ?");
+        values.push(Box::new(state.name()));
+    }
+    if let Some(name) = filter.name.clone() {
+        conditions.push("jobs.name = ?");
+        values.push(Box::new(name));
+    }
+    match filter.over {
+        Some(true) => conditions.push("jobs.over = 1"),
+        Some(false) => conditions.push("jobs.over = 0"),
+        None => {}
+    }
+    let after = format!("{position} < (?, ?)");
+    if let Some(cursor) = cursor {
+        conditions.push(&after);
+        values.extend([Box::new(ms(cursor.submitted_at)) as Box<dyn ToSql>, Box::new(cursor.id)]);
+    }
+    values.push(Box::new(count(limit.saturating_add(1))));
+    let conditions =
+        if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") };
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {ROW} FROM {from} WHERE {conditions} ORDER BY {order} LIMIT ?"
+    ))?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut page = Page::default();
+    while let Some(from) = rows.next()? {
+        if page.jobs.len() == limit {
+            page.next = page.jobs.last().map(Cursor::after);
+            break;
+        }
+        page.jobs.push(row(from)?);
+    }
+    Ok(page)
+}
+
+pub(super) fn events(
+    connection: &Connection,
+    job: &str,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Recorded>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, at_ms, body, crc FROM events WHERE job = ?1 AND seq > ?2 \
+         ORDER BY seq LIMIT ?3",
+    )?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![job, after, count(limit)])?;
+    let mut log = vec![];
+    let mut expected = after as u64;
+    while let Some(from) = rows.next()? {
+        expected += 1;
+        let damaged = |why: &str| Fault::event(job, expected, why);
+        let seq = from.get::<_, i64>(0)? as u64;
+        if seq != expected {
+            return Err(damaged("it is missing"));
+        }
+        let at_ms: i64 = from.get(1)?;
+        let (ValueRef::Text(body) | ValueRef::Blob(body)) = from.get_ref(2)? else {
+            return Err(damaged("its body is no text"));
+        };
+        if from.get::<_, i64>(3)? != i64::from(crc(seq, at_ms, body)) {
+            return Err(damaged("its checksum does not fit"));
+        }
+        let event: Event =
+            serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
+        log.push(Recorded { seq, at: at(at_ms), event });
+    }
+    Ok(log)
+}
+
+pub(super) fn due(
+    connection: &Connection,
+    until: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Timestamp, JobId)>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT due_at, id FROM jobs WHERE due_at IS NOT NULL AND due_at <= ?1 \
+         ORDER BY due_at, id LIMIT ?2",
+    )?;
+    let due = statement.query_map(params![ms(until), count(limit)], |from| {
+        Ok((at(from.get(0)?), from.get::<_, String>(1)?.into()))
+    })?;
+    Ok(due.collect::<Result<_, _>>()?)
+}

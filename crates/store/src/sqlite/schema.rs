@@ -1,0 +1,144 @@
+//! The tables, whose file this is, and whether it can be used.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+use super::fault::Fault;
+use super::read;
+
+/// "Stdf", in the header of the file.
+const APPLICATION_ID: i64 = 0x5374_6466;
+
+/// Of the tables below. A file with a higher one is left alone.
+pub(super) const VERSION: i64 = 1;
+
+/// How many jobs are looked at when a file is opened: enough to notice a bad disk, few enough for
+/// any number of jobs to open in milliseconds.
+const CHECKED: usize = 128;
+
+/// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
+/// twice: with the job to be shown, and by themselves to be found.
+const TABLES: &str = "
+CREATE TABLE jobs (
+    id TEXT NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL,
+    submitted_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    due_at INTEGER,
+    over INTEGER NOT NULL,
+    labels TEXT NOT NULL,
+    retried_from TEXT,
+    seq INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    owner TEXT,
+    key TEXT,
+    key_digest TEXT
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    job TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    about TEXT,
+    body TEXT NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (job, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE snapshots (
+    job TEXT NOT NULL UNIQUE,
+    seq INTEGER NOT NULL,
+    state BLOB NOT NULL,
+    crc INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE labels (
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    submitted_at INTEGER NOT NULL,
+    job TEXT NOT NULL,
+    PRIMARY KEY (name, value, submitted_at, job)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX labels_of_job ON labels (job);
+CREATE UNIQUE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
+CREATE INDEX jobs_due ON jobs (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE over = 1;
+CREATE INDEX jobs_live ON jobs (submitted_at, id) WHERE over = 0;
+CREATE INDEX jobs_newest ON jobs (submitted_at, id);
+CREATE INDEX jobs_by_state ON jobs (state, submitted_at, id);
+CREATE INDEX jobs_by_name ON jobs (name, submitted_at, id);
+";
+
+/// Whether the file is ours; false: there is nothing in it yet.
+fn ours(connection: &Connection) -> Result<bool, Fault> {
+    let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let application = number("application_id")?;
+    let version = number("user_version")?;
+    if application == APPLICATION_ID {
+        return match version {
+            VERSION => Ok(true),
+            newer if newer > VERSION => Err(Fault::Newer(newer)),
+            odd => Err(Fault::damaged("the header of the file", format!("format {odd}"))),
+        };
+    }
+    let table = connection
+        .query_row("SELECT name FROM sqlite_schema LIMIT 1", [], |row| row.get::<_, String>(0))
+        .optional()?;
+    match table {
+        Some(table) => Err(Fault::Foreign(format!("it has a table {table} of somebody else"))),
+        None if application != 0 || version != 0 => {
+            Err(Fault::Foreign(format!("its application id is {application:#x}")))
+        }
+        None => Ok(false),
+    }
+}
+
+pub(super) fn expect(connection: &Connection) -> Result<(), Fault> {
+    if ours(connection)? { Ok(()) } else { Err(Fault::Foreign("it is empty".to_owned())) }
+}
+
+/// Makes the tables if there are none.
+pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
+    let exists = ours(connection)?;
+    // Asked for only now: it writes to the file.
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // In this mode, every commit syncs.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", false)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -32 * 1024)?;
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    if exists {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Somebody else may have been faster.
+    if !ours(&transaction)? {
+        transaction.execute_batch(TABLES)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The log of a job that goes on must end with the event its row names, and a readable one.
+pub(super) fn check_ends(connection: &mut Connection) -> Result<(), Fault> {
+    // A transaction, so that nobody writes between a row and its event.
+    let transaction = connection.transaction()?;
+    let mut newest = transaction.prepare(
+        "SELECT id, seq FROM jobs WHERE over = 0 ORDER BY submitted_at DESC, id DESC LIMIT ?1",
+    )?;
+    let ends = newest.query_map([CHECKED as i64], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)? as u64))
+    })?;
+    for end in ends {
+        let (job, seq) = end?;
+        if read::events(&transaction, &job, seq.saturating_sub(1), 1)?.is_empty() {
+            return Err(Fault::event(&job, seq, "it is missing"));
+        }
+    }
+    Ok(())
+}

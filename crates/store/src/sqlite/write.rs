@@ -1,0 +1,253 @@
+//! Writing: groups, claims, purges. Each function is called inside a transaction.
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, params};
+use steadfast_core::event::Recorded;
+use steadfast_core::time::Timestamp;
+
+use super::fault::Fault;
+use crate::{Claimed, Refused, Row, Write};
+
+/// The end of time, whatever it is, is the highest number there is.
+pub(super) fn ms(at: Timestamp) -> i64 {
+    i64::try_from(at.0).unwrap_or(i64::MAX)
+}
+
+/// An event as it is kept.
+pub(super) struct Body {
+    json: String,
+    crc: u32,
+}
+
+/// JSON survives many a flipped bit: a number stays one. This does not.
+pub(super) fn crc(seq: u64, at_ms: i64, json: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&seq.to_le_bytes());
+    crc.update(&at_ms.to_le_bytes());
+    crc.update(json);
+    crc.finalize()
+}
+
+fn body(record: &Recorded) -> Body {
+    // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
+    let json = serde_json::to_string(&record.event).expect("an event is JSON");
+    let crc = crc(record.seq, ms(record.at), json.as_bytes());
+    Body { json, crc }
+}
+
+pub(super) fn bodies(writes: &[Write]) -> Vec<Vec<Body>> {
+    let of = |write: &Write| write.records.iter().map(|entry| body(&entry.record)).collect();
+    writes.iter().map(of).collect()
+}
+
+struct Statements<'a> {
+    key: CachedStatement<'a>,
+    current: CachedStatement<'a>,
+    job: CachedStatement<'a>,
+    label: CachedStatement<'a>,
+    event: CachedStatement<'a>,
+    end: CachedStatement<'a>,
+    row: CachedStatement<'a>,
+    snapshot: CachedStatement<'a>,
+}
+
+/// What a job's row says before a write.
+#[derive(PartialEq)]
+struct Mutable {
+    state: String,
+    finished_at: Option<i64>,
+    due_at: Option<i64>,
+    over: bool,
+}
+
+impl Mutable {
+    fn of(row: &Row) -> Self {
+        Self {
+            state: row.state.name().to_owned(),
+            finished_at: row.finished_at.map(ms),
+            due_at: row.due_at.map(ms),
+            over: row.over,
+        }
+    }
+}
+
+pub(super) fn group(
+    connection: &Connection,
+    writes: &[Write],
+    bodies: &[Vec<Body>],
+) -> Result<Vec<Result<(), Refused>>, Fault> {
+    let mut statements = Statements::prepare(connection)?;
+    writes.iter().zip(bodies).map(|(write, bodies)| statements.write(write, bodies)).collect()
+}
+
+impl<'a> Statements<'a> {
+    fn prepare(connection: &'a Connection) -> Result<Self, Fault> {
+        let prepare = |sql| connection.prepare_cached(sql);
+        Ok(Self {
+            key: prepare("SELECT id, key_digest FROM jobs WHERE key = ?1")?,
+            current: prepare(
+                "SELECT seq, epoch, state, finished_at, due_at, over FROM jobs WHERE id = ?1",
+            )?,
+            job: prepare(
+                "INSERT INTO jobs (id, name, state, submitted_at, finished_at, due_at, over, \
+                 labels, retried_from, seq, epoch, key, key_digest) \
+                 VALUES (:id, :name, :state, :submitted_at, :finished_at, :due_at, :over, \
+                 :labels, :retried_from, :seq, :epoch, :key, :key_digest)",
+            )?,
+            label: prepare(
+                "INSERT INTO labels (name, value, submitted_at, job) VALUES (?1, ?2, ?3, ?4)",
+            )?,
+            event: prepare(
+                "INSERT INTO events (job, seq, at_ms, event, about, body, crc) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?,
+            end: prepare("UPDATE jobs SET seq = ?2 WHERE id = ?1")?,
+            row: prepare(
+                "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, due_at = ?5, over = ?6 \
+                 WHERE id = ?1",
+            )?,
+            snapshot: prepare(
+                "INSERT INTO snapshots (job, seq, state, crc) VALUES (?1, ?2, ?3, ?4) \
+                 ON CONFLICT (job) DO UPDATE SET seq = ?2, state = ?3, crc = ?4",
+            )?,
+        })
+    }
+
+    /// Everything that can refuse the write is asked before anything is touched.
+    fn write(&mut self, write: &Write, bodies: &[Body]) -> Result<Result<(), Refused>, Fault> {
+        if let Some(refused) = self.key_taken(write)? {
+            return Ok(Err(refused));
+        }
+        let current = (self.current)
+            .query_row([&*write.job], |row| {
+                let before = Mutable {
+                    state: row.get(2)?,
+                    finished_at: row.get(3)?,
+                    due_at: row.get(4)?,
+                    over: row.get(5)?,
+                };
+                Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64, before))
+            })
+            .optional()?;
+        let expected = write.expected_seq;
+        match current {
+            Some((_, epoch, _)) if expected > 0 && write.epoch != epoch => {
+                return Ok(Err(Refused::Fenced { epoch: write.epoch, current: epoch }));
+            }
+            Some((found, _, _)) if expected != found => {
+                return Ok(Err(Refused::Conflict { expected, found }));
+            }
+            None if expected > 0 => return Ok(Err(Refused::Conflict { expected, found: 0 })),
+            Some((_, _, before)) => self.old_job(write, &before)?,
+            None => self.new_job(write)?,
+        }
+        for (entry, body) in write.records.iter().zip(bodies) {
+            let record = &entry.record;
+            self.event.execute(params![
+                &*write.job,
+                record.seq as i64,
+                ms(record.at),
+                record.event.name(),
+                entry.about,
+                body.json,
+                body.crc,
+            ])?;
+        }
+        if let Some(state) = &write.snapshot {
+            let seq = write.last_seq();
+            let crc = crc(seq, 0, state);
+            self.snapshot.execute(params![&*write.job, seq as i64, state, crc])?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn key_taken(&mut self, write: &Write) -> Result<Option<Refused>, Fault> {
+        let Some(key) = &write.key else { return Ok(None) };
+        let taken = (self.key)
+            .query_row([&key.key], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+            .optional()?;
+        Ok(taken.map(|(job, digest)| Refused::KeyTaken {
+            job: job.into(),
+            same_body: digest == key.digest,
+        }))
+    }
+
+    fn new_job(&mut self, write: &Write) -> Result<(), Fault> {
+        let row = &write.row;
+        let labels = serde_json::to_string(&row.labels).expect("strings are JSON");
+        self.job.execute(named_params! {
+            ":id": &*row.id,
+            ":name": row.name,
+            ":state": row.state.name(),
+            ":submitted_at": ms(row.submitted_at),
+            ":finished_at": row.finished_at.map(ms),
+            ":due_at": row.due_at.map(ms),
+            ":over": row.over,
+            ":labels": labels,
+            ":retried_from": row.retried_from.as_deref(),
+            ":seq": write.last_seq() as i64,
+            ":epoch": write.epoch as i64,
+            ":key": write.key.as_ref().map(|key| &key.key),
+            ":key_digest": write.key.as_ref().map(|key| &key.digest),
+        })?;
+        for (name, value) in &row.labels {
+            self.label.execute(params![name, value, ms(row.submitted_at), &*row.id])?;
+        }
+        Ok(())
+    }
+
+    /// Most events change nothing that has an index, so those are spared.
+    fn old_job(&mut self, write: &Write, before: &Mutable) -> Result<(), Fault> {
+        let (id, seq) = (&*write.job, write.last_seq() as i64);
+        let now = Mutable::of(&write.row);
+        if now == *before {
+            self.end.execute(params![id, seq])?;
+        } else {
+            let Mutable { state, finished_at, due_at, over } = now;
+            self.row.execute(params![id, seq, state, finished_at, due_at, over])?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn claim(
+    connection: &Connection,
+    job: &str,
+    owner: &str,
+) -> Result<Option<Claimed>, Fault> {
+    let claimed = connection
+        .prepare_cached(
+            "UPDATE jobs SET epoch = epoch + 1, owner = ?2 WHERE id = ?1 RETURNING epoch, seq",
+        )?
+        .query_row([job, owner], |row| {
+            Ok(Claimed { epoch: row.get::<_, i64>(0)? as u64, seq: row.get::<_, i64>(1)? as u64 })
+        })
+        .optional()?;
+    Ok(claimed)
+}
+
+/// Some of what may go; how many jobs that were.
+pub(super) fn purge(
+    connection: &Connection,
+    finished_before: Timestamp,
+    limit: usize,
+) -> Result<usize, Fault> {
+    let jobs: Vec<String> = connection
+        .prepare_cached(
+            "SELECT id FROM jobs WHERE over = 1 AND finished_at < ?1 \
+             ORDER BY finished_at, id LIMIT ?2",
+        )?
+        .query_map(params![ms(finished_before), limit as i64], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for sql in [
+        "DELETE FROM events WHERE job = ?1",
+        "DELETE FROM snapshots WHERE job = ?1",
+        "DELETE FROM labels WHERE job = ?1",
+        "DELETE FROM jobs WHERE id = ?1",
+    ] {
+        let mut delete = connection.prepare_cached(sql)?;
+        for job in &jobs {
+            delete.execute([job])?;
+        }
+    }
+    Ok(jobs.len())
+}
