@@ -13,7 +13,7 @@ use steadfast_core::plan::Allowance;
 use steadfast_core::time::Timestamp;
 
 /// Of a large fan-out the first so many items are shown, and of an item the last so many attempts.
-pub const SHOWN: usize = 100;
+const SHOWN: usize = 100;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct JobStatus {

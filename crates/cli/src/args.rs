@@ -22,14 +22,149 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(RunArgs),
+    Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
+    List(ListArgs),
+    /// Show where a job stands
+    Status(JobArgs),
+    Logs(LogsArgs),
+    History(HistoryArgs),
+    Explain(ExplainArgs),
+    /// Fold a job's log again and compare it with the live state
+    ///
+    /// Exit status: 0 they are equal, 1 they are not, 2 there is no such job.
+    Replay(JobArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: `steadfast completions bash > ~/.local/share/bash-completion/completions/steadfast`
     Completions {
         shell: Shell,
     },
+}
+
+/// Run a job here to its end
+///
+/// Nothing else is needed: the job is stored in the data folder, its steps run as processes on this
+/// machine, and whatever happens to this program, `steadfast resume JOB` goes on where it stood.
+/// Ctrl-C ends what runs and says how to go on; twice kills it.
+///
+/// Exit status: 0 succeeded, 1 failed, 3 partial, 4 cancelled, 130 interrupted, 2 the input is wrong.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast run examples/flaky-download.yaml")]
+pub(crate) struct RunArgs {
+    /// The job file, YAML or JSON; `-` reads standard input
+    pub(crate) file: PathBuf,
+    /// How many processes run at once [default: twice the cores, at least 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) slots: Option<u32>,
+    /// Keep the working folders of all attempts
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+const DATA: &str = "Where jobs, logs and working folders are kept [default: the user's data folder]";
+
+/// Go on with a job that was interrupted
+///
+/// Processes that the interrupted run left behind are ended first; their attempts count as losses
+/// of the worker, not as failures. Budgets and delays go on where they stood.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast resume last")]
+pub(crate) struct ResumeArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    /// Go on although the job file has changed; the job stays as it was accepted
+    #[arg(long)]
+    pub(crate) changed: bool,
+    /// How many processes run at once [default: twice the cores, at least 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) slots: Option<u32>,
+    /// Keep the working folders of all attempts
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// List the jobs of the data folder, newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast list --state failed")]
+pub(crate) struct ListArgs {
+    /// Only jobs in this state
+    #[arg(long)]
+    pub(crate) state: Option<String>,
+    /// Only jobs of this name
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    #[arg(long, default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// Go on after an earlier page
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Print what the steps of a job have written
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast logs last fetch")]
+pub(crate) struct LogsArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    /// Only of this step
+    pub(crate) step: Option<String>,
+    /// Go on as more is written, until the job ends
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// Print the events of a job: everything that happened, in order
+///
+/// With `-o json`, one event per line, as it is stored.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Say why a job is where it is: each decision, its accounts, and what would have changed it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast explain last publish")]
+pub(crate) struct ExplainArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    /// Only of this step
+    pub(crate) step: Option<String>,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
 }
 
 /// Check a job file and show what its retries will do

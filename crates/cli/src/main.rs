@@ -1,11 +1,17 @@
 //! The one program. It parses and prints; every rule is elsewhere.
 
 mod args;
+mod clock;
+mod data;
 mod input;
+mod jobs;
+mod local;
 mod paint;
 mod plan;
 mod rehearse;
+mod run;
 mod timeline;
+mod view;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,6 +29,7 @@ enum Exit {
     Wrong = 2,
     Partial = 3,
     Cancelled = 4,
+    Interrupted = 130,
 }
 
 /// A command's end. What went wrong has been said on stderr by then.
@@ -31,6 +38,13 @@ type Done = io::Result<Exit>;
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
+        Command::Run(args) => run::run(args),
+        Command::Resume(args) => run::resume(args),
+        Command::List(args) => jobs::list(args),
+        Command::Status(args) => jobs::status(args),
+        Command::Logs(args) => jobs::logs(args),
+        Command::History(args) => jobs::history(args),
+        Command::Replay(args) => jobs::replay(args),
         Command::Plan(args) => plan::run(args),
         Command::Rehearse(args) => rehearse::run(args),
         Command::Completions { shell } => {

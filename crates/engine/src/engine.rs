@@ -93,6 +93,13 @@ impl Engine {
         self.timers.next_due_of(*self.keys.get(id)?)
     }
 
+    /// Steps in on a step's timeout only so long after it, for workers that see to it themselves.
+    #[must_use]
+    pub fn with_timeout_lenience_ms(mut self, ms: u64) -> Self {
+        self.timers = Timers::new(ms);
+        self
+    }
+
     /// From now on nothing new starts.
     pub fn drain(&mut self) {
         self.draining = true;
@@ -183,7 +190,9 @@ impl Engine {
     /// Tells all jobs that the engine is back. Their timers are set as the state has them.
     pub fn restart(&mut self, down_since: Timestamp, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
-        self.timers = Timers::default();
+        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.timers.forget(key);
+        }
         for key in self.jobs.keys().copied().collect::<Vec<_>>() {
             let input = Input::Restarted { down_since };
             let _ = self.transact(key, &input, now, &mut batch);

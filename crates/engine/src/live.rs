@@ -29,6 +29,8 @@ const GROUP: usize = 256;
 const UNSYNCED: usize = 4;
 /// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Time for a worker to end an attempt that is over its timeout, and to say so.
+const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 /// Events after which the state is stored too, so that recovery does not read a long log.
 const SNAPSHOT_EVERY: u64 = 1000;
 
@@ -105,12 +107,21 @@ impl Inbox {
     }
 }
 
+/// Why the engine can acknowledge nothing any more.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("job {job} belongs to another process now: {refused}")]
+    TakenOver { job: JobId, refused: Refused },
+}
+
 /// The running engine.
 #[derive(Debug)]
 pub struct Live {
     inbox: Inbox,
     decider: JoinHandle<()>,
-    writer: JoinHandle<Result<(), StoreError>>,
+    writer: JoinHandle<Result<(), Stopped>>,
 }
 
 impl Live {
@@ -128,7 +139,7 @@ impl Live {
         let inbox = Inbox(inbox);
         let workers = Box::new(make_workers(inbox.clone()));
         let decider = Decider {
-            engine: Engine::new(slots, worker),
+            engine: Engine::new(slots, worker).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS),
             clock,
             ours: HashMap::new(),
             messages,
@@ -147,7 +158,7 @@ impl Live {
     }
 
     /// Decides what has arrived, makes it durable, and ends.
-    pub fn stop(self) -> Result<(), StoreError> {
+    pub fn stop(self) -> Result<(), Stopped> {
         let _ = self.inbox.0.send(Message::Stop);
         drop(self.inbox);
         let _ = self.decider.join();
@@ -218,7 +229,13 @@ impl Decider {
             while self.engine.next_due().is_some_and(|due| due <= now) {
                 batch.join(self.engine.tick(now));
             }
-            batch.join(self.engine.dispatch(now));
+            loop {
+                let starts = self.engine.dispatch(now);
+                if starts.is_empty() {
+                    break;
+                }
+                batch.join(starts);
+            }
             if batch.is_empty() && answers.is_empty() {
                 continue;
             }
@@ -313,7 +330,8 @@ impl Decider {
         let ours = self.ours.get_mut(id)?;
         let over = job.is_over();
         // More often than the state is large, and always at the end.
-        let live: usize = job.runs.iter().flat_map(|run| &run.steps).map(|step| step.live.len()).sum();
+        let live: usize =
+            job.runs.iter().flat_map(|run| &run.steps).map(|step| step.live.len()).sum();
         let grown = job.seq - ours.snapshot_seq >= SNAPSHOT_EVERY + live as u64;
         let snapshot = (over || grown).then(|| serde_json::to_vec(job).ok()).flatten();
         if snapshot.is_some() {
@@ -348,7 +366,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self) -> Result<(), StoreError> {
+    fn run(mut self) -> Result<(), Stopped> {
         while let Ok(first) = self.unsynced.recv() {
             let mut groups = vec![first];
             groups.extend(self.unsynced.try_iter());
@@ -357,7 +375,7 @@ impl Writer {
         Ok(())
     }
 
-    fn commit(&mut self, groups: Vec<Group>) -> Result<(), StoreError> {
+    fn commit(&mut self, groups: Vec<Group>) -> Result<(), Stopped> {
         let mut writes = Vec::new();
         let mut after = Vec::new();
         for group in groups {
@@ -377,8 +395,8 @@ impl Writer {
         crash_point("in-append");
         let answers = self.store.commit(writes)?;
         crash_point("after-append");
-        for refused in answers.into_iter().filter_map(Result::err) {
-            return Err(taken_over(&refused));
+        for (job, answer) in jobs.iter().zip(answers) {
+            answer.map_err(|refused| Stopped::TakenOver { job: job.clone(), refused })?;
         }
         let mut jobs = jobs.into_iter();
         for after in after {
@@ -417,16 +435,11 @@ enum After {
     Effects(Vec<Effect>, HashMap<(JobId, u64), Work>, Vec<(SyncSender<Answer>, Answer)>),
 }
 
-fn taken_over(refused: &Refused) -> StoreError {
-    StoreError::TakenOver(refused.to_string())
-}
-
 fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
     let first = records.first().map_or(1, |record| record.seq);
-    let entries = records.iter().map(|record| Entry {
-        about: about(&meta.plan, record),
-        record: record.clone(),
-    });
+    let entries = records
+        .iter()
+        .map(|record| Entry { about: about(&meta.plan, record), record: record.clone() });
     Write {
         job,
         epoch: meta.epoch,

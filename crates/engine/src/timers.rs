@@ -14,6 +14,9 @@ pub(crate) struct Timers {
     by_job: BTreeMap<JobKey, Reminders>,
     /// The soonest of each job.
     next: BTreeSet<(Timestamp, JobKey)>,
+    /// Workers enforce a step's timeout themselves and report it when the process is gone; the
+    /// engine steps in only if they have not so much later.
+    timeout_lenience_ms: u64,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +33,10 @@ impl Reminders {
 }
 
 impl Timers {
+    pub(crate) fn new(timeout_lenience_ms: u64) -> Self {
+        Self { timeout_lenience_ms, ..Self::default() }
+    }
+
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.next.first().map(|(due, _)| *due)
     }
@@ -39,6 +46,10 @@ impl Timers {
     }
 
     pub(crate) fn set(&mut self, job: JobKey, timer: Timer, due: Timestamp) {
+        let due = match timer {
+            Timer::Attempt(..) => due.plus(self.timeout_lenience_ms),
+            _ => due,
+        };
         let reminders = self.by_job.entry(job).or_default();
         if let Timer::Scheduling { run, step } = timer
             && !reminders.scheduling.insert((run, step))

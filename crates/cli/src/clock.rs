@@ -1,0 +1,25 @@
+//! The one place of the program that asks what time it is.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use steadfast_core::time::Timestamp;
+use steadfast_engine::Clock;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SystemClock;
+
+#[allow(clippy::disallowed_methods, reason = "somebody has to ask")]
+pub(crate) fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
+pub(crate) fn now() -> Timestamp {
+    let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(since.as_millis() as u64)
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+}

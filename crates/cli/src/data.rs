@@ -1,0 +1,181 @@
+//! The data folder: where the database, logs and working folders are, and who may write.
+//!
+//! `run` and `resume` share the folder and lock their job; a server will want it for itself.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use steadfast_core::apply::apply;
+use steadfast_core::event::{ItemId, Recorded, Role};
+use steadfast_core::job::Job;
+use steadfast_core::time::Timestamp;
+use steadfast_store::{Filter, Row, SqliteStore, Store, Stored};
+
+/// Events read at once.
+const PAGE: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct Data {
+    pub(crate) root: PathBuf,
+}
+
+/// Held while this process may write; given back by the system when it ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// When the holder was last alive.
+    pub(crate) fn alive_at(&self) -> Option<Timestamp> {
+        let modified = fs::metadata(&self.path).ok()?.modified().ok()?;
+        let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(Timestamp(since.as_millis() as u64))
+    }
+
+    /// Says that the holder is alive.
+    pub(crate) fn touch(&self) {
+        let now = fs::FileTimes::new().set_modified(crate::clock::system_time());
+        let _ = self._file.set_times(now);
+    }
+}
+
+impl Data {
+    /// `--data`, or `STEADFAST_DATA`, or the user's data folder.
+    pub(crate) fn at(given: Option<&Path>) -> Result<Self, String> {
+        let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let root = match given {
+            Some(path) => path.to_owned(),
+            None => match (from("XDG_DATA_HOME"), from("HOME")) {
+                (Some(data), _) => PathBuf::from(data).join("steadfast"),
+                (None, Some(home)) => PathBuf::from(home).join(".local/share/steadfast"),
+                (None, None) => {
+                    return Err("there is no home folder to keep data in; give --data DIR".into());
+                }
+            },
+        };
+        let root = std::path::absolute(&root).unwrap_or(root);
+        Ok(Self { root })
+    }
+
+    fn database(&self) -> PathBuf {
+        self.root.join("steadfast.db")
+    }
+
+    pub(crate) fn create(&self) -> Result<(), String> {
+        fs::create_dir_all(self.root.join("locks"))
+            .map_err(|error| format!("cannot make the data folder {}: {error}", self.root.display()))
+    }
+
+    pub(crate) fn open(&self) -> Result<SqliteStore, String> {
+        SqliteStore::open(&self.database()).map_err(|error| error.to_string())
+    }
+
+    /// For commands that only look. None: nothing was ever run with this folder.
+    pub(crate) fn look(&self) -> Result<Option<SqliteStore>, String> {
+        if !self.database().exists() {
+            return Ok(None);
+        }
+        SqliteStore::open(&self.database()).map(Some).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
+        let path = self.root.join("locks").join(format!("{job}.lock"));
+        let why = |error| format!("cannot lock {}: {error}", path.display());
+        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = open.map_err(why)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Lock { _file: file, path }),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(format!("job {job} is being run by another process right now"))
+            }
+            Err(fs::TryLockError::Error(error)) => Err(why(error)),
+        }
+    }
+
+    pub(crate) fn forget_lock(&self, job: &str) {
+        let _ = fs::remove_file(self.root.join("locks").join(format!("{job}.lock")));
+    }
+
+    /// The folder of all attempts of a job.
+    pub(crate) fn work(&self, job: &str) -> PathBuf {
+        self.root.join("work").join(job)
+    }
+
+    pub(crate) fn logs(&self, job: &str) -> PathBuf {
+        self.root.join("logs").join(job)
+    }
+}
+
+/// `index_2_attempt_1`, with the datacenter's place before it if there are several. Made of names
+/// that were checked and numbers, so it is a plain file name.
+pub(crate) fn attempt_name(step: &str, item: ItemId, attempt: u32) -> String {
+    let role = match item.role {
+        Role::Item => "",
+        Role::Fallback => "_fallback",
+        Role::Compensation => "_compensation",
+    };
+    let run = if item.run > 0 { format!("dc{}_", item.run) } else { String::new() };
+    format!("{run}{step}{role}_{}_attempt_{attempt}", item.index)
+}
+
+/// A job that is named by its id, by a beginning of it that fits no other, or `last`.
+pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, String> {
+    let stored = store.get(name).map_err(|error| error.to_string())?;
+    if let Some(Stored { row, .. }) = stored {
+        return Ok(row);
+    }
+    let filter = Filter::default();
+    let page = store.list(&filter, None, 1000).map_err(|error| error.to_string())?;
+    let mut found = page.jobs.into_iter().filter(|row| name == "last" || row.id.starts_with(name));
+    match (found.next(), found.next()) {
+        (Some(row), None) => Ok(row),
+        (Some(row), Some(_)) if name == "last" => Ok(row),
+        (Some(_), Some(_)) => Err(format!("{name} fits more than one job; give more of the id")),
+        _ => Err(format!("there is no job {name}; `steadfast list` shows those there are")),
+    }
+}
+
+/// Every event of a job, in order.
+pub(crate) fn each_event(
+    store: &mut dyn Store,
+    job: &str,
+    after: u64,
+    mut see: impl FnMut(Recorded) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut after = after;
+    loop {
+        let page = store.events(job, after, PAGE).map_err(|error| error.to_string())?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.seq;
+        for record in page {
+            see(record)?;
+        }
+    }
+}
+
+/// The state of a stored job: its snapshot, and the events since.
+pub(crate) fn state(store: &mut dyn Store, job: &str) -> Result<Job, String> {
+    let stored = store.get(job).map_err(|error| error.to_string())?;
+    let snapshot = stored.and_then(|stored| stored.snapshot);
+    let mut state: Option<Job> = match snapshot {
+        Some(snapshot) => Some(
+            serde_json::from_slice(&snapshot.state)
+                .map_err(|error| format!("the stored state of {job} is unreadable: {error}"))?,
+        ),
+        None => None,
+    };
+    let after = state.as_ref().map_or(0, |job| job.seq);
+    each_event(store, job, after, |record| {
+        match &mut state {
+            Some(state) => drop(apply(state, &record).map_err(|error| error.to_string())?),
+            None => {
+                let begun = steadfast_core::apply::replay([&record]);
+                state = Some(begun.map_err(|error| error.to_string())?);
+            }
+        }
+        Ok(())
+    })?;
+    state.ok_or_else(|| format!("job {job} has no events"))
+}

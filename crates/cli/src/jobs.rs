@@ -1,0 +1,313 @@
+//! Looking at jobs of the data folder: list, status, logs, history, replay. Nothing here writes.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use steadfast_api::{Attempts, JobStatus};
+use steadfast_core::apply::{apply, replay as fold_again};
+use steadfast_core::event::{JobState, Recorded};
+use steadfast_core::job::Job;
+use steadfast_core::time::human_ms;
+use steadfast_store::{Filter, SqliteStore, Store};
+
+use crate::args::{HistoryArgs, JobArgs, ListArgs, LogsArgs, Output};
+use crate::clock;
+use crate::data::{self, Data};
+use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
+use crate::{Done, Exit, input, view};
+
+/// Runs a command that looks; what it cannot find is the caller's mistake.
+fn looking(
+    folder: Option<&Path>,
+    output: Output,
+    look: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, String>,
+) -> Done {
+    let done = Data::at(folder).and_then(|data| {
+        let store = data.look()?;
+        let none = || format!("nothing was ever run with the data folder {}", data.root.display());
+        look(&data, &mut store.ok_or_else(none)?)
+    });
+    match done {
+        Ok(exit) => Ok(exit),
+        Err(message) => input::refuse("not_found", &message, output).map(|()| Exit::Wrong),
+    }
+}
+
+fn print(text: &str) -> Result<(), String> {
+    anstream::stdout().lock().write_all(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+pub(crate) fn list(args: &ListArgs) -> Done {
+    let data = Data::at(args.data.as_deref());
+    if data.as_ref().is_ok_and(|data| data.look().is_ok_and(|store| store.is_none())) {
+        match args.output {
+            Output::Json => input::print_json(&serde_json::json!({"jobs": [], "next": null}))?,
+            Output::Human => println!("no jobs yet; start one with `steadfast run job.yaml`"),
+        }
+        return Ok(Exit::Ok);
+    }
+    looking(args.data.as_deref(), args.output, |_, store| {
+        let state = match &args.state {
+            None => None,
+            Some(name) => Some(state_named(name)?),
+        };
+        let filter = Filter { state, name: args.name.clone(), ..Filter::default() };
+        let page = store.list(&filter, args.cursor.as_deref(), args.limit).map_err(text)?;
+        if args.output == Output::Json {
+            let jobs: Vec<_> = page
+                .jobs
+                .iter()
+                .map(|row| {
+                    serde_json::json!({
+                        "id": row.id, "name": row.name, "state": row.state,
+                        "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
+                        "retried_from": row.retried_from,
+                    })
+                })
+                .collect();
+            let answer = serde_json::json!({"jobs": jobs, "next": page.next});
+            input::print_json(&answer).map_err(text)?;
+            return Ok(Exit::Ok);
+        }
+        let mut table = Table::new(&[
+            ("job", Align::Left),
+            ("name", Align::Left),
+            ("state", Align::Left),
+            ("started", Align::Right),
+            ("took", Align::Right),
+        ]);
+        let now = clock::now();
+        for row in &page.jobs {
+            let until = row.finished_at.unwrap_or(now);
+            table.row(vec![
+                (row.id.to_string(), BOLD),
+                (row.name.clone(), anstyle::Style::new()),
+                (row.state.to_string(), state_style(row.state)),
+                (format!("{} ago", coarse(now.since(row.submitted_at))), DIM),
+                (coarse(until.since(row.submitted_at)), DIM),
+            ]);
+        }
+        print(&table.render(""))?;
+        if let Some(next) = page.next {
+            print(&paint(DIM, format!("more with --cursor {next}\n")))?;
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+/// To the second, where milliseconds are noise.
+fn coarse(ms: u64) -> String {
+    if ms < 1000 { human_ms(ms) } else { human_ms(ms / 1000 * 1000) }
+}
+
+fn state_named(name: &str) -> Result<JobState, String> {
+    let quoted = serde_json::Value::String(name.to_owned());
+    serde_json::from_value(quoted).map_err(|_| {
+        format!(
+            "`{name}` is not a state; write pending, running, paused, succeeded, partial, failed \
+             or cancelled"
+        )
+    })
+}
+
+pub(crate) fn status_of(store: &mut dyn Store, id: &str) -> Result<JobStatus, String> {
+    let (job, attempts) = told(store, id)?;
+    Ok(JobStatus::new(&job, &attempts))
+}
+
+/// The whole log folded, and what it tells of the attempts.
+fn told(store: &mut dyn Store, id: &str) -> Result<(Job, Attempts), String> {
+    let mut attempts = Attempts::default();
+    let mut job: Option<Job> = None;
+    data::each_event(store, id, 0, |record| {
+        attempts.add(&record);
+        match &mut job {
+            Some(job) => drop(apply(job, &record).map_err(text)?),
+            None => job = Some(fold_again([&record]).map_err(text)?),
+        }
+        Ok(())
+    })?;
+    let job = job.ok_or_else(|| format!("job {id} has no events"))?;
+    Ok((job, attempts))
+}
+
+pub(crate) fn status(args: &JobArgs) -> Done {
+    looking(args.data.as_deref(), args.output, |data, store| {
+        let row = data::find(store, &args.job)?;
+        if args.output == Output::Json {
+            let status = status_of(store, &row.id)?;
+            input::print_json(&status).map_err(text)?;
+            return Ok(Exit::Ok);
+        }
+        let job = data::state(store, &row.id)?;
+        print(&format!("{}  {}\n", paint(BOLD, job.plan.name()), paint(DIM, &job.id)))?;
+        if job.finished_at.is_some() {
+            print(&view::summary(&job, &data.logs(&row.id)))?;
+        } else {
+            print(&view::standing(&job, clock::now()))?;
+            if data.lock(&row.id).is_ok() {
+                let hint = format!("interrupted; go on with: steadfast resume {}\n", job.id);
+                print(&paint(DIM, hint))?;
+            }
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+pub(crate) fn history(args: &HistoryArgs) -> Done {
+    looking(args.data.as_deref(), args.output, |_, store| {
+        let row = data::find(store, &args.job)?;
+        let mut job: Option<Job> = None;
+        let mut out = io::BufWriter::new(anstream::stdout().lock());
+        data::each_event(store, &row.id, 0, |record| {
+            if args.output == Output::Json {
+                serde_json::to_writer(&mut out, &record).map_err(text)?;
+                out.write_all(b"\n").map_err(text)?;
+                return Ok(());
+            }
+            match &mut job {
+                Some(job) => {
+                    let line = view::line(job, &record).unwrap_or_else(|| plain(job, &record));
+                    let after = human_ms(record.at.since(job.accepted_at));
+                    let head = paint(DIM, format!("{:>5} {after:>10}", record.seq));
+                    writeln!(out, "{head}  {line}").map_err(text)?;
+                    drop(apply(job, &record).map_err(text)?);
+                }
+                None => {
+                    let begun = fold_again([&record]).map_err(text)?;
+                    let head = paint(DIM, format!("{:>5} {:>10}", record.seq, "0s"));
+                    let name = paint(BOLD, begun.plan.name());
+                    writeln!(out, "{head}  {name} accepted").map_err(text)?;
+                    job = Some(begun);
+                }
+            }
+            Ok(())
+        })?;
+        out.flush().map_err(text)?;
+        Ok(Exit::Ok)
+    })
+}
+
+/// An event that the live view passes over, in words.
+fn plain(job: &Job, record: &Recorded) -> String {
+    let name = record.event.name();
+    let mut words = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(c.to_lowercase());
+    }
+    let place = record.event.place().map(|(run, step, item)| match (step, item) {
+        (_, Some(item)) => view::item_name(&job.plan, item),
+        (Some(step), None) => job.plan.step(step).name.clone(),
+        (None, None) => job.plan.datacenter(run).unwrap_or("run").to_owned(),
+    });
+    match place {
+        Some(place) => format!("{} {}", paint(BOLD, place), paint(DIM, words)),
+        None => paint(DIM, words),
+    }
+}
+
+pub(crate) fn replay(args: &JobArgs) -> Done {
+    looking(args.data.as_deref(), args.output, |_, store| {
+        let row = data::find(store, &args.job)?;
+        let live = data::state(store, &row.id)?;
+        let (folded, _) = told(store, &row.id)?;
+        let same = live == folded;
+        let events = folded.seq;
+        match args.output {
+            Output::Json => {
+                let answer = serde_json::json!({
+                    "job": row.id, "events": events, "equal": same, "state": folded.state(),
+                });
+                input::print_json(&answer).map_err(text)?;
+            }
+            Output::Human if same => {
+                let sign = paint(GOOD, "✓");
+                print(&format!("{sign} {events} events give the live state: {}\n", folded.state()))?;
+            }
+            Output::Human => {
+                return Err(format!("the log of {} does not give its live state", row.id));
+            }
+        }
+        Ok(if same { Exit::Ok } else { Exit::Failed })
+    })
+}
+
+pub(crate) fn logs(args: &LogsArgs) -> Done {
+    looking(args.data.as_deref(), Output::Human, |data, store| {
+        let row = data::find(store, &args.job)?;
+        let folder = data.logs(&row.id);
+        let mut shown: Vec<(PathBuf, u64)> = Vec::new();
+        loop {
+            let over = data::state(store, &row.id)?.is_over();
+            for path in log_files(&folder, args.step.as_deref()).map_err(text)? {
+                if !shown.iter().any(|(known, _)| *known == path) {
+                    shown.push((path, 0));
+                }
+            }
+            let several = shown.len() > 1;
+            for (path, from) in &mut shown {
+                copy_from(path, from, several).map_err(text)?;
+            }
+            if !args.follow || over {
+                return Ok(Exit::Ok);
+            }
+            wait_a_little();
+        }
+    })
+}
+
+#[allow(clippy::disallowed_methods, reason = "a file that grows tells nobody")]
+fn wait_a_little() {
+    std::thread::sleep(std::time::Duration::from_millis(200));
+}
+
+/// Of one step, or of all, in the order they were begun.
+fn log_files(folder: &Path, step: Option<&str>) -> io::Result<Vec<PathBuf>> {
+    if !folder.exists() {
+        return Ok(vec![]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let of_step = step.is_none_or(|step| {
+            name.split_once("_attempt_").is_some_and(|(item, _)| {
+                item.rsplit_once('_').is_some_and(|(name, _)| {
+                    name == step || name.strip_prefix("dc").is_some_and(|rest| {
+                        rest.split_once('_').is_some_and(|(_, name)| name == step)
+                    })
+                })
+            })
+        });
+        if of_step && name.ends_with(".log") {
+            files.push((entry.metadata()?.created().or(entry.metadata()?.modified())?, entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// What has come since the last time, byte for byte.
+fn copy_from(path: &Path, from: &mut u64, headed: bool) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    if length <= *from {
+        return Ok(());
+    }
+    let mut out = io::stdout().lock();
+    if headed && *from == 0 {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        writeln!(out, "== {name} ==")?;
+    }
+    file.seek(SeekFrom::Start(*from))?;
+    *from += io::copy(&mut file.take(length - *from), &mut out)?;
+    out.flush()
+}

@@ -1,0 +1,349 @@
+//! `steadfast run` and `resume`: a job on this machine, to its end, whatever happens to it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use steadfast_core::apply::{apply, replay};
+use steadfast_core::decide::Input;
+use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Source};
+use steadfast_core::job::Job;
+use steadfast_core::plan::{Action, Plan};
+use steadfast_engine::{Live, Observer};
+use steadfast_store::Store;
+
+use crate::args::{Output, ResumeArgs, RunArgs};
+use crate::clock::{self, SystemClock};
+use crate::data::{self, Data, Lock};
+use crate::local::{LocalWorkers, Slots};
+use crate::paint::{BOLD, DIM, error_prefix, paint};
+use crate::view::View;
+use crate::{Done, Exit, input, jobs};
+
+/// How often the view is drawn anew, and how soon an interrupt is noticed.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &RunArgs) -> Done {
+    let Some((job, source)) = input::job(&args.file, args.output)? else {
+        return Ok(Exit::Wrong);
+    };
+    if args.output == Output::Human {
+        input::warn(&job.warnings, &source);
+    }
+    if let Err(message) = can_run(&job.plan) {
+        return input::refuse("unsupported", &message, args.output).map(|()| Exit::Wrong);
+    }
+    let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
+    let digest = digest(&source.text);
+    let source = Source { path: path.display().to_string(), digest };
+    let id: JobId = ulid::Ulid::generate().to_string().to_lowercase().into();
+    let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
+    accepted.source = Some(source);
+    let begin = |live: &Live| live.inbox().submit(accepted);
+    let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
+    conclude(session.open(args.data.as_deref(), None, begin), args.output)
+}
+
+pub(crate) fn resume(args: &ResumeArgs) -> Done {
+    conclude(try_resume(args), args.output)
+}
+
+fn conclude(done: Result<Exit, String>, output: Output) -> Done {
+    match done {
+        Ok(exit) => Ok(exit),
+        Err(message) => input::refuse("cannot_run", &message, output).map(|()| Exit::Wrong),
+    }
+}
+
+fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
+    let data = Data::at(args.data.as_deref())?;
+    let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
+    let row = data::find(&mut store, &args.job)?;
+    let lock = data.lock(&row.id)?;
+    let job = data::state(&mut store, &row.id)?;
+    if job.is_over() {
+        data.forget_lock(&row.id);
+        return Err(format!("job {} has ended: {}", row.id, job.state()));
+    }
+    if let Some(source) = &job.source
+        && !args.changed
+    {
+        let text = std::fs::read(&source.path)
+            .map_err(|error| format!("{}: {error}; --changed goes on without it", source.path))?;
+        if digest(&text) != source.digest {
+            return Err(format!(
+                "{} has changed since job {} was started; run it anew, or give --changed to go on \
+                 with the job as it was",
+                source.path, row.id
+            ));
+        }
+    }
+    // Whatever a dead run left behind must not write into the attempts that follow.
+    let orphans = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &row.id)
+        .map_err(|error| format!("cannot end what the interrupted run left behind: {error}"))?;
+    if orphans > 0 && args.output == Output::Human {
+        let many = if orphans == 1 { "process" } else { "processes" };
+        anstream::eprintln!("ended {orphans} {many} of the interrupted run");
+    }
+    let claimed = store.claim(&row.id, "resume").map_err(|error| error.to_string())?;
+    let epoch = claimed.map_or(1, |claimed| claimed.epoch);
+    let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
+    drop(store);
+    let id = job.id.clone();
+    let seen = job.clone();
+    let begin = move |live: &Live| live.inbox().adopt(job, epoch, down_since);
+    let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
+    session.open(args.data.as_deref(), Some((lock, seen)), begin)
+}
+
+fn digest(text: &[u8]) -> String {
+    let hash = Sha256::digest(text);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+}
+
+/// What this version cannot do is said before anything runs.
+fn can_run(plan: &Plan) -> Result<(), String> {
+    for step in plan.steps() {
+        let fallback = step.on_failure.as_ref().and_then(|on_failure| on_failure.action.as_ref());
+        for action in [Some(&step.action), fallback, step.compensate.as_ref()].into_iter().flatten() {
+            if let Action::Http(_) | Action::Call { .. } = action {
+                return Err(format!(
+                    "step `{}` is not a process: this version runs `run` and `argv` only",
+                    step.name
+                ));
+            }
+        }
+        for name in plan.surroundings().secrets.iter().chain(&step.surroundings.secrets) {
+            if std::env::var_os(name).is_none() {
+                return Err(format!(
+                    "step `{}` needs the secret {name}, which is not in the environment",
+                    step.name
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells the one who watches of every durable event.
+struct Teller(Sender<Recorded>);
+
+impl Observer for Teller {
+    fn committed(&mut self, _: &JobId, record: &Recorded) {
+        let _ = self.0.send(record.clone());
+    }
+}
+
+/// One job run by this process.
+struct Session {
+    id: JobId,
+    slots: Option<u32>,
+    keep: bool,
+    output: Output,
+}
+
+impl Session {
+    /// `before`: the lock on a job that is resumed, and its state so far.
+    fn open(
+        self,
+        data: Option<&Path>,
+        before: Option<(Lock, Job)>,
+        begin: impl FnOnce(&Live) -> Result<(), String>,
+    ) -> Result<Exit, String> {
+        let data = Data::at(data)?;
+        data.create()?;
+        let (lock, mut job) = match before {
+            Some((lock, job)) => (lock, Some(job)),
+            None => (data.lock(&self.id)?, None),
+        };
+        let store = data.open()?;
+        let count = self.slots.unwrap_or_else(default_slots);
+        let slots = Slots::new();
+        let (tell, told) = channel();
+        let root = data.root.clone();
+        let workers = slots.clone();
+        let live = Live::start(
+            Box::new(store),
+            Box::new(SystemClock),
+            steadfast_engine::Slots::per_datacenter(count),
+            "local",
+            move |inbox| LocalWorkers::start(count, root, inbox, workers),
+            Box::new(Teller(tell)),
+        );
+        begin(&live)?;
+        let mut view = View::new(self.output);
+        if self.output == Output::Human {
+            anstream::println!("{}", self.id);
+            view.begin(job.is_some());
+        }
+        let interrupts = Interrupts::listen()?;
+        let end = self.watch(&live, &told, &slots, &interrupts, &lock, &mut job, &mut view);
+        let stopped = live.stop();
+        // What was committed on the way out is part of what is shown.
+        for record in told.try_iter() {
+            fold(&mut job, &record)?;
+        }
+        view.end();
+        stopped.map_err(|error| error.to_string())?;
+        let job = job.ok_or_else(|| "the job was not stored".to_owned())?;
+        match end {
+            End::Interrupted => {
+                let message = paint(BOLD, format!("steadfast resume {}", self.id));
+                anstream::eprintln!("interrupted; go on with {message}");
+                Ok(Exit::Interrupted)
+            }
+            End::Over => {
+                if !self.keep {
+                    let _ = std::fs::remove_dir_all(data.work(&self.id));
+                }
+                // A process that ran away from its attempt ends with the job at the latest.
+                let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &self.id);
+                data.forget_lock(&self.id);
+                self.tell_end(&data, &job)?;
+                Ok(exit_of(job.state()))
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the parts of one loop
+    fn watch(
+        &self,
+        live: &Live,
+        told: &Receiver<Recorded>,
+        slots: &Slots,
+        interrupts: &Interrupts,
+        lock: &Lock,
+        job: &mut Option<Job>,
+        view: &mut View,
+    ) -> End {
+        let mut asked = 0;
+        let mut ticks = 0u32;
+        loop {
+            match told.recv_timeout(TICK) {
+                Ok(record) => {
+                    view.event(job.as_ref(), &record);
+                    if fold(job, &record).is_err() {
+                        return End::Interrupted;
+                    }
+                    // A burst is shown once.
+                    for record in told.try_iter() {
+                        view.event(job.as_ref(), &record);
+                        if fold(job, &record).is_err() {
+                            return End::Interrupted;
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return End::Interrupted,
+            }
+            ticks += 1;
+            if ticks.is_multiple_of(10) {
+                lock.touch();
+            }
+            if let Some(job) = job.as_ref() {
+                view.draw(job, clock::now());
+                if job.is_over() {
+                    return End::Over;
+                }
+                if job.state().is_terminal() {
+                    // Enough datacenters are done, and nobody stays to wait for the others.
+                    let _ = live.inbox().wish(&self.id, Input::Cancel);
+                }
+            }
+            let now = interrupts.count();
+            if now > asked {
+                if asked == 0 {
+                    live.inbox().drain();
+                }
+                slots.interrupt(now > 1);
+                asked = now;
+            }
+            if asked > 0 && slots.is_idle() {
+                return End::Interrupted;
+            }
+        }
+    }
+
+    fn tell_end(&self, data: &Data, job: &Job) -> Result<(), String> {
+        match self.output {
+            Output::Json => {
+                let mut store = data.open()?;
+                let status = jobs::status_of(&mut store, &self.id)?;
+                input::print_json(&status).map_err(|error| error.to_string())
+            }
+            Output::Human => {
+                anstream::print!("{}", crate::view::summary(job, &data.logs(&self.id)));
+                Ok(())
+            }
+        }
+    }
+}
+
+enum End {
+    Over,
+    Interrupted,
+}
+
+fn fold(job: &mut Option<Job>, record: &Recorded) -> Result<(), String> {
+    match job {
+        // A resumed job's state was read before its lock was told; it may know the event already.
+        Some(job) if record.seq <= job.seq => Ok(()),
+        Some(job) => apply(job, record).map(drop).map_err(|error| error.to_string()),
+        None => {
+            *job = Some(replay([record]).map_err(|error| error.to_string())?);
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn exit_of(state: JobState) -> Exit {
+    match state {
+        JobState::Succeeded => Exit::Ok,
+        JobState::Partial => Exit::Partial,
+        JobState::Cancelled => Exit::Cancelled,
+        _ => Exit::Failed,
+    }
+}
+
+/// Processes mostly wait for something; a few more than there are cores keep those busy.
+fn default_slots() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (cores as u32 * 2).max(4)
+}
+
+/// How often somebody has pressed Ctrl-C, or asked us to end.
+struct Interrupts(Arc<std::sync::atomic::AtomicUsize>);
+
+impl Interrupts {
+    fn listen() -> Result<Self, String> {
+        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        let mut signals = signal_hook::iterator::Signals::new(signals)
+            .map_err(|error: io::Error| format!("cannot listen for signals: {error}"))?;
+        let counted = count.clone();
+        std::thread::spawn(move || {
+            for _ in signals.forever() {
+                let before = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                if before == 0 {
+                    anstream::eprintln!(
+                        "{}",
+                        paint(DIM, "\ninterrupting: ending what runs; once more kills it")
+                    );
+                }
+            }
+        });
+        Ok(Self(count))
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// For commands that cannot go on.
+pub(crate) fn say(message: &str) {
+    anstream::eprintln!("{}{message}", error_prefix());
+}

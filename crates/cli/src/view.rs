@@ -1,0 +1,272 @@
+//! What `run` shows while it goes on, and the summary at the end.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use steadfast_core::event::{Event, ItemId, Recorded, Role, StepState};
+use steadfast_core::job::{Job, Phase, StepRun};
+use steadfast_core::outcome::Outcome;
+use steadfast_core::plan::{ForEach, Plan};
+use steadfast_core::time::{Timestamp, human_ms};
+
+use crate::args::Output;
+use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, paint, state_style};
+
+/// Lines of steps that are drawn; a longer job shows those that are under way.
+const SHOWN_STEPS: usize = 20;
+const BAR: usize = 30;
+
+/// Draws over itself on a terminal, and tells line by line otherwise.
+#[derive(Debug)]
+pub(crate) struct View {
+    drawn: usize,
+    live: bool,
+    lines: bool,
+}
+
+impl View {
+    pub(crate) fn new(output: Output) -> Self {
+        let human = output == Output::Human;
+        let live = human && std::io::stdout().is_terminal();
+        Self { drawn: 0, live, lines: human && !live }
+    }
+
+    pub(crate) fn begin(&self, resumed: bool) {
+        if self.lines && resumed {
+            println!("resumed");
+        }
+    }
+
+    /// One event, before it is folded into `job`.
+    pub(crate) fn event(&mut self, job: Option<&Job>, record: &Recorded) {
+        if self.lines
+            && let Some(job) = job
+            && let Some(line) = line(job, record)
+        {
+            let _ = writeln!(anstream::stdout(), "{line}");
+        }
+    }
+
+    pub(crate) fn draw(&mut self, job: &Job, now: Timestamp) {
+        if !self.live {
+            return;
+        }
+        let width = terminal_width();
+        let mut text = String::new();
+        if self.drawn > 0 {
+            text.push_str(&format!("\x1b[{}A\x1b[J", self.drawn));
+        }
+        let lines = picture(job, now);
+        for (plain, painted) in &lines {
+            // A line that wraps would be drawn over in the wrong place.
+            let fits = plain.chars().count() <= width;
+            let cut: String = plain.chars().take(width).collect();
+            text.push_str(if fits { painted } else { &cut });
+            text.push('\n');
+        }
+        self.drawn = lines.len();
+        let mut out = anstream::stdout().lock();
+        let _ = out.write_all(text.as_bytes());
+        let _ = out.flush();
+    }
+
+    /// The picture gives way to the summary.
+    pub(crate) fn end(&mut self) {
+        if self.drawn > 0 {
+            let _ = write!(anstream::stdout(), "\x1b[{}A\x1b[J", self.drawn);
+            self.drawn = 0;
+        }
+    }
+}
+
+fn terminal_width() -> usize {
+    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
+}
+
+type Line = (String, String);
+
+fn both(parts: &[(anstyle::Style, String)]) -> Line {
+    let plain = parts.iter().map(|(_, text)| text.as_str()).collect();
+    (plain, parts.iter().map(|(style, text)| paint(*style, text)).collect())
+}
+
+fn picture(job: &Job, now: Timestamp) -> Vec<Line> {
+    let all = || job.runs.iter().flat_map(|run| &run.steps);
+    let total: u64 = all().map(|step| u64::from(step.items.max(1))).sum();
+    let done: u64 = all().map(|step| u64::from(finished(step))).sum();
+    let filled = (done * BAR as u64 / total.max(1)) as usize;
+    let plain = anstyle::Style::new();
+    let mut lines = vec![both(&[
+        (BOLD, job.plan.name().to_owned()),
+        (plain, "  ".into()),
+        (GOOD, "█".repeat(filled)),
+        (DIM, "░".repeat(BAR - filled)),
+        (plain, format!("  {done} of {total}")),
+        (DIM, format!("  {}", human_ms(now.since(job.accepted_at) / 1000 * 1000))),
+    ])];
+    let many = job.runs.len() * job.plan.steps().len() > SHOWN_STEPS;
+    for (run, state) in job.runs.iter().enumerate() {
+        for (step, state) in state.steps.iter().enumerate() {
+            let busy = !state.live.is_empty() || state.fallback.is_some();
+            if (many && !busy) || lines.len() > SHOWN_STEPS {
+                continue;
+            }
+            lines.push(step_line(job, run as u32, step as u32, state, now));
+        }
+    }
+    lines
+}
+
+fn finished(step: &StepRun) -> u32 {
+    match step.state {
+        StepState::Waiting => 0,
+        StepState::Running => {
+            step.succeeded.len() + step.failed.len() as u32 + step.skipped + step.cancelled
+        }
+        _ => step.items.max(1),
+    }
+}
+
+fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) -> Line {
+    let plan = &job.plan;
+    let dc = plan.datacenter(run).map(|dc| format!("{dc}/")).unwrap_or_default();
+    let name = format!("{dc}{}", plan.step(step).name);
+    let (mark, style) = match state.state {
+        StepState::Waiting => ("·", DIM),
+        StepState::Running => ("▶", WAIT),
+        StepState::Succeeded => ("✓", GOOD),
+        StepState::Failed => ("✗", BAD),
+        StepState::Skipped | StepState::Cancelled => ("–", DIM),
+    };
+    let mut facts = vec![state.state.to_string()];
+    if state.items > 1 {
+        facts.push(format!("{} of {}", finished(state), state.items));
+    }
+    if !state.failed.is_empty() && state.state == StepState::Running {
+        facts.push(format!("{} failed", state.failed.len()));
+    }
+    let running = state.live.values().filter(|item| item.phase == Phase::Running);
+    if let Some(item) = running.clone().max_by_key(|item| item.history.attempts) {
+        facts.push(format!("{} running", running.count()));
+        if item.history.attempts > 1 {
+            facts.push(format!("attempt {}", item.history.attempts));
+        }
+    }
+    let due = state.live.values().filter_map(|item| match item.phase {
+        Phase::BackingOff { due_at, .. } => Some((due_at, item)),
+        _ => None,
+    });
+    if let Some((due_at, item)) = due.min_by_key(|(due_at, _)| *due_at) {
+        let left = due_at.since(now).div_ceil(1000) * 1000;
+        let next = item.history.attempts + 1;
+        facts.push(format!("attempt {next} in {}", human_ms(left)));
+        facts.extend(item.last_error());
+    }
+    let facts = facts.join(" · ");
+    both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("  {facts}"))])
+}
+
+/// `eu-west/index[2]`, as people and scripts write it.
+pub(crate) fn item_name(plan: &Plan, item: ItemId) -> String {
+    let dc = plan.datacenter(item.run).map(|dc| format!("{dc}/")).unwrap_or_default();
+    let step = plan.step(item.step);
+    let rest = match item.role {
+        Role::Fallback => "!".to_owned(),
+        Role::Compensation => "~".to_owned(),
+        Role::Item if step.for_each != ForEach::Once => format!("[{}]", item.index),
+        Role::Item => String::new(),
+    };
+    format!("{dc}{}{rest}", step.name)
+}
+
+/// An event as one line, if a person wants to know of it.
+pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
+    let plan = &job.plan;
+    let place = |run: u32, step: u32| {
+        let dc = plan.datacenter(run).map(|dc| format!("{dc}/")).unwrap_or_default();
+        paint(BOLD, format!("{dc}{}", plan.step(step).name))
+    };
+    Some(match &record.event {
+        Event::AttemptStarted { item, attempt, .. } => {
+            format!("{} attempt {attempt} started", paint(BOLD, item_name(plan, *item)))
+        }
+        Event::AttemptEnded { item, attempt, outcome, .. } => {
+            let how = match outcome {
+                Outcome::Succeeded { .. } => return None,
+                Outcome::Lost { .. } => "was lost with its worker".to_owned(),
+                Outcome::Failed(failure) => format!("failed: {}", failure.describe()),
+            };
+            format!("{} attempt {attempt} {how}", paint(BOLD, item_name(plan, *item)))
+        }
+        Event::ItemSucceeded { item, .. } => {
+            format!("{} {}", paint(BOLD, item_name(plan, *item)), paint(GOOD, "succeeded"))
+        }
+        Event::RetryScheduled { item, attempt, delay_ms, .. } => {
+            let when = match delay_ms {
+                0 => "at once".to_owned(),
+                ms => format!("in {}", human_ms(*ms)),
+            };
+            let next = paint(WAIT, format!("attempt {} {when}", attempt + 1));
+            format!("{} {next}", paint(BOLD, item_name(plan, *item)))
+        }
+        Event::ItemFailed { item, reason, .. } => {
+            let why = paint(BAD, format!("gave up: {reason}"));
+            format!("{} {why} ({})", paint(BOLD, item_name(plan, *item)), reason.message())
+        }
+        Event::StepFailed { run, step, continues } => {
+            let rest = if *continues { ", what needs it goes on" } else { "" };
+            format!("{} {}{rest}", place(*run, *step), paint(BAD, "failed"))
+        }
+        Event::StepSkipped { run, step, because } => {
+            format!("{} skipped, because {} failed", place(*run, *step), plan.step(*because).name)
+        }
+        Event::EngineRestarted { down_since } => {
+            format!("back after {}", human_ms(record.at.since(*down_since)))
+        }
+        _ => return None,
+    })
+}
+
+/// Where it stands while it goes on.
+pub(crate) fn standing(job: &Job, now: Timestamp) -> String {
+    picture(job, now).into_iter().map(|(_, painted)| painted + "\n").collect()
+}
+
+/// How it ended, and where to look.
+pub(crate) fn summary(job: &Job, logs: &Path) -> String {
+    let state = paint(state_style(job.state()), job.state());
+    let took = job.finished_at.map_or(0, |at| at.since(job.accepted_at));
+    let reason = job.completion.map_or("", |completion| completion.reason.name());
+    let mut text = String::new();
+    for (run, run_state) in job.runs.iter().enumerate() {
+        for (step, state) in run_state.steps.iter().enumerate() {
+            let (line, painted) =
+                step_line(job, run as u32, step as u32, state, job.last_at);
+            let attempts = match state.attempts {
+                0 | 1 => String::new(),
+                n if n == u64::from(state.items) => String::new(),
+                n => format!(" · {n} attempts"),
+            };
+            if job.plan.steps().len() <= SHOWN_STEPS || state.state != StepState::Succeeded {
+                let _ = line;
+                text.push_str(&format!("{painted}{}\n", paint(DIM, attempts)));
+            }
+            for (index, stopped) in state.failed.iter().take(3) {
+                let role = Role::Item;
+                let id = ItemId { run: run as u32, step: step as u32, role, index: *index };
+                let error = stopped.error.as_deref().unwrap_or("no worker took it");
+                let why = format!("{}: {error}", stopped.reason.message());
+                text.push_str(&format!("    {} {why}\n", paint(BAD, item_name(&job.plan, id))));
+            }
+        }
+    }
+    text.push_str(&format!("{state} after {} {}\n", human_ms(took), paint(DIM, format!("({reason})"))));
+    if logs.exists() {
+        text.push_str(&format!("{}\n", paint(DIM, format!("output: {}", logs.display()))));
+    }
+    if job.state() != steadfast_core::event::JobState::Succeeded {
+        let hint = format!("why: steadfast explain {}", job.id);
+        text.push_str(&format!("{}\n", paint(DIM, hint)));
+    }
+    text
+}
