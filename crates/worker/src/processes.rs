@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, getpgid, getpid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
 /// How long a killed process may take to be gone; only one stuck in the kernel takes longer.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ pub fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
 /// Those of its process group too, whatever they did to their environment.
 pub(crate) fn kill_attempt(group: Pid, (name, value): &(String, String)) -> io::Result<usize> {
     let mark = entry(name, value);
-    kill_all(|pid| getpgid(Some(pid)) == Ok(group) || carries(pid, &mark))
+    kill_all(|pid| is_in(pid, group) || carries(pid, &mark))
 }
 
 fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
@@ -37,11 +37,16 @@ fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
         if found.is_empty() {
             return Ok(killed);
         }
+        let mut refused = None;
         for process in &found {
-            match pidfd_send_signal(process, Signal::KILL) {
-                Ok(()) | Err(Errno::SRCH) => {}
-                Err(error) => return Err(error.into()),
+            if let Err(error) = pidfd_send_signal(process, Signal::KILL)
+                && error != Errno::SRCH
+            {
+                refused = Some(error);
             }
+        }
+        if let Some(error) = refused {
+            return Err(error.into());
         }
         let total = found.len();
         let left = wait_all(found, until)?;
@@ -59,7 +64,7 @@ fn entry(name: &str, value: &str) -> Vec<u8> {
 
 /// The living members of a process group, but for its leader.
 pub(crate) fn members(group: Pid) -> Vec<OwnedFd> {
-    living(|pid| pid != group && getpgid(Some(pid)) == Ok(group)).unwrap_or_default()
+    living(|pid| pid != group && is_in(pid, group)).unwrap_or_default()
 }
 
 fn living(belongs: impl Fn(Pid) -> bool) -> io::Result<Vec<OwnedFd>> {
@@ -81,6 +86,16 @@ fn living(belongs: impl Fn(Pid) -> bool) -> io::Result<Vec<OwnedFd>> {
         }
     }
     Ok(found)
+}
+
+/// Read from `stat`, because `getpgid` answers 0 for the kernel's own, which is no `Pid`.
+fn is_in(pid: Pid, group: Pid) -> bool {
+    // The name comes second, in parentheses, and may contain anything; then state, parent, group.
+    fs::read(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let after_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+        let group = group.as_raw_nonzero().to_string();
+        after_name.split(|byte| *byte == b' ').nth(3) == Some(group.as_bytes())
+    })
 }
 
 /// One that has ended, or that we may not look into, carries nothing.
