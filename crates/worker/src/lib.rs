@@ -1,0 +1,80 @@
+//! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome.
+//!
+//! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
+//! from how it ended. Linux only.
+//!
+//! How far the killing reaches: the process group always; processes that left it (`setsid`) by the
+//! mark in their environment, when the attempt is cut short or its output is still held open. A process
+//! that left the group, dropped its environment and closed its output is out of reach.
+
+mod log;
+mod output;
+mod ports;
+mod processes;
+mod run;
+mod start;
+mod stop;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use steadfast_core::outcome::Outcome;
+
+pub use log::tail;
+pub use ports::{Port, Ports};
+pub use processes::kill_marked;
+pub use run::{PIPE_GRACE, run};
+pub use stop::Stop;
+
+/// Everything about one attempt, already decided by others.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub command: Command,
+    /// Set for the process. [`OUTPUT_VARIABLE`] and the mark are added, and win.
+    pub env: Vec<(String, String)>,
+    /// On top of the caller's environment; otherwise of [`PASSED_ON`] alone.
+    pub inherit_env: bool,
+    pub cwd: PathBuf,
+    /// Stdout and stderr together, in the order written. Created, with its folders, by the first byte.
+    pub log: PathBuf,
+    /// Bytes kept of the log: half from its beginning, half from its end.
+    pub log_cap: u64,
+    /// Where the process may write JSON. Its folder is the caller's to make.
+    pub output: PathBuf,
+    pub output_cap: u64,
+    pub timeout: Option<Duration>,
+    /// From SIGTERM to SIGKILL.
+    pub kill_grace: Duration,
+    /// An environment variable and its value, unique to the attempt: whoever has it belongs to it.
+    pub mark: (String, String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// For `/bin/sh -c`.
+    Shell(String),
+    /// The program, looked up in the attempt's `PATH` if it is a bare name, and its arguments.
+    Argv(Vec<String>),
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ended {
+    Outcome(Outcome),
+    /// It was told to stop before it ended by itself.
+    Stopped,
+}
+
+/// Names the file of [`Attempt::output`] to the process.
+pub const OUTPUT_VARIABLE: &str = "STEADFAST_OUTPUT";
+
+/// What a process gets of the caller's environment if it does not inherit all of it.
+pub const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "deadlines of real processes need the monotonic clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}

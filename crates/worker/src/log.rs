@@ -1,0 +1,165 @@
+//! What a process prints, in one file of bounded size: its beginning and its end.
+//!
+//! The first half of the cap is written once. What follows goes round in a ring behind it, in the same
+//! file, which is put in order at the end: memory stays flat, and a full disk cannot take the end away.
+//! Up to the cap the file only grows, so it can be followed. Printing never waits for the log, and never
+//! fails because of it.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// Room for the line about what was left out, on top of the cap.
+const NOTE: u64 = 64;
+
+/// Bytes held in memory while the ring is put in order.
+const CHUNK: u64 = 32 * 1024;
+
+pub(crate) struct Log {
+    path: PathBuf,
+    file: Option<File>,
+    head: u64,
+    ring: u64,
+    written: u64,
+    /// Why writing ended, and the bytes that came afterwards.
+    broken: Option<(io::Error, u64)>,
+}
+
+impl Log {
+    pub(crate) fn new(path: &Path, cap: u64) -> Self {
+        let (head, ring) = (cap / 2, (cap - cap / 2).saturating_add(NOTE));
+        Self { path: path.to_owned(), file: None, head, ring, written: 0, broken: None }
+    }
+
+    pub(crate) fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if let Some((_, lost)) = &mut self.broken {
+                *lost += bytes.len() as u64;
+                return;
+            }
+            match self.write_some(bytes) {
+                Ok(count) => {
+                    self.written += count as u64;
+                    bytes = &bytes[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.broken = Some((error, 0)),
+            }
+        }
+    }
+
+    fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(create(&self.path)?),
+        };
+        let (position, room) = if self.written < self.head {
+            (self.written, self.head - self.written)
+        } else {
+            let position = (self.written - self.head) % self.ring;
+            (self.head + position, self.ring - position)
+        };
+        let bytes = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        match file.write_at(bytes, position)? {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            count => Ok(count),
+        }
+    }
+
+    /// Puts the file in order. What cannot be written now is not worth an attempt's outcome.
+    pub(crate) fn finish(self) {
+        let Some(file) = &self.file else { return };
+        if self.written > self.head.saturating_add(self.ring) {
+            let _ = self.put_in_order(file);
+        }
+        if let Some((error, lost)) = &self.broken {
+            let note = format!("\n… {lost} more bytes could not be written: {error} …\n");
+            let _ = append_or_overwrite(file, note.as_bytes());
+        }
+    }
+
+    fn put_in_order(&self, file: &File) -> io::Result<()> {
+        let oldest = (self.written - self.head) % self.ring;
+        rotate(file, self.head, self.ring, oldest)?;
+        let mut last = *b"\n";
+        if self.head > 0 {
+            file.read_exact_at(&mut last, self.head - 1)?;
+        }
+        let break_line = if last == *b"\n" { "" } else { "\n" };
+        // The line takes the place of the oldest bytes, so they are left out too: more of them can make
+        // the number longer, never shorter.
+        let mut left_out = self.written - self.head - self.ring;
+        let mut note = String::new();
+        loop {
+            let longer = format!("{break_line}… {left_out} bytes left out …\n");
+            if longer.len() == note.len() {
+                return file.write_all_at(longer.as_bytes(), self.head);
+            }
+            left_out += (longer.len() - note.len()) as u64;
+            note = longer;
+        }
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let open = || File::options().read(true).write(true).create(true).truncate(true).open(path);
+    match (open(), path.parent()) {
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder)?;
+            open()
+        }
+        (opened, _) => opened,
+    }
+}
+
+/// On a full disk the last bytes give way: what is there already can be written over.
+fn append_or_overwrite(file: &File, note: &[u8]) -> io::Result<()> {
+    let end = file.metadata()?.len();
+    file.write_all_at(note, end).or_else(|_| {
+        file.set_len(end)?;
+        file.write_all_at(note, end.saturating_sub(note.len() as u64))
+    })
+}
+
+/// Turns `length` bytes from `start` so that the one at `first` comes first.
+fn rotate(file: &File, start: u64, length: u64, first: u64) -> io::Result<()> {
+    if first == 0 {
+        return Ok(());
+    }
+    reverse(file, start, start + first)?;
+    reverse(file, start + first, start + length)?;
+    reverse(file, start, start + length)
+}
+
+fn reverse(file: &File, mut from: u64, mut to: u64) -> io::Result<()> {
+    let (mut low, mut high) = (Vec::new(), Vec::new());
+    while to - from > 1 {
+        let size = ((to - from) / 2).min(CHUNK);
+        low.resize(size as usize, 0);
+        high.resize(size as usize, 0);
+        file.read_exact_at(&mut low, from)?;
+        file.read_exact_at(&mut high, to - size)?;
+        low.reverse();
+        high.reverse();
+        file.write_all_at(&high, from)?;
+        file.write_all_at(&low, to - size)?;
+        from += size;
+        to -= size;
+    }
+    Ok(())
+}
+
+/// The last bytes of a file, at most `bytes` of them; none if it was never created.
+pub fn tail(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+    let mut last = Vec::new();
+    file.take(bytes).read_to_end(&mut last)?;
+    Ok(last)
+}

@@ -1,0 +1,138 @@
+//! Finding processes that are not our children, and ending them.
+//!
+//! Every process is held by a pidfd and looked at again through it, so that a number that was given to
+//! somebody else in the meantime is never signalled.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+/// How long a killed process may take to be gone; only one stuck in the kernel takes longer.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Kills every process that carries `name=value` in its environment, wherever it has gone; returns how
+/// many there were once they are gone. The caller itself is spared.
+pub fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
+    let mark = entry(name, value);
+    kill_all(|pid| carries(pid, &mark))
+}
+
+/// Those of its process group too, whatever they did to their environment.
+pub(crate) fn kill_attempt(group: Pid, (name, value): &(String, String)) -> io::Result<usize> {
+    let mark = entry(name, value);
+    kill_all(|pid| is_in(pid, group) || carries(pid, &mark))
+}
+
+fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
+    let until = crate::now() + GONE_WITHIN;
+    let mut killed = 0;
+    // Again until a look finds none: one that was forking has left a child behind.
+    loop {
+        let found = living(&belongs)?;
+        if found.is_empty() {
+            return Ok(killed);
+        }
+        let mut refused = None;
+        for process in &found {
+            if let Err(error) = pidfd_send_signal(process, Signal::KILL)
+                && error != Errno::SRCH
+            {
+                refused = Some(error);
+            }
+        }
+        if let Some(error) = refused {
+            return Err(error.into());
+        }
+        let total = found.len();
+        let left = wait_all(found, until)?;
+        killed += total - left;
+        if left > 0 || crate::now() >= until {
+            let message = format!("{left} of the processes that were killed are still there");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+    }
+}
+
+fn entry(name: &str, value: &str) -> Vec<u8> {
+    format!("{name}={value}").into_bytes()
+}
+
+/// The living members of a process group, but for its leader.
+pub(crate) fn members(group: Pid) -> Vec<OwnedFd> {
+    living(|pid| pid != group && is_in(pid, group)).unwrap_or_default()
+}
+
+fn living(belongs: impl Fn(Pid) -> bool) -> io::Result<Vec<OwnedFd>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(entry) = entry else { continue };
+        let Some(pid) =
+            entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        if pid == getpid() || !belongs(pid) {
+            continue;
+        }
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) if belongs(pid) && !has_ended(&process) => found.push(process),
+            Ok(_) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Read from `stat`, because `getpgid` answers 0 for the kernel's own, which is no `Pid`.
+fn is_in(pid: Pid, group: Pid) -> bool {
+    // The name comes second, in parentheses, and may contain anything; then state, parent, group.
+    fs::read(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let after_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+        let group = group.as_raw_nonzero().to_string();
+        after_name.split(|byte| *byte == b' ').nth(3) == Some(group.as_bytes())
+    })
+}
+
+/// One that has ended, or that we may not look into, carries nothing.
+fn carries(pid: Pid, mark: &[u8]) -> bool {
+    let mut environment = Vec::new();
+    fs::File::open(format!("/proc/{pid}/environ"))
+        .and_then(|mut file| file.read_to_end(&mut environment))
+        .is_ok_and(|_| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    wait(&mut fds, Some(Duration::ZERO)).is_ok() && fds[0].revents().contains(PollFlags::IN)
+}
+
+/// Returns how many are still there.
+fn wait_all(mut processes: Vec<OwnedFd>, until: Instant) -> io::Result<usize> {
+    loop {
+        processes.retain(|process| !has_ended(process));
+        let left = until.saturating_duration_since(crate::now());
+        if processes.is_empty() || left.is_zero() {
+            return Ok(processes.len());
+        }
+        let mut fds: Vec<_> = processes
+            .iter()
+            .map(|process| PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN))
+            .collect();
+        wait(&mut fds, Some(left))?;
+    }
+}
+
+/// `poll`, where a signal counts as nothing having happened.
+pub(crate) fn wait(fds: &mut [PollFd<'_>], longest: Option<Duration>) -> io::Result<()> {
+    // A time too large to be expressed is forever.
+    let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
+    match poll(fds, longest.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

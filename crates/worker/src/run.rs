@@ -1,0 +1,242 @@
+//! One attempt from start to end, on the caller's thread.
+//!
+//! The thread waits on three things at once, and on the next deadline: the process, what it prints, and
+//! the order to stop. The process stays unreaped until the end, so that the number of its group cannot
+//! become somebody else's before the group is killed.
+
+use std::io::{self, PipeReader, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use steadfast_core::outcome::{FailureKind, Outcome};
+
+use crate::log::Log;
+use crate::processes::{kill_attempt, members, wait};
+use crate::start::{self, not_completed};
+use crate::{Attempt, Ended, Stop, kill_marked, output};
+
+/// How long others may keep printing after the process itself has ended.
+pub const PIPE_GRACE: Duration = Duration::from_secs(1);
+
+const BUFFER: usize = 64 * 1024;
+
+/// Runs the attempt and waits for its end.
+///
+/// A process that has been killed and is stuck in the kernel is waited for without limit: while it is
+/// there, it may still do its work.
+pub fn run(attempt: &Attempt, stop: &Stop) -> Ended {
+    if stop.is_stopped() {
+        return Ended::Stopped;
+    }
+    let start::Started { mut child, pipe } = match start::start(attempt) {
+        Ok(started) => started,
+        Err(failure) => return Ended::Outcome(Outcome::Failed(failure)),
+    };
+    match Watch::new(attempt, stop, &child, pipe).and_then(|watch| watch.until_the_end(&mut child))
+    {
+        Ok((_, Some(Cut::Stopped))) => Ended::Stopped,
+        Ok((_, Some(Cut::TimedOut))) => Ended::Outcome(FailureKind::TimedOut.into()),
+        Ok((status, None)) => Ended::Outcome(outcome(status, attempt)),
+        // Out of descriptors or memory: it cannot be watched, so it must not run.
+        Err(error) => {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.wait();
+            let _ = kill_marked(&attempt.mark.0, &attempt.mark.1);
+            let message = format!("the process could not be watched: {error}");
+            Ended::Outcome(Outcome::Failed(not_completed("spawn_failed", message)))
+        }
+    }
+}
+
+fn outcome(status: ExitStatus, attempt: &Attempt) -> Outcome {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => match output::read(&attempt.output, attempt.output_cap) {
+            Ok(output) => Outcome::Succeeded { output },
+            Err(failure) => Outcome::Failed(failure),
+        },
+        (Some(code), _) => FailureKind::Exited(code as u8).into(),
+        (None, signal) => FailureKind::Signalled(signal.unwrap_or_default() as u8).into(),
+    }
+}
+
+/// Why we ended it, if we did.
+#[derive(Clone, Copy)]
+enum Cut {
+    TimedOut,
+    Stopped,
+}
+
+struct Watch<'a> {
+    attempt: &'a Attempt,
+    stop: &'a Stop,
+    group: Pid,
+    process: OwnedFd,
+    /// `None`: everybody has closed it.
+    pipe: Option<PipeReader>,
+    log: Log,
+    buffer: Vec<u8>,
+    cut: Option<Cut>,
+    killed: bool,
+    exited: bool,
+    /// Who else is left in a group that was told to end.
+    others: Vec<OwnedFd>,
+    /// The next thing to do by the clock: time it out, kill it, or wait no longer.
+    deadline: Option<Instant>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(
+        attempt: &'a Attempt,
+        stop: &'a Stop,
+        child: &Child,
+        pipe: PipeReader,
+    ) -> io::Result<Self> {
+        let group = Pid::from_child(child);
+        Ok(Self {
+            attempt,
+            stop,
+            group,
+            process: pidfd_open(group, PidfdFlags::empty())?,
+            pipe: Some(pipe),
+            log: Log::new(&attempt.log, attempt.log_cap),
+            buffer: Vec::new(),
+            cut: None,
+            killed: false,
+            exited: false,
+            others: Vec::new(),
+            deadline: attempt.timeout.and_then(|timeout| crate::now().checked_add(timeout)),
+        })
+    }
+
+    fn until_the_end(mut self, child: &mut Child) -> io::Result<(ExitStatus, Option<Cut>)> {
+        while !self.is_over() {
+            self.step()?;
+        }
+        let _ = kill_process_group(self.group, Signal::KILL);
+        if self.cut.is_some() || self.pipe.is_some() {
+            // One that will not die must not cost the outcome.
+            let _ = kill_attempt(self.group, &self.attempt.mark);
+            self.drain();
+        }
+        self.log.finish();
+        Ok((child.wait()?, self.cut))
+    }
+
+    /// Whoever is told to end has its grace, also after the leader of the group is gone.
+    fn is_over(&self) -> bool {
+        let nobody_left =
+            if self.cut.is_some() { self.others.is_empty() } else { self.pipe.is_none() };
+        self.exited && (self.killed || nobody_left)
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        let ready = self.wait()?;
+        if ready.pipe {
+            self.read();
+        }
+        if ready.process {
+            self.exited = true;
+            if self.cut.is_none() {
+                self.deadline = Some(crate::now() + PIPE_GRACE);
+            }
+        }
+        if self.exited && self.cut.is_some() && (ready.process || ready.others) {
+            self.others = members(self.group);
+        }
+        // In this order: what ended by itself was not stopped, and what was stopped did not time out.
+        if ready.kill {
+            self.cut_by(Cut::Stopped);
+            self.kill();
+        } else if ready.stop && !self.exited {
+            self.cut_by(Cut::Stopped);
+            self.terminate();
+        } else if self.deadline.is_some_and(|deadline| crate::now() >= deadline) {
+            if self.exited || self.cut.is_some() {
+                self.kill();
+            } else {
+                self.cut_by(Cut::TimedOut);
+                self.terminate();
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<Ready> {
+        let wanted = |wanted| if wanted { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = Vec::with_capacity(4 + self.others.len());
+        fds.push(PollFd::new(&self.process, wanted(!self.exited)));
+        fds.push(PollFd::from_borrowed_fd(self.stop.kill_fd(), wanted(!self.killed)));
+        fds.push(PollFd::from_borrowed_fd(
+            self.stop.stop_fd(),
+            wanted(!self.exited && self.cut.is_none()),
+        ));
+        fds.extend(self.others.iter().map(|other| PollFd::new(other, PollFlags::IN)));
+        fds.extend(self.pipe.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let longest =
+            self.deadline.map(|deadline| deadline.saturating_duration_since(crate::now()));
+        wait(&mut fds, longest)?;
+        let mut happened = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut next = || happened.next().unwrap_or(false);
+        let (process, kill, stop) = (next(), next(), next());
+        let others = (0..self.others.len()).fold(false, |any, _| next() | any);
+        Ok(Ready { process, kill, stop, others, pipe: next() })
+    }
+
+    /// The first reason is the reason, and one that ended by itself needs none.
+    fn cut_by(&mut self, cut: Cut) {
+        if !self.exited {
+            self.cut.get_or_insert(cut);
+        }
+    }
+
+    fn terminate(&mut self) {
+        let _ = kill_process_group(self.group, Signal::TERM);
+        self.deadline = crate::now().checked_add(self.attempt.kill_grace);
+    }
+
+    fn kill(&mut self) {
+        let _ = kill_process_group(self.group, Signal::KILL);
+        self.killed = true;
+        self.deadline = None;
+    }
+
+    /// Never blocks: called when there is something, or nobody left to write.
+    fn read(&mut self) {
+        let Some(pipe) = &mut self.pipe else { return };
+        self.buffer.resize(BUFFER, 0);
+        match pipe.read(&mut self.buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(count) => self.log.write(&self.buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.pipe = None,
+        }
+    }
+
+    /// What lies in the pipe once its writers are dead. One that got away could write for ever.
+    fn drain(&mut self) {
+        let until = crate::now() + PIPE_GRACE;
+        while let Some(pipe) = &self.pipe
+            && crate::now() < until
+        {
+            let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+            if wait(&mut fds, Some(Duration::ZERO)).is_err() || fds[0].revents().is_empty() {
+                return;
+            }
+            self.read();
+        }
+    }
+}
+
+/// What has happened.
+#[allow(clippy::struct_excessive_bools, reason = "one for each thing that is waited for")]
+struct Ready {
+    process: bool,
+    kill: bool,
+    stop: bool,
+    others: bool,
+    pipe: bool,
+}
