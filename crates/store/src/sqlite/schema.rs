@@ -103,7 +103,12 @@ pub(super) fn expect(connection: &Connection) -> Result<(), Fault> {
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     let exists = ours(connection)?;
     // Asked for only now: it writes to the file.
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        let why = format!("its folder allows no write-ahead log (the journal mode is {mode})");
+        return Err(Fault::Unusable(why));
+    }
     // In this mode, every commit syncs.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", false)?;
