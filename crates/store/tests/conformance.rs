@@ -138,19 +138,19 @@ fn a_writer_that_lost_the_job_is_fenced(store: &mut impl Store) {
 }
 
 fn an_idempotency_key_is_one_job(store: &mut impl Store) {
-    let with = |id, digest| Write { key: key("k", digest), ..write(id, 0, 1) };
+    let with = |id, digest| Write { key: Some(key("k", digest)), ..write(id, 0, 1) };
     let taken = |same_body| Err(Refused::KeyTaken { job: "a".into(), same_body });
     let group = vec![with("a", "x"), with("b", "x"), with("c", "y"), write("d", 0, 1)];
     assert_eq!(commit(store, group), [Ok(()), taken(true), taken(false), Ok(())]);
     assert_eq!(commit(store, vec![with("e", "x"), with("f", "y")]), [taken(true), taken(false)]);
     assert_eq!(store.get("b").unwrap(), None);
-    let other = Write { key: key("K", "x"), ..write("g", 0, 1) };
+    let other = Write { key: Some(key("K", "x")), ..write("g", 0, 1) };
     put(store, other);
 }
 
 /// Whoever does not know whether a submission was kept sends it again, and learns that it was.
 fn the_key_answers_before_the_id_does(store: &mut impl Store) {
-    let new = Write { key: key("k", "x"), ..write("a", 0, 1) };
+    let new = Write { key: Some(key("k", "x")), ..write("a", 0, 1) };
     put(store, new.clone());
     let again = commit(store, vec![new]);
     assert_eq!(again, [Err(Refused::KeyTaken { job: "a".into(), same_body: true })]);
@@ -159,8 +159,8 @@ fn the_key_answers_before_the_id_does(store: &mut impl Store) {
 fn a_refused_write_leaves_its_key_free(store: &mut impl Store) {
     put(store, write("a", 0, 1));
     let group = vec![
-        Write { key: key("k", "x"), ..write("a", 0, 1) },
-        Write { key: key("k", "x"), ..write("b", 0, 1) },
+        Write { key: Some(key("k", "x")), ..write("a", 0, 1) },
+        Write { key: Some(key("k", "x")), ..write("b", 0, 1) },
     ];
     assert_eq!(commit(store, group), [Err(Refused::Conflict { expected: 0, found: 1 }), Ok(())]);
 }
@@ -169,7 +169,7 @@ fn a_log_with_gaps_cannot_be_written(store: &mut impl Store) {
     put(store, write("a", 0, 1));
     let mut gap = write("a", 1, 3);
     gap.records.remove(1);
-    let late_key = Write { key: key("k", "x"), ..write("a", 1, 1) };
+    let late_key = Write { key: Some(key("k", "x")), ..write("a", 1, 1) };
     let other_row = Write { row: row("b"), ..write("a", 1, 1) };
     for unfit in [gap, late_key, other_row, write("b", 0, 0)] {
         let answer = store.commit(vec![write("c", 0, 1), unfit]);
@@ -334,13 +334,13 @@ fn a_purge_leaves_what_is_not_over(store: &mut impl Store) {
 fn a_purge_takes_keys_labels_and_dues_along(store: &mut impl Store) {
     let labels = || [("team".into(), "a".into())].into();
     let mut old =
-        Write { key: key("k", "x"), snapshot: Some(vec![1]), ..ended("a", Some(1), true) };
+        Write { key: Some(key("k", "x")), snapshot: Some(vec![1]), ..ended("a", Some(1), true) };
     old.row.labels = labels();
     old.row.due_at = Some(Timestamp(3));
     put(store, old);
     assert_eq!(store.purge(Timestamp(2)).unwrap(), 1);
     assert_eq!(due(store, 9, 9), []);
-    let mut new = Write { key: key("k", "y"), ..write("a", 0, 1) };
+    let mut new = Write { key: Some(key("k", "y")), ..write("a", 0, 1) };
     new.row.labels = labels();
     put(store, new);
     assert_eq!(store.get("a").unwrap().unwrap().snapshot, None);
@@ -374,7 +374,7 @@ fn a_later_write_does_not_rename_the_job(store: &mut impl Store) {
     let first = write("a", 0, 1);
     put(store, first.clone());
     let mut other = write("a", 1, 1);
-    other.row.name = "other".to_owned();
+    other.row.name = "other".into();
     other.row.submitted_at = Timestamp(1);
     other.row.labels = [("team".into(), "a".into())].into();
     other.row.over = true;

@@ -86,7 +86,7 @@ fn fit(plan: &Plan, store: &mut impl Store) -> Write {
     write.row.labels = [("team".into(), plan.label.to_string())].into();
     write.snapshot.clone_from(&plan.snapshot);
     if let Some((name, digest)) = plan.key.filter(|_| expected == 0) {
-        write.key = key(&name.to_string(), &digest.to_string());
+        write.key = Some(key(&name.to_string(), &digest.to_string()));
     }
     write
 }

@@ -31,7 +31,7 @@ fn wal(path: &Path) -> PathBuf {
 #[test]
 fn everything_is_there_after_reopening() {
     let (_folder, path) = place();
-    let mut new = Write { key: key("k", "x"), snapshot: Some(vec![9]), ..write("a", 0, 5) };
+    let mut new = Write { key: Some(key("k", "x")), snapshot: Some(vec![9]), ..write("a", 0, 5) };
     new.row.labels = [("team".into(), "a".into())].into();
     new.row.due_at = Some(Timestamp(7));
     let before = {
@@ -45,7 +45,7 @@ fn everything_is_there_after_reopening() {
         assert_eq!(log(&mut store, "a"), records(&new));
         assert_eq!(store.due(Timestamp(7), 9).unwrap().len(), 1);
     }
-    let again = Write { key: key("k", "x"), ..write("b", 0, 1) };
+    let again = Write { key: Some(key("k", "x")), ..write("b", 0, 1) };
     let taken = Refused::KeyTaken { job: "a".into(), same_body: true };
     assert_eq!(commit(&mut open(&path), vec![again]), [Err(taken)]);
 }

@@ -46,8 +46,8 @@ pub fn write(id: &str, expected_seq: u64, count: u64) -> Write {
     }
 }
 
-pub fn key(key: &str, digest: &str) -> Option<IdempotencyKey> {
-    Some(IdempotencyKey { key: key.to_owned(), digest: digest.to_owned() })
+pub fn key(key: &str, digest: &str) -> IdempotencyKey {
+    IdempotencyKey { key: key.to_owned(), digest: digest.to_owned() }
 }
 
 pub fn commit(store: &mut impl Store, writes: Vec<Write>) -> Vec<Result<(), Refused>> {
