@@ -34,7 +34,13 @@ pub enum StoreError {
         path.display()
     )]
     Busy { path: PathBuf, waited_s: u64 },
-    #[error("{}: opened for reading only", path.display())]
+    #[error(
+        "{}: cannot be opened: {why}. See that its folder exists, is on a local disk and may be \
+         written to",
+        path.display()
+    )]
+    CannotOpen { path: PathBuf, why: String },
+    #[error("{}: opened for reading only, or may not be written to", path.display())]
     ReadOnly { path: PathBuf },
     #[error(
         "{}: {doing} failed: {why}. Whether the last write is kept is known after a restart",

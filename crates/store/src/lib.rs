@@ -4,9 +4,9 @@
 //! retries, and does not ask what time it is. Everything it promises is in [`Store`]; the same
 //! conformance suite holds every implementation to it.
 //!
-//! | module | what |
+//! | | |
 //! |---|---|
-//! | [`model`](mod@self) | what goes in and comes out |
+//! | [`Write`], [`Row`], [`Stored`] | what goes in and comes out |
 //! | [`SqliteStore`] | one file, shared by several processes |
 //! | [`MemoryStore`] | for tests and rehearsals |
 

@@ -1,6 +1,7 @@
 //! A store that is gone with its process, for tests and rehearsals.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
@@ -108,11 +109,11 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let cursor = cursor.map(Cursor::read).transpose()?;
-        let before = |at: Timestamp, id: &str| {
-            cursor.as_ref().is_none_or(|cursor| (at, id) < (cursor.submitted_at, &cursor.id))
-        };
-        let mut jobs: Vec<_> = (self.by_time.iter().rev())
-            .filter(|(at, id)| before(*at, id))
+        let end = cursor.map_or(Bound::Unbounded, |cursor| {
+            Bound::Excluded((cursor.submitted_at, cursor.id.into()))
+        });
+        let older = self.by_time.range((Bound::Unbounded, end));
+        let mut jobs: Vec<_> = (older.rev())
             .filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored.row))
             .filter(|row| filter.matches(row))
             .take(limit.saturating_add(1))

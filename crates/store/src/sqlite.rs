@@ -1,4 +1,4 @@
-//! A store in one SQLite file, which several processes may have open at once.
+//! A store in one `SQLite` file, which several processes may have open at once.
 //!
 //! Nothing here assumes to be alone: a job's epoch and the end of its log are read inside the
 //! transaction that writes. What a person may want to read with the `sqlite3` shell is text.
@@ -54,6 +54,17 @@ impl SqliteStore {
             schema::check_ends(connection)
         })?;
         Ok(store)
+    }
+
+    /// How large the file may become. A write that does not fit answers [`StoreError::Full`], as on
+    /// a full disk. For this store only, and until it is dropped; the write-ahead log comes on top.
+    pub fn limit_bytes(&mut self, bytes: u64) -> Result<(), StoreError> {
+        self.attempt("limiting", |connection| {
+            let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+            let pages = (bytes / u64::from(page.max(1))).clamp(1, u32::MAX.into());
+            connection.pragma_update_and_check(None, "max_page_count", pages as i64, |_| Ok(()))?;
+            Ok(())
+        })
     }
 
     fn connect(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {

@@ -1,4 +1,4 @@
-//! What SQLite says went wrong, in our words.
+//! What `SQLite` says went wrong, in our words.
 
 use std::path::Path;
 
@@ -11,13 +11,14 @@ use crate::StoreError;
 #[derive(Debug)]
 pub(super) enum Fault {
     Sqlite(rusqlite::Error),
-    /// SQLite found nothing wrong, we did.
+    /// `SQLite` found nothing wrong, we did.
     Damaged {
         place: String,
         why: String,
     },
     Newer(i64),
     Foreign(String),
+    Unusable(String),
 }
 
 impl From<rusqlite::Error> for Fault {
@@ -27,11 +28,11 @@ impl From<rusqlite::Error> for Fault {
 }
 
 impl Fault {
-    pub(super) fn damaged(place: impl Into<String>, why: impl ToString) -> Self {
-        Self::Damaged { place: place.into(), why: why.to_string() }
+    pub(super) fn damaged(place: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Damaged { place: place.into(), why: why.into() }
     }
 
-    pub(super) fn event(job: &str, seq: u64, why: impl ToString) -> Self {
+    pub(super) fn event(job: &str, seq: u64, why: impl Into<String>) -> Self {
         Self::damaged(format!("event {seq} of job {job}"), why)
     }
 
@@ -40,6 +41,7 @@ impl Fault {
         match self {
             Self::Damaged { place, why } => StoreError::Corrupt { path, place, why },
             Self::Newer(found) => StoreError::NewerVersion { path, found, reads: schema::VERSION },
+            Self::Unusable(why) => StoreError::CannotOpen { path, why },
             Self::Foreign(why) => StoreError::NotOurs { path, why },
             Self::Sqlite(error) => {
                 let why = error.to_string();
@@ -48,6 +50,7 @@ impl Fault {
                     Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                         StoreError::Busy { path, waited_s: BUSY_S }
                     }
+                    Some(ErrorCode::CannotOpen) => StoreError::CannotOpen { path, why },
                     Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path },
                     Some(ErrorCode::NotADatabase) => StoreError::NotOurs { path, why },
                     Some(ErrorCode::DatabaseCorrupt) => {

@@ -82,20 +82,20 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     }))
 }
 
-/// Fixed conditions are spelled out: with a parameter, SQLite would not use a partial index.
+/// Fixed conditions are spelled out: with a parameter, `SQLite` would not use a partial index.
 pub(super) fn list(
     connection: &Connection,
     filter: &Filter,
     cursor: Option<Cursor>,
     limit: usize,
 ) -> Result<Page, Fault> {
-    let mut from = "jobs".to_owned();
+    let mut from = "jobs";
     let mut order = "jobs.submitted_at DESC, jobs.id DESC";
     let mut position = "(jobs.submitted_at, jobs.id)";
     let mut conditions: Vec<&str> = vec![];
     let mut values: Vec<Box<dyn ToSql>> = vec![];
     if let Some((name, value)) = filter.label.clone() {
-        from = "labels CROSS JOIN jobs ON jobs.id = labels.job".to_owned();
+        from = "labels CROSS JOIN jobs ON jobs.id = labels.job";
         order = "labels.submitted_at DESC, labels.job DESC";
         position = "(labels.submitted_at, labels.job)";
         conditions.push("labels.name = ? AND labels.value = ?");

@@ -1,9 +1,11 @@
 //! The tables, whose file this is, and whether it can be used.
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::fault::Fault;
-use super::read;
+use super::{BUSY_S, read};
 
 /// "Stdf", in the header of the file.
 const APPLICATION_ID: i64 = 0x5374_6466;
@@ -71,8 +73,9 @@ CREATE INDEX jobs_by_state ON jobs (state, submitted_at, id);
 CREATE INDEX jobs_by_name ON jobs (name, submitted_at, id);
 ";
 
-/// Whether the file is ours; false: there is nothing in it yet.
-fn ours(connection: &Connection) -> Result<bool, Fault> {
+/// Whether the file is ours; false: there is nothing in it yet. Asked in a transaction: somebody else
+/// may be making it just now.
+fn ours(connection: &Transaction<'_>) -> Result<bool, Fault> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = number("application_id")?;
     let version = number("user_version")?;
@@ -95,15 +98,23 @@ fn ours(connection: &Connection) -> Result<bool, Fault> {
     }
 }
 
-pub(super) fn expect(connection: &Connection) -> Result<(), Fault> {
-    if ours(connection)? { Ok(()) } else { Err(Fault::Foreign("it is empty".to_owned())) }
+pub(super) fn expect(connection: &mut Connection) -> Result<(), Fault> {
+    if ours(&connection.transaction()?)? {
+        Ok(())
+    } else {
+        Err(Fault::Foreign("it is empty".to_owned()))
+    }
 }
 
 /// Makes the tables if there are none.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
-    let exists = ours(connection)?;
+    let exists = ours(&connection.transaction()?)?;
     // Asked for only now: it writes to the file.
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let mode = write_ahead(connection)?;
+    if mode != "wal" {
+        let why = format!("its folder allows no write-ahead log (the journal mode is {mode})");
+        return Err(Fault::Unusable(why));
+    }
     // In this mode, every commit syncs.
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", false)?;
@@ -122,6 +133,28 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     }
     transaction.commit()?;
     Ok(())
+}
+
+/// The journal mode after asking for a write-ahead log. `SQLite` does not wait here by itself when
+/// others make the same file at the same moment.
+#[expect(clippy::disallowed_methods, reason = "nobody says when the others are done")]
+fn write_ahead(connection: &Connection) -> Result<String, Fault> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let mut waited = Duration::ZERO;
+    loop {
+        let mode =
+            connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+        match mode {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && waited.as_secs() < BUSY_S =>
+            {
+                std::thread::sleep(PAUSE);
+                waited += PAUSE;
+            }
+            mode => return Ok(mode?),
+        }
+    }
 }
 
 /// The log of a job that goes on must end with the event its row names, and a readable one.

@@ -1,0 +1,292 @@
+//! What only a file can get wrong: other programs, other processes, bad disks, full ones.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::thread;
+
+use common::{commit, key, log, put, records, write};
+use rusqlite::Connection;
+use steadfast_core::event::JobState;
+use steadfast_core::time::Timestamp;
+use steadfast_store::{Refused, SqliteStore, Store, StoreError, Write};
+use tempfile::TempDir;
+
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    (folder, path)
+}
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path).expect("it opens")
+}
+
+fn wal(path: &Path) -> PathBuf {
+    path.with_extension("db-wal")
+}
+
+#[test]
+fn everything_is_there_after_reopening() {
+    let (_folder, path) = place();
+    let mut new = Write { key: Some(key("k", "x")), snapshot: Some(vec![9]), ..write("a", 0, 5) };
+    new.row.labels = [("team".into(), "a".into())].into();
+    new.row.due_at = Some(Timestamp(7));
+    let before = {
+        let mut store = open(&path);
+        put(&mut store, new.clone());
+        store.claim("a", "me").unwrap();
+        store.get("a").unwrap()
+    };
+    for mut store in [open(&path), SqliteStore::open_read_only(&path).unwrap()] {
+        assert_eq!(store.get("a").unwrap(), before);
+        assert_eq!(log(&mut store, "a"), records(&new));
+        assert_eq!(store.due(Timestamp(7), 9).unwrap().len(), 1);
+    }
+    let again = Write { key: Some(key("k", "x")), ..write("b", 0, 1) };
+    let taken = Refused::KeyTaken { job: "a".into(), same_body: true };
+    assert_eq!(commit(&mut open(&path), vec![again]), [Err(taken)]);
+}
+
+#[test]
+fn two_with_the_same_file_see_and_fence_each_other() {
+    let (_folder, path) = place();
+    let (mut one, mut two) = (open(&path), open(&path));
+    let mut reader = SqliteStore::open_read_only(&path).unwrap();
+    put(&mut one, write("a", 0, 1));
+    put(&mut two, write("b", 0, 1));
+    put(&mut two, write("a", 1, 1));
+    let behind = Refused::Conflict { expected: 1, found: 2 };
+    assert_eq!(commit(&mut one, vec![write("a", 1, 1)]), [Err(behind)]);
+    two.claim("a", "two").unwrap();
+    let fenced = Refused::Fenced { epoch: 1, current: 2 };
+    assert_eq!(commit(&mut one, vec![write("a", 2, 1)]), [Err(fenced)]);
+    for id in ["a", "b"] {
+        assert_eq!(reader.get(id).unwrap(), one.get(id).unwrap());
+    }
+}
+
+#[test]
+fn many_may_make_the_file_and_write_at_once() {
+    let (_folder, path) = place();
+    let all = Barrier::new(8);
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let (path, all) = (&path, &all);
+            scope.spawn(move || {
+                all.wait();
+                let mut store = open(path);
+                for seq in 0..20 {
+                    put(&mut store, write(&format!("job-{n}"), seq, 1));
+                }
+            });
+        }
+    });
+    let mut store = open(&path);
+    for n in 0..8 {
+        assert_eq!(log(&mut store, &format!("job-{n}")).len(), 20);
+    }
+}
+
+#[test]
+fn a_reader_writes_nothing() {
+    let (_folder, path) = place();
+    put(&mut open(&path), write("a", 0, 1));
+    let mut reader = SqliteStore::open_read_only(&path).unwrap();
+    let answer = reader.commit(vec![write("a", 1, 1)]);
+    assert!(matches!(answer, Err(StoreError::ReadOnly { .. })), "{answer:?}");
+    assert_eq!(log(&mut reader, "a").len(), 1);
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_left_alone() {
+    let (_folder, path) = place();
+    drop(open(&path));
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
+    let before = fs::read(&path).unwrap();
+    for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
+        let error = answer.expect_err("it is newer");
+        assert!(matches!(error, StoreError::NewerVersion { found: 7, reads: 1, .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("newer version") && text.contains("reads up to 1"), "{text}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_file_of_somebody_else_is_left_alone() {
+    let (folder, path) = place();
+    fs::write(&path, "dear diary, today I was not a database at all. ".repeat(100)).unwrap();
+    let table = folder.path().join("table.db");
+    Connection::open(&table).unwrap().execute_batch("CREATE TABLE diary (day TEXT)").unwrap();
+    let marked = folder.path().join("marked.db");
+    Connection::open(&marked).unwrap().pragma_update(None, "application_id", 5).unwrap();
+    for path in [path, table, marked] {
+        let before = fs::read(&path).unwrap();
+        for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
+            assert!(matches!(answer, Err(StoreError::NotOurs { .. })), "{path:?}: {answer:?}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), before, "{path:?}");
+    }
+}
+
+#[test]
+fn reading_makes_no_file_and_a_missing_folder_is_named() {
+    let (folder, path) = place();
+    let answer = SqliteStore::open_read_only(&path);
+    assert!(matches!(answer, Err(StoreError::CannotOpen { .. })), "{answer:?}");
+    assert!(!path.exists());
+    let nowhere = folder.path().join("no/where.db");
+    let error = SqliteStore::open(&nowhere).expect_err("there is no folder").to_string();
+    assert!(error.contains("no/where.db") && error.contains("folder exists"), "{error}");
+}
+
+/// Of each group, all or nothing: groups write to two jobs at once and count up together.
+#[test]
+fn a_torn_wal_is_cut_to_whole_groups_and_loses_nothing_that_was_synced() {
+    let (folder, path) = place();
+    let mut store = open(&path);
+    put(&mut store, write("first", 0, 1));
+    let mut ends = vec![];
+    for n in 0..6 {
+        let group = vec![write("a", n * 2, 2), write("b", n, 1)];
+        assert_eq!(commit(&mut store, group), [Ok(()), Ok(())]);
+        ends.push(fs::metadata(wal(&path)).unwrap().len());
+    }
+    let (file, journal) = (fs::read(&path).unwrap(), fs::read(wal(&path)).unwrap());
+    assert_eq!(ends.last(), Some(&(journal.len() as u64)), "nothing was moved to the file yet");
+    let start = ends[0] as usize;
+    let frame = 4096 + 24;
+    let around = |at: &u64| [*at as usize - 1, *at as usize, *at as usize + 1];
+    let cuts = (start..journal.len()).step_by(frame / 3 + 1).chain(ends.iter().flat_map(around));
+    for cut in cuts.filter(|cut| (start..=journal.len()).contains(cut)) {
+        let copy = folder.path().join(format!("copy-{cut}.db"));
+        fs::write(&copy, &file).unwrap();
+        fs::write(wal(&copy), &journal[..cut]).unwrap();
+        let mut copy = open(&copy);
+        let synced = ends.iter().filter(|end| **end <= cut as u64).count() as u64;
+        let found = copy.get("b").unwrap().expect("it was synced").seq;
+        assert_eq!(found, synced, "cut at {cut}");
+        assert_eq!(copy.get("a").unwrap().unwrap().seq, found * 2);
+        assert_eq!(log(&mut copy, "a"), records(&write("a", 0, found * 2)));
+        assert_eq!(log(&mut copy, "b"), records(&write("b", 0, found)));
+        assert_eq!(log(&mut copy, "first").len(), 1);
+        put(&mut copy, write("b", found, 1));
+    }
+}
+
+/// Turns a bit of the first byte of `text` in the file, which must be there once.
+fn flip(path: &Path, text: &str, bit: u8) {
+    let mut bytes = fs::read(path).unwrap();
+    let places: Vec<_> =
+        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text.as_bytes())).collect();
+    assert_eq!(places.len(), 1, "{text} is in the file once");
+    bytes[places[0]] ^= 1 << bit;
+    fs::write(path, bytes).unwrap();
+}
+
+fn corrupt<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
+    match answer {
+        Err(StoreError::Corrupt { place, .. }) => place,
+        answer => panic!("not noticed: {answer:?}"),
+    }
+}
+
+/// Broken JSON, broken text, and the wicked one: a number that is still a number.
+#[test]
+fn a_flipped_bit_in_an_event_is_named() {
+    for (text, bit) in [("\"token\":4", 0), ("4,\"worker\"", 0), ("4,\"worker\"", 7)] {
+        let (_folder, path) = place();
+        put(&mut open(&path), write("a", 0, 9));
+        flip(&path, text, bit);
+        let mut store = open(&path);
+        assert_eq!(corrupt(store.events("a", 0, 100)), "event 4 of job a");
+        assert_eq!(corrupt(store.events("a", 3, 1)), "event 4 of job a");
+        assert_eq!(store.events("a", 4, 100).unwrap().len(), 5, "the others are readable");
+    }
+}
+
+#[test]
+fn a_damaged_end_of_a_live_job_keeps_the_file_from_opening() {
+    let (_folder, path) = place();
+    put(&mut open(&path), write("a", 0, 4));
+    flip(&path, "\"token\":4", 3);
+    assert_eq!(corrupt(SqliteStore::open(&path)), "event 4 of job a");
+}
+
+#[test]
+fn a_log_shorter_than_its_row_says_keeps_the_file_from_opening() {
+    let (_folder, path) = place();
+    put(&mut open(&path), write("a", 0, 4));
+    Connection::open(&path).unwrap().execute("DELETE FROM events WHERE seq = 4", []).unwrap();
+    assert_eq!(corrupt(SqliteStore::open(&path)), "event 4 of job a");
+}
+
+#[test]
+fn a_missing_event_is_named() {
+    let (_folder, path) = place();
+    put(&mut open(&path), write("a", 0, 5));
+    Connection::open(&path).unwrap().execute("DELETE FROM events WHERE seq = 3", []).unwrap();
+    assert_eq!(corrupt(open(&path).events("a", 1, 100)), "event 3 of job a");
+}
+
+#[test]
+fn a_flipped_bit_in_a_snapshot_is_named() {
+    let (_folder, path) = place();
+    let state = b"the state of things".to_vec();
+    put(&mut open(&path), Write { snapshot: Some(state), ..write("a", 0, 1) });
+    flip(&path, "the state of things", 2);
+    assert_eq!(corrupt(open(&path).get("a")), "the snapshot of job a");
+}
+
+#[test]
+fn a_full_disk_writes_nothing_of_the_group_and_the_store_goes_on() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    put(&mut store, write("a", 0, 1));
+    store.limit_bytes(fs::metadata(&path).unwrap().len() + 400_000).unwrap();
+    let big = |id| Write { snapshot: Some(vec![7; 1_000_000]), ..write(id, 0, 1) };
+    let answer = store.commit(vec![write("a", 1, 1), big("b")]);
+    assert!(matches!(answer, Err(StoreError::Full { .. })), "{answer:?}");
+    assert!(!answer.unwrap_err().is_fatal());
+    assert_eq!(log(&mut store, "a").len(), 1);
+    put(&mut store, write("a", 1, 1));
+    store.limit_bytes(u64::MAX).unwrap();
+    put(&mut store, big("b"));
+    assert_eq!(log(&mut open(&path), "a").len(), 2);
+}
+
+#[test]
+fn a_purge_of_more_than_it_takes_at_once_takes_all() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    let group = (0..450).map(|n| {
+        let mut write = write(&format!("{n}"), 0, 1);
+        write.row.state = JobState::Succeeded;
+        write.row.finished_at = Some(Timestamp(n));
+        write.row.over = true;
+        write
+    });
+    commit(&mut store, group.collect());
+    assert_eq!(store.purge(Timestamp(449)).unwrap(), 449);
+    assert!(store.get("449").unwrap().is_some());
+}
+
+/// For a person with the `sqlite3` shell.
+#[test]
+fn the_tables_are_readable() {
+    let (_folder, path) = place();
+    put(&mut open(&path), write("a", 0, 1));
+    let read = |sql: &str| -> String {
+        Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(
+        read(
+            "SELECT at_ms || ' ' || event || ' ' || about || ' ' || (body ->> 'worker') FROM events"
+        ),
+        "1001 AttemptStarted eu-west/index[1] wörker-1"
+    );
+    assert_eq!(read("SELECT state || ' ' || seq FROM jobs"), "running 1");
+}
