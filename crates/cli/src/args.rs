@@ -68,7 +68,8 @@ pub(crate) struct RunArgs {
     pub(crate) output: Output,
 }
 
-const DATA: &str = "Where jobs, logs and working folders are kept [default: the user's data folder]";
+const DATA: &str =
+    "Where jobs, logs and working folders are kept [default: the user's data folder]";
 
 /// Go on with a job that was interrupted
 ///

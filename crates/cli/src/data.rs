@@ -64,8 +64,9 @@ impl Data {
     }
 
     pub(crate) fn create(&self) -> Result<(), String> {
-        fs::create_dir_all(self.root.join("locks"))
-            .map_err(|error| format!("cannot make the data folder {}: {error}", self.root.display()))
+        fs::create_dir_all(self.root.join("locks")).map_err(|error| {
+            format!("cannot make the data folder {}: {error}", self.root.display())
+        })
     }
 
     pub(crate) fn open(&self) -> Result<SqliteStore, String> {

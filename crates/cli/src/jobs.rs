@@ -230,7 +230,10 @@ pub(crate) fn replay(args: &JobArgs) -> Done {
             }
             Output::Human if same => {
                 let sign = paint(GOOD, "✓");
-                print(&format!("{sign} {events} events give the live state: {}\n", folded.state()))?;
+                print(&format!(
+                    "{sign} {events} events give the live state: {}\n",
+                    folded.state()
+                ))?;
             }
             Output::Human => {
                 return Err(format!("the log of {} does not give its live state", row.id));
@@ -281,14 +284,18 @@ fn log_files(folder: &Path, step: Option<&str>) -> io::Result<Vec<PathBuf>> {
         let of_step = step.is_none_or(|step| {
             name.split_once("_attempt_").is_some_and(|(item, _)| {
                 item.rsplit_once('_').is_some_and(|(name, _)| {
-                    name == step || name.strip_prefix("dc").is_some_and(|rest| {
-                        rest.split_once('_').is_some_and(|(_, name)| name == step)
-                    })
+                    name == step
+                        || name.strip_prefix("dc").is_some_and(|rest| {
+                            rest.split_once('_').is_some_and(|(_, name)| name == step)
+                        })
                 })
             })
         });
         if of_step && name.ends_with(".log") {
-            files.push((entry.metadata()?.created().or(entry.metadata()?.modified())?, entry.path()));
+            files.push((
+                entry.metadata()?.created().or(entry.metadata()?.modified())?,
+                entry.path(),
+            ));
         }
     }
     files.sort();

@@ -3,6 +3,7 @@
 mod args;
 mod clock;
 mod data;
+mod explain;
 mod input;
 mod jobs;
 mod local;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Logs(args) => jobs::logs(args),
         Command::History(args) => jobs::history(args),
         Command::Replay(args) => jobs::replay(args),
+        Command::Explain(args) => explain::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Rehearse(args) => rehearse::run(args),
         Command::Completions { shell } => {

@@ -19,7 +19,7 @@ use crate::args::{Output, ResumeArgs, RunArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
 use crate::local::{LocalWorkers, Slots};
-use crate::paint::{BOLD, DIM, error_prefix, paint};
+use crate::paint::{BOLD, DIM, paint};
 use crate::view::View;
 use crate::{Done, Exit, input, jobs};
 
@@ -108,7 +108,8 @@ fn digest(text: &[u8]) -> String {
 fn can_run(plan: &Plan) -> Result<(), String> {
     for step in plan.steps() {
         let fallback = step.on_failure.as_ref().and_then(|on_failure| on_failure.action.as_ref());
-        for action in [Some(&step.action), fallback, step.compensate.as_ref()].into_iter().flatten() {
+        for action in [Some(&step.action), fallback, step.compensate.as_ref()].into_iter().flatten()
+        {
             if let Action::Http(_) | Action::Call { .. } = action {
                 return Err(format!(
                     "step `{}` is not a process: this version runs `run` and `argv` only",
@@ -341,9 +342,4 @@ impl Interrupts {
     fn count(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
-}
-
-/// For commands that cannot go on.
-pub(crate) fn say(message: &str) {
-    anstream::eprintln!("{}{message}", error_prefix());
 }

@@ -240,8 +240,7 @@ pub(crate) fn summary(job: &Job, logs: &Path) -> String {
     let mut text = String::new();
     for (run, run_state) in job.runs.iter().enumerate() {
         for (step, state) in run_state.steps.iter().enumerate() {
-            let (line, painted) =
-                step_line(job, run as u32, step as u32, state, job.last_at);
+            let (line, painted) = step_line(job, run as u32, step as u32, state, job.last_at);
             let attempts = match state.attempts {
                 0 | 1 => String::new(),
                 n if n == u64::from(state.items) => String::new(),
@@ -260,7 +259,11 @@ pub(crate) fn summary(job: &Job, logs: &Path) -> String {
             }
         }
     }
-    text.push_str(&format!("{state} after {} {}\n", human_ms(took), paint(DIM, format!("({reason})"))));
+    text.push_str(&format!(
+        "{state} after {} {}\n",
+        human_ms(took),
+        paint(DIM, format!("({reason})"))
+    ));
     if logs.exists() {
         text.push_str(&format!("{}\n", paint(DIM, format!("output: {}", logs.display()))));
     }
