@@ -5,7 +5,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use steadfast_core::apply::apply;
+use steadfast_core::apply::fold;
 use steadfast_core::event::{ItemId, Recorded, Role};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
@@ -22,7 +22,7 @@ pub(crate) struct Data {
 /// Held while this process may write; given back by the system when it ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
     path: PathBuf,
 }
 
@@ -37,7 +37,7 @@ impl Lock {
     /// Says that the holder is alive.
     pub(crate) fn touch(&self) {
         let now = fs::FileTimes::new().set_modified(crate::clock::system_time());
-        let _ = self._file.set_times(now);
+        let _ = self.file.set_times(now);
     }
 }
 
@@ -87,7 +87,7 @@ impl Data {
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(why)?;
         match file.try_lock() {
-            Ok(()) => Ok(Lock { _file: file, path }),
+            Ok(()) => Ok(Lock { file, path }),
             Err(fs::TryLockError::WouldBlock) => {
                 Err(format!("job {job} is being run by another process right now"))
             }
@@ -104,6 +104,7 @@ impl Data {
         self.root.join("work").join(job)
     }
 
+    /// The folder of what its attempts have written, with a folder for each step in it.
     pub(crate) fn logs(&self, job: &str) -> PathBuf {
         self.root.join("logs").join(job)
     }
@@ -169,14 +170,7 @@ pub(crate) fn state(store: &mut dyn Store, job: &str) -> Result<Job, String> {
     };
     let after = state.as_ref().map_or(0, |job| job.seq);
     each_event(store, job, after, |record| {
-        match &mut state {
-            Some(state) => drop(apply(state, &record).map_err(|error| error.to_string())?),
-            None => {
-                let begun = steadfast_core::apply::replay([&record]);
-                state = Some(begun.map_err(|error| error.to_string())?);
-            }
-        }
-        Ok(())
+        fold(&mut state, &record).map_err(|error| error.to_string())
     })?;
     state.ok_or_else(|| format!("job {job} has no events"))
 }

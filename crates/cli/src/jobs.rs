@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use steadfast_api::{Attempts, JobStatus};
-use steadfast_core::apply::{apply, replay as fold_again};
+use steadfast_core::apply::fold;
 use steadfast_core::event::{JobState, Recorded};
 use steadfast_core::job::Job;
 use steadfast_core::time::human_ms;
@@ -38,6 +38,7 @@ fn print(text: &str) -> Result<(), String> {
     anstream::stdout().lock().write_all(text.as_bytes()).map_err(|error| error.to_string())
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
 fn text(error: impl ToString) -> String {
     error.to_string()
 }
@@ -126,11 +127,7 @@ fn told(store: &mut dyn Store, id: &str) -> Result<(Job, Attempts), String> {
     let mut job: Option<Job> = None;
     data::each_event(store, id, 0, |record| {
         attempts.add(&record);
-        match &mut job {
-            Some(job) => drop(apply(job, &record).map_err(text)?),
-            None => job = Some(fold_again([&record]).map_err(text)?),
-        }
-        Ok(())
+        fold(&mut job, &record).map_err(text)
     })?;
     let job = job.ok_or_else(|| format!("job {id} has no events"))?;
     Ok((job, attempts))
@@ -170,23 +167,14 @@ pub(crate) fn history(args: &HistoryArgs) -> Done {
                 out.write_all(b"\n").map_err(text)?;
                 return Ok(());
             }
-            match &mut job {
-                Some(job) => {
-                    let line = view::line(job, &record).unwrap_or_else(|| plain(job, &record));
-                    let after = human_ms(record.at.since(job.accepted_at));
-                    let head = paint(DIM, format!("{:>5} {after:>10}", record.seq));
-                    writeln!(out, "{head}  {line}").map_err(text)?;
-                    drop(apply(job, &record).map_err(text)?);
-                }
-                None => {
-                    let begun = fold_again([&record]).map_err(text)?;
-                    let head = paint(DIM, format!("{:>5} {:>10}", record.seq, "0s"));
-                    let name = paint(BOLD, begun.plan.name());
-                    writeln!(out, "{head}  {name} accepted").map_err(text)?;
-                    job = Some(begun);
-                }
-            }
-            Ok(())
+            let since = job.as_ref().map_or(record.at, |job: &Job| job.accepted_at);
+            let line = match &job {
+                Some(job) => view::line(job, &record).unwrap_or_else(|| plain(job, &record)),
+                None => format!("{} accepted", paint(BOLD, &row.name)),
+            };
+            let head = format!("{:>5} {:>10}", record.seq, human_ms(record.at.since(since)));
+            writeln!(out, "{}  {line}", paint(DIM, head)).map_err(text)?;
+            fold(&mut job, &record).map_err(text)
         })?;
         out.flush().map_err(text)?;
         Ok(Exit::Ok)
@@ -274,32 +262,27 @@ fn wait_a_little() {
 
 /// Of one step, or of all, in the order they were begun.
 fn log_files(folder: &Path, step: Option<&str>) -> io::Result<Vec<PathBuf>> {
-    if !folder.exists() {
-        return Ok(vec![]);
-    }
+    let folders = match step {
+        Some(step) => vec![folder.join(step)],
+        None => files_in(folder)?,
+    };
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let of_step = step.is_none_or(|step| {
-            name.split_once("_attempt_").is_some_and(|(item, _)| {
-                item.rsplit_once('_').is_some_and(|(name, _)| {
-                    name == step
-                        || name.strip_prefix("dc").is_some_and(|rest| {
-                            rest.split_once('_').is_some_and(|(_, name)| name == step)
-                        })
-                })
-            })
-        });
-        if of_step && name.ends_with(".log") {
-            files.push((
-                entry.metadata()?.created().or(entry.metadata()?.modified())?,
-                entry.path(),
-            ));
-        }
+    for path in
+        folders.iter().map(|folder| files_in(folder)).collect::<Result<Vec<_>, _>>()?.concat()
+    {
+        let about = path.metadata()?;
+        files.push((about.created().or_else(|_| about.modified())?, path));
     }
     files.sort();
     Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        Err(error) => Err(error),
+    }
 }
 
 /// What has come since the last time, byte for byte.

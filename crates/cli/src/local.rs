@@ -214,7 +214,7 @@ impl Shop {
             env,
             inherit_env: true,
             cwd,
-            log: self.data.logs(job).join(format!("{name}.log")),
+            log: self.data.logs(job).join(&work.step).join(format!("{name}.log")),
             log_cap: LOG_CAP,
             output: folder.join("output.json"),
             output_cap: OUTPUT_CAP,

@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use steadfast_core::apply::{apply, replay};
+use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Source};
-use steadfast_core::job::Job;
+use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
-use steadfast_engine::{Live, Observer};
+use steadfast_engine::{Adopted, Live, Lost, Observer};
 use steadfast_store::Store;
 
 use crate::args::{Output, ResumeArgs, RunArgs};
@@ -94,9 +94,24 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
     drop(store);
     let id = job.id.clone();
     let seen = job.clone();
-    let begin = move |live: &Live| live.inbox().adopt(job, epoch, down_since);
+    let lost = lost(&job, &data);
+    let adopted = Adopted { job, epoch, down_since, lost };
+    let begin = move |live: &Live| live.inbox().adopt(adopted);
     let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
     session.open(args.data.as_deref(), Some((lock, seen)), begin)
+}
+
+/// The attempts that the interrupted run had under way. One without a folder never began.
+fn lost(job: &Job, data: &Data) -> Vec<Lost> {
+    let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running);
+    running
+        .map(|(item, state)| {
+            let step = &job.plan.step(item.step).name;
+            let name = data::attempt_name(step, item, state.history.attempts);
+            let started = data.work(&job.id).join(name).exists();
+            Lost { item, token: state.token, started }
+        })
+        .collect()
 }
 
 fn digest(text: &[u8]) -> String {
@@ -185,7 +200,7 @@ impl Session {
         let stopped = live.stop();
         // What was committed on the way out is part of what is shown.
         for record in told.try_iter() {
-            fold(&mut job, &record)?;
+            take(&mut job, &record)?;
         }
         view.end();
         stopped.map_err(|error| error.to_string())?;
@@ -226,13 +241,13 @@ impl Session {
             match told.recv_timeout(TICK) {
                 Ok(record) => {
                     view.event(job.as_ref(), &record);
-                    if fold(job, &record).is_err() {
+                    if take(job, &record).is_err() {
                         return End::Interrupted;
                     }
                     // A burst is shown once.
                     for record in told.try_iter() {
                         view.event(job.as_ref(), &record);
-                        if fold(job, &record).is_err() {
+                        if take(job, &record).is_err() {
                             return End::Interrupted;
                         }
                     }
@@ -288,15 +303,11 @@ enum End {
     Interrupted,
 }
 
-fn fold(job: &mut Option<Job>, record: &Recorded) -> Result<(), String> {
+/// A resumed job's state was read before its events are told: it may know one already.
+fn take(job: &mut Option<Job>, record: &Recorded) -> Result<(), String> {
     match job {
-        // A resumed job's state was read before its lock was told; it may know the event already.
         Some(job) if record.seq <= job.seq => Ok(()),
-        Some(job) => apply(job, record).map(drop).map_err(|error| error.to_string()),
-        None => {
-            *job = Some(replay([record]).map_err(|error| error.to_string())?);
-            Ok(())
-        }
+        job => fold(job, record).map_err(|error| error.to_string()),
     }
 }
 

@@ -47,21 +47,35 @@ pub fn apply(job: &mut Job, record: &Recorded) -> Result<Vec<Killed>, Illegal> {
     Ok(killed)
 }
 
+/// Takes the next event of a log to the state so far, which the first event makes.
+pub fn fold(state: &mut Option<Job>, record: &Recorded) -> Result<(), Illegal> {
+    match state {
+        Some(job) => apply(job, record).map(drop),
+        None => {
+            *state = Some(begin(record)?);
+            Ok(())
+        }
+    }
+}
+
+fn begin(first: &Recorded) -> Result<Job, Illegal> {
+    match &first.event {
+        Event::JobAccepted(accepted) if first.seq == 1 => Ok(Job::accepted(accepted, first.at)),
+        event => Err(Illegal {
+            seq: first.seq,
+            event: event.name(),
+            why: "a log begins with JobAccepted, 1",
+        }),
+    }
+}
+
 /// The state that a whole log, or any beginning of it, tells.
 pub fn replay<'a>(log: impl IntoIterator<Item = &'a Recorded>) -> Result<Job, Illegal> {
-    let mut log = log.into_iter();
-    let illegal = |seq, event, why| Illegal { seq, event, why };
-    let first = log.next().ok_or(illegal(1, "nothing", "the log is empty"))?;
-    let mut job = match &first.event {
-        Event::JobAccepted(accepted) if first.seq == 1 => Job::accepted(accepted, first.at),
-        event => {
-            return Err(illegal(first.seq, event.name(), "a log begins with JobAccepted, 1"));
-        }
-    };
+    let mut state = None;
     for record in log {
-        apply(&mut job, record)?;
+        fold(&mut state, record)?;
     }
-    Ok(job)
+    state.ok_or(Illegal { seq: 1, event: "nothing", why: "the log is empty" })
 }
 
 impl StepRun {

@@ -18,6 +18,6 @@ mod work;
 pub use batch::{Assignment, Batch, Effect, Log};
 pub use crash::crash_point;
 pub use engine::{Engine, Unknown};
-pub use live::{Answer, Clock, Inbox, Live, Observer, Stopped, Workers};
+pub use live::{Adopted, Answer, Clock, Inbox, Live, Lost, Observer, Stopped, Workers};
 pub use slots::Slots;
 pub use work::Work;

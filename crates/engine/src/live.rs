@@ -4,13 +4,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{Accepted, ItemId, JobId, Recorded, Role};
 use steadfast_core::job::Job;
+use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::{ForEach, Plan};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Entry, Refused, Row, Store, StoreError, Write};
@@ -53,9 +54,29 @@ pub trait Observer: Send {
 /// What was asked has happened and is durable, or why not.
 pub type Answer = Result<(), String>;
 
+/// A stored job that this engine goes on with.
+#[derive(Debug)]
+pub struct Adopted {
+    pub job: Job,
+    /// Which says that it is ours.
+    pub epoch: u64,
+    /// Nothing was decided since then.
+    pub down_since: Timestamp,
+    /// Attempts under way whose workers are gone.
+    pub lost: Vec<Lost>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    pub item: ItemId,
+    pub token: u64,
+    /// It may have begun to run.
+    pub started: bool,
+}
+
 enum Message {
     Submit { accepted: Box<Accepted>, answer: SyncSender<Answer> },
-    Adopt { job: Box<Job>, epoch: u64, down_since: Timestamp, answer: SyncSender<Answer> },
+    Adopt { adopted: Box<Adopted>, answer: SyncSender<Answer> },
     Input { job: JobId, input: Input, answer: Option<SyncSender<Answer>> },
     Drain,
     Stop,
@@ -77,9 +98,9 @@ impl Inbox {
         self.ask(|answer| Message::Submit { accepted: Box::new(accepted), answer })
     }
 
-    /// Goes on with a stored job, which `epoch` says is ours.
-    pub fn adopt(&self, job: Job, epoch: u64, down_since: Timestamp) -> Answer {
-        self.ask(|answer| Message::Adopt { job: Box::new(job), epoch, down_since, answer })
+    /// Goes on with a stored job.
+    pub fn adopt(&self, adopted: Adopted) -> Answer {
+        self.ask(|answer| Message::Adopt { adopted: Box::new(adopted), answer })
     }
 
     /// A wish of a person; durable when this returns.
@@ -219,10 +240,7 @@ impl Decider {
                 self.take(message, &mut batch, &mut answers);
                 taken += 1;
                 if taken < GROUP {
-                    next = match self.messages.try_recv() {
-                        Ok(message) => Some(message),
-                        Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-                    };
+                    next = self.messages.try_recv().ok();
                 }
             }
             let now = self.clock.now();
@@ -266,16 +284,15 @@ impl Decider {
                 batch.join(self.engine.submit(*accepted, now));
                 answers.push((answer, Ok(())));
             }
-            Message::Adopt { job, epoch, down_since, answer } => {
+            Message::Adopt { adopted, answer } => {
                 crash_point("during-recovery");
+                let Adopted { job, epoch, down_since, lost } = *adopted;
                 let ours = Ours { epoch, snapshot_seq: job.seq };
                 self.ours.insert(job.id.clone(), ours);
                 let id = job.id.clone();
-                let lost: Vec<(ItemId, u64)> = running(&job);
-                batch.join(self.engine.adopt(*job, down_since, now));
-                // Whoever ran them is gone, and so are they.
-                for (item, token) in lost {
-                    let outcome = steadfast_core::outcome::Outcome::LOST;
+                batch.join(self.engine.adopt(job, down_since, now));
+                for Lost { item, token, started } in lost {
+                    let outcome = Outcome::Lost { started };
                     let input = Input::Report { item, token, outcome };
                     if let Ok((more, _)) = self.engine.handle(&id, &input, now) {
                         batch.join(more);
@@ -350,12 +367,6 @@ impl Decider {
         };
         Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone() })
     }
-}
-
-fn running(job: &Job) -> Vec<(ItemId, u64)> {
-    let live = job.all_live();
-    let running = live.filter(|(_, item)| item.phase == steadfast_core::job::Phase::Running);
-    running.map(|(id, item)| (id, item.token)).collect()
 }
 
 struct Writer {
