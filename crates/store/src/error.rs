@@ -55,9 +55,9 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Nothing may be acknowledged any more: what the disk holds is only known after a restart. A
-    /// sync that failed must not be tried again, as the second may succeed without the first's
-    /// pages.
+    /// Of a commit, a claim or a purge: nothing may be acknowledged any more, as what the disk holds
+    /// is only known after a restart. A sync that failed must not be tried again: the second may
+    /// succeed without the first's pages.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Corrupt { .. })
     }

@@ -116,7 +116,7 @@ impl Store for SqliteStore {
             return Ok(vec![]);
         }
         // Others wait while the transaction is open, so what can be done before it is.
-        let bodies = write::bodies(&writes);
+        let bodies = write::bodies(&writes)?;
         self.transact("writing", |connection| write::group(connection, &writes, &bodies))
     }
 

@@ -9,7 +9,8 @@ use std::thread;
 
 use common::{commit, key, log, put, records, write};
 use rusqlite::Connection;
-use steadfast_core::event::JobState;
+use serde_json::Value;
+use steadfast_core::event::{Event, JobState};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Refused, SqliteStore, Store, StoreError, Write};
 use tempfile::TempDir;
@@ -256,6 +257,29 @@ fn a_full_disk_writes_nothing_of_the_group_and_the_store_goes_on() {
     store.limit_bytes(u64::MAX).unwrap();
     put(&mut store, big("b"));
     assert_eq!(log(&mut open(&path), "a").len(), 2);
+}
+
+/// A job's output must not make its log unreadable.
+#[test]
+fn what_could_not_be_read_back_is_not_written() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    let nested = |depth| {
+        let value = (0..depth).fold("[{\\\"".into(), |value: Value, _| vec![value].into());
+        let event = Event::StepReady { run: 0, step: 0, items: 1, values: Some([value].into()) };
+        let mut write = write(&format!("depth {depth}"), 0, 1);
+        write.records[0].record.event = event;
+        write
+    };
+    for depth in 0..200 {
+        let write = nested(depth);
+        match store.commit(vec![write.clone()]) {
+            Ok(_) => assert_eq!(log(&mut store, &write.job), records(&write)),
+            Err(StoreError::Unfit { .. }) => assert!(depth > 110),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(store.get("depth 199").unwrap(), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::ErrorCode;
+use rusqlite::{Error, ErrorCode, ffi};
 
 use super::{BUSY_S, schema};
 use crate::StoreError;
@@ -10,7 +10,7 @@ use crate::StoreError;
 /// An error that does not know its file yet.
 #[derive(Debug)]
 pub(super) enum Fault {
-    Sqlite(rusqlite::Error),
+    Sqlite(Error),
     /// `SQLite` found nothing wrong, we did.
     Damaged {
         place: String,
@@ -21,8 +21,8 @@ pub(super) enum Fault {
     Unusable(String),
 }
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Self {
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
         Self::Sqlite(error)
     }
 }
@@ -43,8 +43,16 @@ impl Fault {
             Self::Newer(found) => StoreError::NewerVersion { path, found, reads: schema::VERSION },
             Self::Unusable(why) => StoreError::CannotOpen { path, why },
             Self::Foreign(why) => StoreError::NotOurs { path, why },
+            Self::Sqlite(error @ (Error::NulError(_) | Error::InvalidPath(_))) => {
+                StoreError::CannotOpen { path, why: error.to_string() }
+            }
             Self::Sqlite(error) => {
                 let why = error.to_string();
+                // The index of the write-ahead log found no room to grow: that is a full disk too.
+                let extended = error.sqlite_error().map(|error| error.extended_code);
+                if extended == Some(ffi::SQLITE_IOERR_SHMSIZE) {
+                    return StoreError::Full { path };
+                }
                 match error.sqlite_error_code() {
                     Some(ErrorCode::DiskFull) => StoreError::Full { path },
                     Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {

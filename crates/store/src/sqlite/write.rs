@@ -1,11 +1,11 @@
 //! Writing: groups, claims, purges. Each function is called inside a transaction.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, params};
-use steadfast_core::event::Recorded;
+use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
-use crate::{Claimed, Refused, Row, Write};
+use crate::{Claimed, Refused, Row, StoreError, Write};
 
 /// The end of time, whatever it is, is the highest number there is.
 pub(super) fn ms(at: Timestamp) -> i64 {
@@ -27,15 +27,41 @@ pub(super) fn crc(seq: u64, at_ms: i64, json: &[u8]) -> u32 {
     crc.finalize()
 }
 
-fn body(record: &Recorded) -> Body {
-    // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
-    let json = serde_json::to_string(&record.event).expect("an event is JSON");
-    let crc = crc(record.seq, ms(record.at), json.as_bytes());
-    Body { json, crc }
+/// Deeper than this, JSON is written but not read back.
+const DEPTH: usize = 120;
+
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !quoted => depth -= 1,
+            _ => {}
+        }
+    }
+    deepest
 }
 
-pub(super) fn bodies(writes: &[Write]) -> Vec<Vec<Body>> {
-    let of = |write: &Write| write.records.iter().map(|entry| body(&entry.record)).collect();
+fn body(job: &JobId, record: &Recorded) -> Result<Body, StoreError> {
+    // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
+    let json = serde_json::to_string(&record.event).expect("an event is JSON");
+    if json.len() > DEPTH * 2 && depth(&json) > DEPTH {
+        let why = "one of its events is nested too deeply to be read back";
+        return Err(StoreError::Unfit { job: job.clone(), why });
+    }
+    let crc = crc(record.seq, ms(record.at), json.as_bytes());
+    Ok(Body { json, crc })
+}
+
+pub(super) fn bodies(writes: &[Write]) -> Result<Vec<Vec<Body>>, StoreError> {
+    let of =
+        |write: &Write| write.records.iter().map(|entry| body(&write.job, &entry.record)).collect();
     writes.iter().map(of).collect()
 }
 
