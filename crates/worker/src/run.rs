@@ -4,14 +4,16 @@
 //! the order to stop. The process stays unreaped until the end, so that the number of its group cannot
 //! become somebody else's before the group is killed.
 
-use std::io::{self, PipeReader, Read as _};
+use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use steadfast_core::outcome::{FailureKind, Outcome};
 
 use crate::log::Log;
@@ -200,19 +202,21 @@ impl<'a> Watch<'a> {
 
     fn kill(&mut self) {
         let _ = kill_process_group(self.group, Signal::KILL);
+        // It may have joined another group, and it is the one that is waited for.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
         self.killed = true;
         self.deadline = None;
     }
 
     /// Never blocks: called when there is something, or nobody left to write.
     fn read(&mut self) {
-        let Some(pipe) = &mut self.pipe else { return };
-        self.buffer.resize(BUFFER, 0);
-        match pipe.read(&mut self.buffer) {
-            Ok(0) => self.pipe = None,
-            Ok(count) => self.log.write(&self.buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => self.pipe = None,
+        let Some(pipe) = &self.pipe else { return };
+        self.buffer.clear();
+        self.buffer.reserve(BUFFER);
+        match rustix::io::read(pipe, spare_capacity(&mut self.buffer)) {
+            Ok(1..) => self.log.write(&self.buffer),
+            Err(Errno::INTR) => {}
+            Ok(0) | Err(_) => self.pipe = None,
         }
     }
 
