@@ -43,8 +43,8 @@ fn main() {
     );
 
     let bytes = FLOOD_GIB << 30;
-    let (_, piped) = time(|| shell(&format!("head -c {bytes} /dev/zero | cat > /dev/null")));
-    let (_, logged) = time(|| {
+    let ((), piped) = time(|| shell(&format!("head -c {bytes} /dev/zero | cat > /dev/null")));
+    let ((), logged) = time(|| {
         let mut flood = attempt(&folder, 0);
         flood.command = Command::Shell(format!("exec head -c {bytes} /dev/zero"));
         assert!(matches!(run(&flood, &Stop::new().expect("an eventfd")), Ended::Outcome(_)));

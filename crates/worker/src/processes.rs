@@ -82,6 +82,8 @@ fn living(belongs: impl Fn(Pid) -> bool) -> io::Result<Vec<OwnedFd>> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(process) if belongs(pid) && !has_ended(&process) => found.push(process),
             Ok(_) | Err(Errno::SRCH) => {}
+            // Too many to hold at once: these first.
+            Err(Errno::MFILE | Errno::NFILE) if !found.is_empty() => break,
             Err(error) => return Err(error.into()),
         }
     }

@@ -18,6 +18,9 @@ pub(crate) struct Started {
     pub(crate) child: Child,
     /// Both its stdout and its stderr.
     pub(crate) pipe: PipeReader,
+    /// Our own ends of what it writes to. While we hold them, its exit wakes us once, not twice: the pipe
+    /// would tell that it is closed a moment before the process tells that it has ended.
+    pub(crate) writers: Process,
 }
 
 /// The leader of a process group of its own, with nothing on stdin.
@@ -36,8 +39,7 @@ pub(crate) fn start(attempt: &Attempt) -> Result<Started, Failure> {
         set_environment(&mut process, attempt);
         let (pipe, writer) = io::pipe()?;
         process.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-        // `process` goes with this scope, and with it our ends of what the child writes to.
-        process.spawn().map(|child| Started { child, pipe })
+        process.spawn().map(|child| Started { child, pipe, writers: process })
     });
     spawned.map_err(|error| explain(&error, program, path.as_deref(), &attempt.cwd))
 }

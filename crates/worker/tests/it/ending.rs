@@ -113,6 +113,17 @@ fn one_that_prints_for_ever_and_cannot_be_found_does_not_hold_the_attempt() {
 }
 
 #[test]
+fn a_stop_after_the_end_changes_nothing() {
+    let folder = Folder::new();
+    // The leader is gone when the one that holds the pipe says that it is ready.
+    let script =
+        "(while kill -0 $$ 2>/dev/null && ! grep -q '^State:.Z' /proc/$$/status; do :; done
+                   echo > ready; exec sleep 1000) & exit 3";
+    let outcome = Ended::Outcome(FailureKind::Exited(3).into());
+    assert_eq!(order(&folder, script, LONG, Stop::kill), outcome);
+}
+
+#[test]
 fn what_is_left_in_the_group_ends_with_the_leader() {
     let folder = Folder::new();
     assert_eq!(outcome(&folder.shell("sleep 1000 >/dev/null 2>&1 & echo $! > pid")), Outcome::OK);
