@@ -17,6 +17,9 @@ pub(super) const VERSION: i64 = 1;
 /// any number of jobs to open in milliseconds.
 const CHECKED: usize = 128;
 
+/// 16 MiB of the write-ahead log are moved to the file at once.
+const WAL_PAGES: i64 = 4096;
+
 /// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
 /// twice: with the job to be shown, and by themselves to be found.
 const TABLES: &str = "
@@ -120,6 +123,9 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     connection.pragma_update(None, "foreign_keys", false)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -32 * 1024)?;
+    // Jobs that go on rewrite the same pages: moved to the file less often, they are moved once.
+    // More would make opening after a crash slow, as it reads the whole log.
+    connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     if exists {
         return Ok(());
