@@ -197,6 +197,16 @@ impl Session {
         }
         let interrupts = Interrupts::listen()?;
         let end = self.watch(&live, &told, &slots, &interrupts, &lock, &mut job, &mut view);
+        // Nothing of ours outlives us, also when the engine itself is what failed.
+        if !slots.is_idle() {
+            slots.interrupt(true);
+            for _ in 0..100 {
+                if slots.is_idle() {
+                    break;
+                }
+                let _ = told.recv_timeout(TICK);
+            }
+        }
         let stopped = live.stop();
         // What was committed on the way out is part of what is shown.
         for record in told.try_iter() {

@@ -208,7 +208,11 @@ impl Engine {
         batch: &mut Batch,
     ) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get_mut(&key) else { return Err(Refusal::Ended) };
-        let Advanced { log, killed } = advance(job, input, now)?;
+        let Advanced { log, killed } = match advance(job, input, now) {
+            // Core emitted what it refuses: going on would store a log that cannot be read back.
+            Err(Refusal::Illegal(illegal)) => panic!("job {}: {illegal}", job.id),
+            advanced => advanced?,
+        };
         for Killed { item, attempt, token, worker } in killed {
             self.slots.give_back(job.plan.datacenter(item.run));
             let over = Assignment { job: job.id.clone(), item, attempt, token, worker };

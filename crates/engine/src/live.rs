@@ -135,6 +135,8 @@ pub enum Stopped {
     Store(#[from] StoreError),
     #[error("job {job} belongs to another process now: {refused}")]
     TakenOver { job: JobId, refused: Refused },
+    #[error("the engine failed; what was acknowledged is stored, `resume` goes on from there")]
+    Failed,
 }
 
 /// The running engine.
@@ -182,8 +184,9 @@ impl Live {
     pub fn stop(self) -> Result<(), Stopped> {
         let _ = self.inbox.0.send(Message::Stop);
         drop(self.inbox);
-        let _ = self.decider.join();
-        self.writer.join().unwrap_or(Ok(()))
+        let decided = self.decider.join().map_err(|_| Stopped::Failed);
+        let written = self.writer.join().unwrap_or(Err(Stopped::Failed));
+        written.and(decided)
     }
 }
 
