@@ -46,6 +46,7 @@ pub fn run(attempt: &Attempt, stop: &Stop) -> Ended {
         // Out of descriptors or memory: it cannot be watched, so it must not run.
         Err(error) => {
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.kill();
             let _ = child.wait();
             let _ = kill_marked(&attempt.mark.0, &attempt.mark.1);
             let message = format!("the process could not be watched: {error}");
