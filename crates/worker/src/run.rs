@@ -7,7 +7,7 @@
 use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Command as Process, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -18,7 +18,7 @@ use steadfast_core::outcome::{FailureKind, Outcome};
 
 use crate::log::Log;
 use crate::processes::{kill_attempt, members, wait};
-use crate::start::{Started, not_completed, start};
+use crate::start::{self, not_completed};
 use crate::{Attempt, Ended, Stop, kill_marked, output};
 
 /// How long others may keep printing after the process itself has ended.
@@ -34,18 +34,19 @@ pub fn run(attempt: &Attempt, stop: &Stop) -> Ended {
     if stop.is_stopped() {
         return Ended::Stopped;
     }
-    let Started { mut child, pipe, writers } = match start(attempt) {
+    let start::Started { mut child, pipe } = match start::start(attempt) {
         Ok(started) => started,
         Err(failure) => return Ended::Outcome(Outcome::Failed(failure)),
     };
-    let watch = Watch::new(attempt, stop, &child, pipe, writers);
-    match watch.and_then(|watch| watch.until_the_end(&mut child)) {
+    match Watch::new(attempt, stop, &child, pipe).and_then(|watch| watch.until_the_end(&mut child))
+    {
         Ok((_, Some(Cut::Stopped))) => Ended::Stopped,
         Ok((_, Some(Cut::TimedOut))) => Ended::Outcome(FailureKind::TimedOut.into()),
         Ok((status, None)) => Ended::Outcome(outcome(status, attempt)),
         // Out of descriptors or memory: it cannot be watched, so it must not run.
         Err(error) => {
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.kill();
             let _ = child.wait();
             let _ = kill_marked(&attempt.mark.0, &attempt.mark.1);
             let message = format!("the process could not be watched: {error}");
@@ -79,12 +80,11 @@ struct Watch<'a> {
     process: OwnedFd,
     /// `None`: everybody has closed it.
     pipe: Option<PipeReader>,
-    /// `None`: it has exited.
-    writers: Option<Process>,
     log: Log,
     buffer: Vec<u8>,
     cut: Option<Cut>,
     killed: bool,
+    exited: bool,
     /// Who else is left in a group that was told to end.
     others: Vec<OwnedFd>,
     /// The next thing to do by the clock: time it out, kill it, or wait no longer.
@@ -97,7 +97,6 @@ impl<'a> Watch<'a> {
         stop: &'a Stop,
         child: &Child,
         pipe: PipeReader,
-        writers: Process,
     ) -> io::Result<Self> {
         let group = Pid::from_child(child);
         Ok(Self {
@@ -106,11 +105,11 @@ impl<'a> Watch<'a> {
             group,
             process: pidfd_open(group, PidfdFlags::empty())?,
             pipe: Some(pipe),
-            writers: Some(writers),
             log: Log::new(&attempt.log, attempt.log_cap),
             buffer: Vec::new(),
             cut: None,
             killed: false,
+            exited: false,
             others: Vec::new(),
             deadline: attempt.timeout.and_then(|timeout| crate::now().checked_add(timeout)),
         })
@@ -130,15 +129,11 @@ impl<'a> Watch<'a> {
         Ok((child.wait()?, self.cut))
     }
 
-    const fn has_exited(&self) -> bool {
-        self.writers.is_none()
-    }
-
     /// Whoever is told to end has its grace, also after the leader of the group is gone.
     fn is_over(&self) -> bool {
         let nobody_left =
             if self.cut.is_some() { self.others.is_empty() } else { self.pipe.is_none() };
-        self.has_exited() && (self.killed || nobody_left)
+        self.exited && (self.killed || nobody_left)
     }
 
     fn step(&mut self) -> io::Result<()> {
@@ -147,23 +142,23 @@ impl<'a> Watch<'a> {
             self.read();
         }
         if ready.process {
-            self.writers = None;
+            self.exited = true;
             if self.cut.is_none() {
                 self.deadline = Some(crate::now() + PIPE_GRACE);
             }
         }
-        if self.has_exited() && self.cut.is_some() && (ready.process || ready.others) {
+        if self.exited && self.cut.is_some() && (ready.process || ready.others) {
             self.others = members(self.group);
         }
         // In this order: what ended by itself was not stopped, and what was stopped did not time out.
         if ready.kill {
             self.cut_by(Cut::Stopped);
             self.kill();
-        } else if ready.stop && !self.has_exited() {
+        } else if ready.stop && !self.exited {
             self.cut_by(Cut::Stopped);
             self.terminate();
         } else if self.deadline.is_some_and(|deadline| crate::now() >= deadline) {
-            if self.has_exited() || self.cut.is_some() {
+            if self.exited || self.cut.is_some() {
                 self.kill();
             } else {
                 self.cut_by(Cut::TimedOut);
@@ -176,11 +171,11 @@ impl<'a> Watch<'a> {
     fn wait(&self) -> io::Result<Ready> {
         let wanted = |wanted| if wanted { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = Vec::with_capacity(4 + self.others.len());
-        fds.push(PollFd::new(&self.process, wanted(!self.has_exited())));
+        fds.push(PollFd::new(&self.process, wanted(!self.exited)));
         fds.push(PollFd::from_borrowed_fd(self.stop.kill_fd(), wanted(!self.killed)));
         fds.push(PollFd::from_borrowed_fd(
             self.stop.stop_fd(),
-            wanted(!self.has_exited() && self.cut.is_none()),
+            wanted(!self.exited && self.cut.is_none()),
         ));
         fds.extend(self.others.iter().map(|other| PollFd::new(other, PollFlags::IN)));
         fds.extend(self.pipe.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -196,7 +191,7 @@ impl<'a> Watch<'a> {
 
     /// The first reason is the reason, and one that ended by itself needs none.
     fn cut_by(&mut self, cut: Cut) {
-        if !self.has_exited() {
+        if !self.exited {
             self.cut.get_or_insert(cut);
         }
     }
