@@ -13,6 +13,7 @@
 //! | [`decide`] → [`follow`](mod@follow) → [`apply`](mod@apply) | an input, what it entails, and the fold |
 //! | [`template`] | what `{{ … }}` stands for |
 //! | [`again`](mod@again) | retrying a whole job by hand |
+//! | [`explain`](mod@explain) | why a job is where it is, and what would have changed that |
 //! | [`forecast`](mod@forecast) | what a policy will do, before anything runs |
 //!
 //! The walk of an attempt: [`decide::advance`] takes a report to [`verdict::verdict`], turns the
@@ -24,6 +25,7 @@ pub mod apply;
 pub mod backoff;
 pub mod decide;
 pub mod event;
+pub mod explain;
 pub mod follow;
 pub mod forecast;
 pub mod job;

@@ -1,0 +1,351 @@
+//! Why a job is where it is: what each item waits for and until when, which check gave each
+//! verdict, and what would have changed it.
+//!
+//! The log is folded again, so that every verdict is seen with the state it was given on, and
+//! [`verdict`] is asked again: what is explained is what decided, never a second opinion. Times in
+//! sentences are told from `now`; the fields have them as they are.
+
+mod change;
+mod counterfactual;
+mod standing;
+mod verdicts;
+mod waiting;
+mod words;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::account::{Charged, History, Shared};
+use crate::apply::{Illegal, apply, replay};
+use crate::event::{Event, FailedOn, ItemId, Recorded, Role};
+use crate::job::{Job, Phase};
+use crate::outcome::Outcome;
+use crate::plan::Plan;
+use crate::time::Timestamp;
+use crate::verdict::{Decision, StopReason, Verdict, accounts_after, expired, verdict};
+
+pub use change::Change;
+pub use counterfactual::Counterfactual;
+pub use standing::{JobExplanation, StepExplanation};
+pub use verdicts::{Account, Decided, Rule, VerdictExplanation};
+pub use waiting::{Waiting, WaitsFor, Why};
+
+use counterfactual::{Case, Ground, NO_WORKER, Rules};
+
+/// Steps, and things that wait, that are shown.
+pub const MOST_SHOWN: usize = 100;
+/// Verdicts that are shown of one item, the last of them.
+pub const MOST_PER_ITEM: usize = 100;
+/// Verdicts that are shown: of too many, successes go first and stops last.
+pub const MOST_VERDICTS: usize = 1000;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    pub job: JobExplanation,
+    /// Those that have not simply succeeded.
+    pub steps: Vec<StepExplanation>,
+    /// What is under way or cannot be yet; what does not run comes first.
+    pub waiting: Vec<Waiting>,
+    /// In the order they were given.
+    pub verdicts: Vec<VerdictExplanation>,
+    pub left_out: LeftOut,
+}
+
+/// What there was too much of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    pub steps: u64,
+    pub waiting: u64,
+    pub verdicts: u64,
+}
+
+/// The part of a job that is asked about, in all its runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Select {
+    pub step: Option<u32>,
+    /// Of the step's work; fallbacks and compensations are none.
+    pub item: Option<u32>,
+}
+
+impl Select {
+    fn has_step(&self, step: u32) -> bool {
+        self.step.is_none_or(|only| only == step)
+    }
+
+    fn has(&self, id: ItemId) -> bool {
+        let has_item = self.item.is_none_or(|only| id.role == Role::Item && only == id.index);
+        has_item && self.has_step(id.step)
+    }
+}
+
+/// A work item, for people and for programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// `eu-west/index[2]`, `publish!` for a fallback, `publish~` for a compensation.
+    pub name: String,
+    pub datacenter: Option<String>,
+    pub step: String,
+    pub role: Role,
+    #[serde(rename = "item")]
+    pub index: u32,
+    #[serde(skip)]
+    pub id: ItemId,
+}
+
+impl Named {
+    fn new(plan: &Plan, id: ItemId) -> Self {
+        Self {
+            name: words::item_name(plan, id),
+            datacenter: plan.datacenter(id.run).map(str::to_owned),
+            step: plan.step(id.step).name.clone(),
+            role: id.role,
+            index: id.index,
+            id,
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+/// Explains a job, or the part of it that `only` names, from its log.
+pub fn explain(
+    log: &[Recorded],
+    now: Timestamp,
+    only: Option<&Select>,
+) -> Result<Explanation, Illegal> {
+    let only = only.copied().unwrap_or_default();
+    let mut job = replay(log.first())?;
+    let mut watch = Watch { only, ..Watch::default() };
+    for record in log.iter().skip(1) {
+        watch.look(&job, record);
+        apply(&mut job, record)?;
+    }
+    let now = now.max(job.last_at);
+    let (steps, steps_left_out) = standing::steps(&job, only, now);
+    let (waiting, waiting_left_out) = waiting::waiting(&job, &watch.charged, only, now);
+    let (seen, verdicts_left_out) = watch.most_telling();
+    let mut rules = Rules::default();
+    let verdicts = seen.iter().map(|seen| seen.explained(&job.plan, &mut rules)).collect();
+    let left_out =
+        LeftOut { steps: steps_left_out, waiting: waiting_left_out, verdicts: verdicts_left_out };
+    Ok(Explanation { job: standing::job(&job, now), steps, waiting, verdicts, left_out })
+}
+
+/// A verdict, with the state it was given on.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    record: &'a Recorded,
+    item: ItemId,
+    /// As the verdict saw it.
+    history: History,
+    /// Before whatever the verdict is about: a downtime counts between the two.
+    history_before: History,
+    shared: Shared,
+    ground: Ground<'a>,
+    items_started: u64,
+}
+
+/// What is noted while the log is folded.
+#[derive(Default)]
+struct Watch<'a> {
+    only: Select,
+    /// An attempt that has ended; its verdict is the next event.
+    ended: Option<Seen<'a>>,
+    /// What items had been through before the engine came back.
+    before_restart: BTreeMap<ItemId, History>,
+    /// What the latest retry of each item was charged.
+    charged: BTreeMap<ItemId, Charged>,
+    /// Successes, retries, stops.
+    kept: [VecDeque<Seen<'a>>; 3],
+    count: u64,
+}
+
+impl<'a> Watch<'a> {
+    /// Looks at an event before it is folded.
+    fn look(&mut self, job: &Job, record: &'a Recorded) {
+        match &record.event {
+            Event::AttemptEnded { item, attempt, outcome, .. } => {
+                self.ended = Seen::new(job, record, *item, *attempt, Ground::Outcome(outcome));
+            }
+            Event::EngineRestarted { .. } => {
+                self.before_restart =
+                    job.all_live().map(|(item, live)| (item, live.history)).collect();
+            }
+            Event::ItemSucceeded { item, .. } => {
+                self.charged.remove(item);
+                self.judged(record, 0);
+            }
+            Event::RetryScheduled { item, charged, .. } => {
+                self.charged.insert(*item, *charged);
+                self.judged(record, 1);
+            }
+            Event::ItemFailed { item, on, attempt, .. } => {
+                self.charged.remove(item);
+                if *on != FailedOn::Outcome {
+                    let ground = match job.live(*item).map(|live| live.phase) {
+                        Some(Phase::BackingOff { due_at, budget_expires_at, .. }) => {
+                            // A pause stops the budget's clock, a downtime does not.
+                            let restart = *on == FailedOn::Restart;
+                            let budget_expires_at = budget_expires_at.filter(|_| restart);
+                            Ground::Overdue { budget_expires_at, due_at }
+                        }
+                        _ => Ground::Overdue { budget_expires_at: None, due_at: record.at },
+                    };
+                    self.ended = Seen::new(job, record, *item, *attempt, ground);
+                    if let (Some(seen), FailedOn::Restart) = (&mut self.ended, on) {
+                        let before = self.before_restart.get(item);
+                        seen.history_before = before.copied().unwrap_or(seen.history);
+                    }
+                }
+                self.judged(record, 2);
+            }
+            _ => {}
+        }
+    }
+
+    fn judged(&mut self, record: &'a Recorded, class: usize) {
+        let Some(seen) = self.ended.take().filter(|seen| self.only.has(seen.item)) else { return };
+        self.count += 1;
+        let kept = &mut self.kept[class];
+        if kept.len() == MOST_VERDICTS {
+            kept.pop_front();
+        }
+        kept.push_back(Seen { record, ..seen });
+    }
+
+    /// In order, and how many others there are.
+    fn most_telling(&self) -> (Vec<Seen<'a>>, u64) {
+        let mut of_item: BTreeMap<ItemId, usize> = BTreeMap::new();
+        let mut seen = vec![];
+        // Stops first, the latest first.
+        for kept in self.kept.iter().rev() {
+            for one in kept.iter().rev() {
+                let count = of_item.entry(one.item).or_default();
+                if *count < MOST_PER_ITEM && seen.len() < MOST_VERDICTS {
+                    *count += 1;
+                    seen.push(*one);
+                }
+            }
+        }
+        seen.sort_unstable_by_key(|seen| seen.record.seq);
+        let left_out = self.count - seen.len() as u64;
+        (seen, left_out)
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// None: there is no such item, and the fold will say so.
+    fn new(
+        job: &Job,
+        record: &'a Recorded,
+        item: ItemId,
+        attempt: u32,
+        ground: Ground<'a>,
+    ) -> Option<Self> {
+        job.step_run(item.run, item.step)?;
+        let history = job.live(item).map(|live| live.history).unwrap_or_default();
+        let (shared, items_started) = (job.shared(item, attempt), job.items_started);
+        Some(Self { record, item, history, history_before: history, shared, ground, items_started })
+    }
+
+    fn explained(&self, plan: &Plan, rules: &mut Rules) -> VerdictExplanation {
+        let Self { record, item, history, shared, ground, items_started, .. } = *self;
+        let policy = &plan.step(item.step).policy;
+        let outcome = match ground {
+            Ground::Outcome(outcome) => Some(outcome),
+            Ground::Overdue { .. } => None,
+        };
+        let rule = match outcome {
+            Some(Outcome::Failed(failure)) => rules.matching(policy, item.step, failure),
+            _ => None,
+        };
+        let (step, now) = (item.step, record.at);
+        let case = Case { plan, step, history, shared, ground, now, items_started, rule };
+        let before = accounts_after(policy, &self.history_before, &shared, Charged::default(), 0);
+        let (recorded, on, attempt, error) = recorded(&record.event, outcome, before);
+        let decision = Decided::from(recorded.decision);
+        let answer = match (ground, on) {
+            (Ground::Outcome(outcome), _) => {
+                Some(verdict(policy, &history, &shared, outcome, record.at))
+            }
+            (_, FailedOn::NoWorker) => None,
+            (Ground::Overdue { budget_expires_at, .. }, _) => {
+                let reason = expired(policy, &history, budget_expires_at, record.at);
+                reason.map(|reason| Verdict { decision: Decision::Stop { reason }, ..recorded })
+            }
+        };
+        let disagrees = (on != FailedOn::NoWorker && answer != Some(recorded)).then(|| {
+            let now =
+                answer.map_or("go on".to_owned(), |now| Decided::from(now.decision).to_string());
+            format!("the log says {decision}, the same question now gives {now}")
+        });
+        let stop = matches!(decision, Decided::Stop { .. });
+        let counterfactual = match on {
+            FailedOn::NoWorker => Err(NO_WORKER),
+            _ => case.counterfactual(),
+        };
+        VerdictExplanation {
+            seq: record.seq,
+            at: record.at,
+            item: Named::new(plan, item),
+            attempt,
+            on,
+            outcome: outcome.map(ToString::to_string),
+            error,
+            rule: verdicts::rule(&case, on, decision),
+            moved: verdicts::moved(&before, &recorded.accounts, decision),
+            charged: recorded.charged,
+            before,
+            after: recorded.accounts,
+            nothing_would: counterfactual.as_ref().err().copied().filter(|_| stop),
+            would_change: counterfactual.ok().filter(|_| stop),
+            disagrees,
+            decision,
+        }
+    }
+}
+
+/// The verdict that an event records, what on, after which attempt, and the error.
+fn recorded(
+    event: &Event,
+    outcome: Option<&Outcome>,
+    before: crate::account::Accounts,
+) -> (Verdict, FailedOn, u32, Option<String>) {
+    let said = match outcome {
+        Some(Outcome::Failed(failure)) => Some(failure.describe()),
+        Some(Outcome::Lost { started: true }) => Some("the worker was lost".to_owned()),
+        Some(Outcome::Lost { started: false }) => {
+            Some("the worker was lost before it began".to_owned())
+        }
+        Some(Outcome::Succeeded { .. }) | None => None,
+    };
+    let on = FailedOn::Outcome;
+    match event {
+        Event::RetryScheduled { attempt, cause, delay_ms, due_at, charged, accounts, .. } => {
+            let (cause, delay_ms, due_at) = (*cause, *delay_ms, *due_at);
+            let decision = Decision::Retry { cause, delay_ms, due_at };
+            (Verdict { decision, charged: *charged, accounts: *accounts }, on, *attempt, said)
+        }
+        Event::ItemFailed { attempt, on, reason, error, charged, accounts, .. } => {
+            let decision = Decision::Stop { reason: *reason };
+            let verdict = Verdict { decision, charged: *charged, accounts: *accounts };
+            (verdict, *on, *attempt, error.clone().or(said))
+        }
+        Event::ItemSucceeded { attempt, accounts, .. } => {
+            let (decision, charged) = (Decision::Complete, Charged::default());
+            (Verdict { decision, charged, accounts: *accounts }, on, *attempt, None)
+        }
+        // Only verdicts are kept.
+        _ => {
+            let decision = Decision::Stop { reason: StopReason::Cancelled };
+            let charged = Charged::default();
+            (Verdict { decision, charged, accounts: before }, on, 0, None)
+        }
+    }
+}

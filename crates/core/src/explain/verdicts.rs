@@ -1,0 +1,398 @@
+//! Each verdict of a log in words: which check decided, with the numbers it had before it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Named;
+use super::counterfactual::{Case, Counterfactual, Ground};
+use super::words::ordinal;
+use crate::account::{Accounts, Charged, History};
+use crate::event::FailedOn;
+use crate::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use crate::policy::RuleDraft;
+use crate::time::{Timestamp, human_ms};
+use crate::verdict::{Cause, Decision, FREE_UNSTARTED, IMMEDIATE_LOSSES, StopReason};
+
+/// One decision, why it was made, and what would have made it another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VerdictExplanation {
+    pub seq: u64,
+    #[serde(rename = "at_ms")]
+    pub at: Timestamp,
+    pub item: Named,
+    /// 0: none has started.
+    pub attempt: u32,
+    pub on: FailedOn,
+    /// As a rehearsal script writes it; none if no attempt gave one.
+    pub outcome: Option<String>,
+    pub error: Option<String>,
+    #[serde(flatten)]
+    pub decision: Decided,
+    pub rule: Rule,
+    /// Those that moved, or that decided.
+    pub moved: Vec<Account>,
+    pub charged: Charged,
+    pub before: Accounts,
+    pub after: Accounts,
+    /// Of a stop.
+    pub would_change: Option<Counterfactual>,
+    /// Why nothing would have.
+    pub nothing_would: Option<&'static str>,
+    /// The same question gets another answer now: what is explained is not what was recorded.
+    pub disagrees: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Decided {
+    Complete,
+    Retry {
+        cause: Cause,
+        delay_ms: u64,
+        #[serde(rename = "due_at_ms")]
+        due_at: Timestamp,
+    },
+    Stop {
+        reason: StopReason,
+    },
+}
+
+impl From<Decision> for Decided {
+    fn from(decision: Decision) -> Self {
+        match decision {
+            Decision::Complete => Self::Complete,
+            Decision::Retry { cause, delay_ms, due_at } => Self::Retry { cause, delay_ms, due_at },
+            Decision::Stop { reason } => Self::Stop { reason },
+        }
+    }
+}
+
+impl fmt::Display for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Complete => f.write_str("succeeded"),
+            Self::Retry { delay_ms: 0, .. } => f.write_str("retry at once"),
+            Self::Retry { delay_ms, .. } => write!(f, "retry in {}", human_ms(*delay_ms)),
+            Self::Stop { reason } => write!(f, "stop, {reason}"),
+        }
+    }
+}
+
+/// What decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// Its number among the rules of a retry; none where no attempt was judged.
+    pub check: Option<u8>,
+    pub text: String,
+}
+
+/// One account before and after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Account {
+    pub name: &'static str,
+    pub before: u64,
+    pub after: u64,
+    /// None: unlimited.
+    pub limit: Option<u64>,
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let say = |n: u64| if self.is_time() { human_ms(n) } else { n.to_string() };
+        write!(f, "{} {}", self.name.trim_end_matches("_ms"), say(self.before))?;
+        if self.after != self.before {
+            write!(f, " → {}", say(self.after))?;
+        }
+        self.limit.map_or(Ok(()), |limit| write!(f, " of {}", say(limit)))
+    }
+}
+
+impl Account {
+    /// In milliseconds, not a count.
+    pub fn is_time(&self) -> bool {
+        self.name.ends_with("_ms")
+    }
+}
+
+impl VerdictExplanation {
+    /// All of it in one sentence.
+    pub fn sentence(&self) -> String {
+        let Self { item, attempt, decision, .. } = self;
+        let mut text = match (&self.error, &self.outcome) {
+            _ if *attempt == 0 => format!("{item}: {decision}"),
+            (Some(what), _) | (None, Some(what)) => {
+                format!("{item} attempt {attempt}, {what}: {decision}")
+            }
+            (None, None) => format!("{item} attempt {attempt}: {decision}"),
+        };
+        if *decision != Decided::Complete {
+            text.push_str(&format!(" ({})", self.rule.text));
+        }
+        let would = self.would_change.as_ref().map(|c| c.text.as_str()).or(self.nothing_would);
+        for note in would.into_iter().chain(self.disagrees.as_deref()) {
+            text.push_str(&format!("; {note}"));
+        }
+        text
+    }
+}
+
+/// The accounts that a decision moved, and the one that it hung on.
+pub(super) fn moved(before: &Accounts, after: &Accounts, decision: Decided) -> Vec<Account> {
+    let decided_by = match decision {
+        Decided::Stop { reason: StopReason::AttemptsExhausted } => "failures",
+        Decided::Stop { reason: StopReason::PreemptionsExhausted } => "preemptions",
+        Decided::Stop { reason: StopReason::DeferralsExhausted } => "deferrals",
+        Decided::Stop { reason: StopReason::DelayBudgetExhausted } => "delay_spent_ms",
+        Decided::Stop { reason: StopReason::JobBudgetExhausted } => "job_retries",
+        Decided::Stop { reason: StopReason::StepBudgetExhausted } => "step_retries",
+        _ => "",
+    };
+    let number = |name, pick: fn(&Accounts) -> u32, limit: Option<u32>| Account {
+        name,
+        before: u64::from(pick(before)),
+        after: u64::from(pick(after)),
+        limit: limit.map(u64::from),
+    };
+    let time = |name, before, after, limit| Account { name, before, after, limit };
+    let all = [
+        number("failures", |a| a.failures, after.max_attempts),
+        number("preemptions", |a| a.preemptions, after.max_preemptions),
+        number("deferrals", |a| a.deferrals, after.max_deferrals),
+        time("delay_spent_ms", before.delay_spent_ms, after.delay_spent_ms, after.delay_budget_ms),
+        time("downtime_ms", before.downtime_ms, after.downtime_ms, after.delay_budget_ms),
+        number("job_retries", |a| a.job_retries, after.job_budget),
+        number("step_retries", |a| a.step_retries, after.step_budget),
+    ];
+    // Retries are counted also where no budget is asked for them: that is no account then.
+    let unasked =
+        |a: &Account| a.limit.is_none() && matches!(a.name, "job_retries" | "step_retries");
+    let matters = |a: &Account| a.name == decided_by || (a.before != a.after && !unasked(a));
+    all.into_iter().filter(matters).collect()
+}
+
+/// Which check decided, in a sentence with the policy's numbers.
+pub(super) fn rule(case: &Case<'_>, on: FailedOn, decision: Decided) -> Rule {
+    let at = |check, text: String| Rule { check: Some(check), text };
+    match (decision, case.ground) {
+        (Decided::Complete, _) => Rule { check: None, text: "it succeeded".to_owned() },
+        (Decided::Stop { reason }, Ground::Overdue { .. }) => overdue(case, on, reason),
+        (Decided::Retry { delay_ms, .. }, Ground::Overdue { .. }) => {
+            at(9, format!("goes on, in {}", human_ms(delay_ms)))
+        }
+        (Decided::Retry { cause: Cause::Preemption, delay_ms, .. }, Ground::Outcome(outcome)) => {
+            at(2, lost(&case.history, outcome, delay_ms))
+        }
+        (Decided::Retry { cause, delay_ms, .. }, Ground::Outcome(outcome)) => {
+            let check = if cause == Cause::Deferral { 3 } else { 9 };
+            at(check, again(case, outcome, cause, delay_ms))
+        }
+        (Decided::Stop { reason }, Ground::Outcome(outcome)) => {
+            let (check, text) = stopped(case, outcome, reason);
+            Rule { check, text }
+        }
+    }
+}
+
+fn lost(history: &History, outcome: &Outcome, delay_ms: u64) -> String {
+    let free = matches!(outcome, Outcome::Lost { started: false })
+        && history.unstarted_in_row < FREE_UNSTARTED;
+    if free {
+        let nth = history.unstarted_in_row.saturating_add(1);
+        return format!(
+            "the attempt had not started, {nth} in a row of {FREE_UNSTARTED} that are free: \
+             retried at once"
+        );
+    }
+    let in_row = history.losses_in_row.saturating_add(1);
+    let nth = ordinal(in_row);
+    if in_row <= IMMEDIATE_LOSSES {
+        return format!("the worker was lost for the {nth} time in a row: retried at once");
+    }
+    format!("the worker was lost for the {nth} time in a row: backs off {}", human_ms(delay_ms))
+}
+
+fn again(case: &Case<'_>, outcome: &Outcome, cause: Cause, delay_ms: u64) -> String {
+    let Outcome::Failed(failure) = outcome else { return String::new() };
+    let delay = human_ms(delay_ms);
+    let rule = matched(case, failure);
+    if cause == Cause::Deferral {
+        return match rule {
+            Some((place, _)) => format!("{place}: defer {delay}"),
+            None => format!("the handler asked to be deferred by {delay}"),
+        };
+    }
+    let n = case.history.failures.saturating_add(1);
+    let so_far = match case.policy().max_attempts {
+        Some(most) => format!("failure {n}, and max_attempts is {most}"),
+        None => format!("failure {n}, and max_attempts is unlimited"),
+    };
+    match (rule, failure.asked) {
+        (Some((place, rule)), _) if rule.delay_ms.is_some() => format!("{place}: retry in {delay}"),
+        (rule, Some(Asked::RetryAfterMs(ms))) => {
+            let place = rule.map_or(String::new(), |(place, _)| format!("{place}; "));
+            let capped = if ms > delay_ms { ", capped by max_retry_after" } else { "" };
+            format!("{place}{so_far}: waits {delay}, as it was asked to (Retry-After){capped}")
+        }
+        (Some((place, _)), _) => format!("{place}: retry; {so_far}: backs off {delay}"),
+        (None, _) => format!("{so_far}: backs off {delay}"),
+    }
+}
+
+/// `rule 1 of 2 matched (exit 75)`
+fn matched<'a>(case: &'a Case<'_>, failure: &Failure) -> Option<(String, &'a RuleDraft)> {
+    let rules = &case.policy().draft().rules;
+    let index = case.rule?;
+    let rule = rules.get(index)?;
+    let mut because = vec![];
+    match failure.kind {
+        FailureKind::Exited(code) if rule.exit.is_some() => because.push(format!("exit {code}")),
+        FailureKind::Signalled(signal) if rule.signal.is_some() => {
+            because.push(format!("signal {signal}"));
+        }
+        FailureKind::TimedOut if rule.timeout => because.push("timeout".to_owned()),
+        _ => {}
+    }
+    if let (Some(_), Some(status)) = (&rule.http_status, failure.http_status) {
+        because.push(format!("HTTP status {status}"));
+    }
+    because.extend(rule.error.iter().map(|pattern| format!("error `{pattern}`")));
+    let place = format!("rule {} of {} matched ({})", index + 1, rules.len(), because.join(", "));
+    Some((place, rule))
+}
+
+fn number(limit: Option<u32>) -> String {
+    limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string())
+}
+
+fn stopped(case: &Case<'_>, outcome: &Outcome, reason: StopReason) -> (Option<u8>, String) {
+    let Case { history, shared, now, plan, .. } = case;
+    let policy = case.policy();
+    let failure = match outcome {
+        Outcome::Failed(failure) => Some(failure),
+        _ => None,
+    };
+    let place = || failure.and_then(|failure| matched(case, failure)).map(|(place, _)| place);
+    let ms = |ms: Option<u64>| human_ms(ms.unwrap_or(0));
+    let next = || human_ms(case.next_delay_ms().unwrap_or(0));
+    let (check, text) = match reason {
+        StopReason::Cancelled => (1, "the job was cancelled".to_owned()),
+        StopReason::StepFailed => (1, "another item had already failed the step".to_owned()),
+        StopReason::JobTimedOut if shared.timeout_at.is_some_and(|at| *now >= at) => {
+            (1, format!("the job's timeout of {} had come", ms(plan.timeout_ms())))
+        }
+        StopReason::JobTimedOut => {
+            let timeout = ms(plan.timeout_ms());
+            (
+                8,
+                format!(
+                    "the next attempt, in {}, would not start before the job's timeout of {timeout}",
+                    next()
+                ),
+            )
+        }
+        StopReason::NotRetryable if failure.is_some() => (4, "retryable is false".to_owned()),
+        StopReason::NotRetryable => {
+            let text = "the worker was lost, retryable is false and max_preemptions is not written";
+            (2, text.to_owned())
+        }
+        StopReason::PreemptionsExhausted => {
+            let (most, nth) =
+                (number(policy.max_preemptions), history.preemptions.saturating_add(1));
+            (2, format!("max_preemptions is {most} and this was loss {nth}"))
+        }
+        StopReason::PermanentError => match failure.map(|f| (f.permanence, f.http_status)) {
+            Some((Permanence::ByStatus, Some(status))) => {
+                (3, format!("HTTP status {status} is permanent, and no rule says otherwise"))
+            }
+            _ => (3, "the handler said that the error is permanent".to_owned()),
+        },
+        StopReason::RuleStop => (3, format!("{}: stop", place().unwrap_or_default())),
+        StopReason::DeferralsExhausted => {
+            let (most, nth) = (number(policy.max_deferrals), history.deferrals.saturating_add(1));
+            let place = place().map_or(String::new(), |place| format!("{place}; "));
+            (3, format!("{place}max_deferrals is {most} and this was deferral {nth}"))
+        }
+        StopReason::ExitCodeExcluded => (5, format!("{} in exit_codes.stop", exit(failure))),
+        StopReason::ExitCodeNotListed => (5, format!("{} not in exit_codes.retry", exit(failure))),
+        StopReason::AttemptsExhausted => {
+            let (most, nth) = (number(policy.max_attempts), history.failures.saturating_add(1));
+            (6, format!("max_attempts is {most} and this was failure {nth}"))
+        }
+        StopReason::JobBudgetExhausted => {
+            (7, format!("the job's retry budget of {} is spent", number(shared.job_budget)))
+        }
+        StopReason::StepBudgetExhausted => {
+            let share = number(shared.step_budget);
+            (7, format!("the step's share of the retry budget, {share}, is spent"))
+        }
+        StopReason::DelayBudgetExhausted => {
+            let spent = history.delay_spent_ms.saturating_add(history.downtime_ms);
+            let sum = human_ms(spent.saturating_add(case.next_delay_ms().unwrap_or(0)));
+            let down = match history.downtime_ms {
+                0 => String::new(),
+                down => format!(" ({} of downtime included)", human_ms(down)),
+            };
+            let budget = ms(policy.delay_budget_ms);
+            let next = next();
+            (
+                8,
+                format!(
+                    "the next delay, {next}, would bring the delays to {sum}{down}, over the delay budget of {budget}"
+                ),
+            )
+        }
+        StopReason::WindowExpired => {
+            let due = now.plus(case.next_delay_ms().unwrap_or(0));
+            let after = human_ms(due.since(history.first_failure_at.unwrap_or(*now)));
+            let window = ms(policy.window_ms);
+            (
+                8,
+                format!(
+                    "the next attempt would start {after} after the first failure, over the window of {window}"
+                ),
+            )
+        }
+        StopReason::Unschedulable => return (None, no_worker(case)),
+    };
+    (Some(check), text)
+}
+
+/// `exit code 2 is`
+fn exit(failure: Option<&Failure>) -> String {
+    match failure.map(|failure| (failure.kind, failure.shell_code())) {
+        Some((FailureKind::Signalled(signal), Some(code))) => {
+            format!("death by signal {signal} counts as exit code {code}, which is")
+        }
+        Some((_, Some(code))) => format!("exit code {code} is"),
+        _ => "it is".to_owned(),
+    }
+}
+
+fn no_worker(case: &Case<'_>) -> String {
+    let most = case.plan.step(case.step).scheduling_timeout_ms.unwrap_or(0);
+    format!("no worker took it within scheduling_timeout, {}", human_ms(most))
+}
+
+/// A stop without an attempt: nothing was judged, something had run out.
+fn overdue(case: &Case<'_>, on: FailedOn, reason: StopReason) -> Rule {
+    let Case { history, now, ground, .. } = case;
+    let policy = case.policy();
+    let back = if on == FailedOn::Resume { "it was resumed" } else { "the engine was back" };
+    let text = match (reason, ground) {
+        (StopReason::DelayBudgetExhausted, Ground::Overdue { budget_expires_at, .. }) => {
+            let late = human_ms(now.since(budget_expires_at.unwrap_or(*now)));
+            let budget = human_ms(policy.delay_budget_ms.unwrap_or(0));
+            format!("the delay budget of {budget} ran out {late} before {back}")
+        }
+        (StopReason::WindowExpired, _) => {
+            let window = policy.window_ms.unwrap_or(0);
+            let ended = history.first_failure_at.unwrap_or(*now).plus(window);
+            let (late, window) = (human_ms(now.since(ended)), human_ms(window));
+            format!("the window of {window} since the first failure closed {late} before {back}")
+        }
+        (StopReason::Unschedulable, _) => return Rule { check: None, text: no_worker(case) },
+        (reason, _) => reason.message().to_owned(),
+    };
+    Rule { check: Some(8), text }
+}

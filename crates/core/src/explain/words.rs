@@ -1,0 +1,88 @@
+//! How things are put in words, here only.
+
+use crate::event::{ItemId, Role};
+use crate::plan::{ForEach, Plan};
+use crate::time::{Timestamp, human_ms};
+
+/// `eu-west/index[2]`, `publish!` for a fallback, `publish~` for a compensation.
+pub(super) fn item_name(plan: &Plan, id: ItemId) -> String {
+    let mut name = step_name(plan, id.run, id.step);
+    match id.role {
+        Role::Item if plan.step(id.step).for_each == ForEach::Once => {}
+        Role::Item => name.push_str(&format!("[{}]", id.index)),
+        Role::Fallback => name.push('!'),
+        Role::Compensation => name.push('~'),
+    }
+    name
+}
+
+/// `eu-west/index`
+pub(super) fn step_name(plan: &Plan, run: u32, step: u32) -> String {
+    let name = &plan.step(step).name;
+    plan.datacenter(run).map_or_else(|| name.clone(), |dc| format!("{dc}/{name}"))
+}
+
+/// `a`, `a and b`, `a, b and c`
+pub(super) fn and(parts: impl IntoIterator<Item = String>) -> String {
+    let mut parts: Vec<String> = parts.into_iter().collect();
+    let last = parts.pop().unwrap_or_default();
+    if parts.is_empty() { last } else { format!("{} and {last}", parts.join(", ")) }
+}
+
+/// `1 item`, `3 items`
+pub(super) fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// `1st`, `2nd`, `11th`
+pub(super) fn ordinal(n: u32) -> String {
+    let ending = match (n % 10, n % 100) {
+        (1, rest) if rest != 11 => "st",
+        (2, rest) if rest != 12 => "nd",
+        (3, rest) if rest != 13 => "rd",
+        _ => "th",
+    };
+    format!("{n}{ending}")
+}
+
+/// `in 4s`, `now`
+pub(super) fn until(at: Timestamp, now: Timestamp) -> String {
+    match at.since(now) {
+        0 => "now".to_owned(),
+        ms => format!("in {}", human_ms(ms)),
+    }
+}
+
+/// `for 4s`, of what has been so since then.
+pub(super) fn since(at: Timestamp, now: Timestamp) -> String {
+    format!("for {}", human_ms(now.since(at)))
+}
+
+/// A duration as a job file has it, to the millisecond: `1h30m`, `7s1ms`.
+pub(super) fn written_ms(ms: u64) -> String {
+    let mut rest = ms;
+    let mut text = String::new();
+    for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")]
+    {
+        if rest >= unit {
+            text.push_str(&format!("{}{name}", rest / unit));
+            rest %= unit;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_put_as_people_put_them() {
+        let texts = |n: &[u64]| n.iter().map(|&ms| written_ms(ms)).collect::<Vec<_>>();
+        assert_eq!(texts(&[0, 500, 7001, 5_400_000]), ["0s", "500ms", "7s1ms", "1h30m"]);
+        let ordinals: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 22, 101].map(ordinal).into();
+        assert_eq!(ordinals, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "22nd", "101st"]);
+        let list = |n: usize| and(["a", "b", "c"].map(String::from).into_iter().take(n));
+        assert_eq!([list(1), list(2), list(3)], ["a", "a and b", "a, b and c"]);
+    }
+}
