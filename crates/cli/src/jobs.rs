@@ -18,7 +18,7 @@ use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
 use crate::{Done, Exit, input, view};
 
 /// Runs a command that looks; what it cannot find is the caller's mistake.
-fn looking(
+pub(crate) fn looking(
     folder: Option<&Path>,
     output: Output,
     look: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, String>,
