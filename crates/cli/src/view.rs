@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use steadfast_core::event::{Event, ItemId, Recorded, Role, StepState};
-use steadfast_core::job::{Job, Phase, StepRun};
+use steadfast_core::job::{Aside, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::{ForEach, Plan};
 use steadfast_core::time::{Timestamp, human_ms};
@@ -139,31 +139,44 @@ fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) ->
         StepState::Skipped | StepState::Cancelled => ("–", DIM),
     };
     let mut facts = vec![state.state.to_string()];
-    if state.items > 1 {
+    let many = state.items > 1;
+    if many {
         facts.push(format!("{} of {}", finished(state), state.items));
     }
     if !state.failed.is_empty() && state.state == StepState::Running {
         facts.push(format!("{} failed", state.failed.len()));
     }
     let running = state.live.values().filter(|item| item.phase == Phase::Running);
-    if let Some(item) = running.clone().max_by_key(|item| item.history.attempts) {
-        facts.push(format!("{} running", running.count()));
-        if item.history.attempts > 1 {
-            facts.push(format!("attempt {}", item.history.attempts));
-        }
+    if many && running.clone().next().is_some() {
+        facts.push(format!("{} running", running.clone().count()));
+    }
+    if let Some(attempt) = running.map(|item| item.history.attempts).max().filter(|_| !many) {
+        facts.push(format!("attempt {attempt}"));
     }
     let due = state.live.values().filter_map(|item| match item.phase {
         Phase::BackingOff { due_at, .. } => Some((due_at, item)),
         _ => None,
     });
+    let waiting = due.clone().count();
     if let Some((due_at, item)) = due.min_by_key(|(due_at, _)| *due_at) {
-        let left = due_at.since(now).div_ceil(1000) * 1000;
-        let next = item.history.attempts + 1;
-        facts.push(format!("attempt {next} in {}", human_ms(left)));
+        let left = human_ms(due_at.since(now).div_ceil(1000) * 1000);
+        facts.push(if many {
+            format!("{waiting} to retry, the next in {left}")
+        } else {
+            format!("attempt {} in {left}", item.history.attempts + 1)
+        });
         facts.extend(item.last_error());
     }
+    if matches!(state.fallback, Some(Aside::Live(_))) {
+        facts.push("fallback under way".to_owned());
+    }
+    if matches!(state.compensation, Some(Aside::Live(_))) {
+        facts.push("being undone".to_owned());
+    }
+    let longest = plan.steps().iter().map(|step| step.name.len()).max().unwrap_or(0);
+    let pad = " ".repeat((dc.len() + longest).saturating_sub(name.len()).min(40));
     let facts = facts.join(" · ");
-    both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("  {facts}"))])
+    both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("{pad}  {facts}"))])
 }
 
 /// `eu-west/index[2]`, as people and scripts write it.
