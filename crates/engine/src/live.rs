@@ -247,7 +247,9 @@ impl Decider {
                 }
             }
             let now = self.clock.now();
-            while self.engine.next_due().is_some_and(|due| due <= now) {
+            // The millisecond of a decision had begun before it was made: only when the one it is due
+            // in is over has it waited long enough. Never early, at most so much late.
+            while self.engine.next_due().is_some_and(|due| due < now) {
                 batch.join(self.engine.tick(now));
             }
             loop {
@@ -270,7 +272,7 @@ impl Decider {
 
     fn wait(&self) -> Duration {
         let Some(due) = self.engine.next_due() else { return LONGEST_WAIT };
-        Duration::from_millis(due.since(self.clock.now())).min(LONGEST_WAIT)
+        Duration::from_millis(due.plus(1).since(self.clock.now())).min(LONGEST_WAIT)
     }
 
     fn take(
