@@ -26,6 +26,9 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
+    Retry(RetryArgs),
+    /// Cancel a job: nothing of it starts any more, and what runs is ended
+    Cancel(JobArgs),
     List(ListArgs),
     /// Show where a job stands
     Status(JobArgs),
@@ -83,6 +86,33 @@ pub(crate) struct ResumeArgs {
     /// Go on although the job file has changed; the job stays as it was accepted
     #[arg(long)]
     pub(crate) changed: bool,
+    /// How many processes run at once [default: twice the cores, at least 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) slots: Option<u32>,
+    /// Keep the working folders of all attempts
+    #[arg(long)]
+    pub(crate) keep: bool,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Run a job that has ended again, as a new job that keeps what succeeded
+///
+/// Without --grant everything that did not succeed starts anew, under the same limits. With it, what
+/// failed goes on where it stood, with so many more attempts, and as many more retries in the budget.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast retry last --grant 2")]
+pub(crate) struct RetryArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    /// Run this step and all that need it again, also if they succeeded
+    #[arg(long, value_name = "STEP")]
+    pub(crate) from: Option<String>,
+    /// Attempts and retries to give on top
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) grant: Option<u32>,
     /// How many processes run at once [default: twice the cores, at least 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) slots: Option<u32>,

@@ -34,6 +34,11 @@ impl Lock {
         Some(Timestamp(since.as_millis() as u64))
     }
 
+    /// Somebody wants the job cancelled.
+    pub(crate) fn cancel_asked(&self) -> bool {
+        self.path.with_extension("cancel").exists()
+    }
+
     /// Says that the holder is alive.
     pub(crate) fn touch(&self) {
         let now = fs::FileTimes::new().set_modified(crate::clock::system_time());
@@ -95,8 +100,16 @@ impl Data {
         }
     }
 
+    /// Asks the process that runs the job to cancel it.
+    pub(crate) fn ask_to_cancel(&self, job: &str) -> Result<(), String> {
+        let path = self.root.join("locks").join(format!("{job}.cancel"));
+        fs::write(&path, "").map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
     pub(crate) fn forget_lock(&self, job: &str) {
-        let _ = fs::remove_file(self.root.join("locks").join(format!("{job}.lock")));
+        for kind in ["lock", "cancel"] {
+            let _ = fs::remove_file(self.root.join("locks").join(format!("{job}.{kind}")));
+        }
     }
 
     /// The folder of all attempts of a job.

@@ -256,7 +256,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a file that grows tells nobody")]
-fn wait_a_little() {
+pub(crate) fn wait_a_little() {
     std::thread::sleep(std::time::Duration::from_millis(200));
 }
 

@@ -1,5 +1,6 @@
 //! The one program. It parses and prints; every rule is elsewhere.
 
+mod again;
 mod args;
 mod clock;
 mod data;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
     let done = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Resume(args) => run::resume(args),
+        Command::Retry(args) => again::retry(args),
+        Command::Cancel(args) => again::cancel(args),
         Command::List(args) => jobs::list(args),
         Command::Status(args) => jobs::status(args),
         Command::Logs(args) => jobs::logs(args),

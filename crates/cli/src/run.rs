@@ -39,7 +39,7 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
     let digest = digest(&source.text);
     let source = Source { path: path.display().to_string(), digest };
-    let id: JobId = ulid::Ulid::generate().to_string().to_lowercase().into();
+    let id = new_id();
     let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
     accepted.source = Some(source);
     let begin = |live: &Live| live.inbox().submit(accepted);
@@ -47,11 +47,16 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     conclude(session.open(args.data.as_deref(), None, begin), args.output)
 }
 
+/// Sorts by time.
+pub(crate) fn new_id() -> JobId {
+    ulid::Ulid::generate().to_string().to_lowercase().into()
+}
+
 pub(crate) fn resume(args: &ResumeArgs) -> Done {
     conclude(try_resume(args), args.output)
 }
 
-fn conclude(done: Result<Exit, String>, output: Output) -> Done {
+pub(crate) fn conclude(done: Result<Exit, String>, output: Output) -> Done {
     match done {
         Ok(exit) => Ok(exit),
         Err(message) => input::refuse("cannot_run", &message, output).map(|()| Exit::Wrong),
@@ -81,24 +86,32 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
             ));
         }
     }
-    // Whatever a dead run left behind must not write into the attempts that follow.
-    let orphans = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &row.id)
-        .map_err(|error| format!("cannot end what the interrupted run left behind: {error}"))?;
-    if orphans > 0 && args.output == Output::Human {
-        let many = if orphans == 1 { "process" } else { "processes" };
-        anstream::eprintln!("ended {orphans} {many} of the interrupted run");
-    }
-    let claimed = store.claim(&row.id, "resume").map_err(|error| error.to_string())?;
-    let epoch = claimed.map_or(1, |claimed| claimed.epoch);
-    let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
+    let adopted = adopted(&data, &mut store, &row.id, &lock)?;
     drop(store);
     let id = job.id.clone();
-    let seen = job.clone();
-    let lost = lost(&job, &data);
-    let adopted = Adopted { job, epoch, down_since, lost };
+    let seen = job;
     let begin = move |live: &Live| live.inbox().adopt(adopted);
     let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
     session.open(args.data.as_deref(), Some((lock, seen)), begin)
+}
+
+/// A job of the data folder that this process, which has its lock, goes on with.
+pub(crate) fn adopted(
+    data: &Data,
+    store: &mut dyn Store,
+    id: &str,
+    lock: &Lock,
+) -> Result<Adopted, String> {
+    // Whatever a dead run left behind must not write into the attempts that follow.
+    steadfast_worker::kill_marked("STEADFAST_JOB_ID", id)
+        .map_err(|error| format!("cannot end what the interrupted run left behind: {error}"))?;
+    let owner = format!("process {}", std::process::id());
+    let claimed = store.claim(id, &owner).map_err(|error| error.to_string())?;
+    let epoch = claimed.map_or(1, |claimed| claimed.epoch);
+    let job = data::state(store, id)?;
+    let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
+    let lost = lost(&job, data);
+    Ok(Adopted { job, epoch, down_since, lost })
 }
 
 /// The attempts that the interrupted run had under way. One without a folder never began.
@@ -154,16 +167,16 @@ impl Observer for Teller {
 }
 
 /// One job run by this process.
-struct Session {
-    id: JobId,
-    slots: Option<u32>,
-    keep: bool,
-    output: Output,
+pub(crate) struct Session {
+    pub(crate) id: JobId,
+    pub(crate) slots: Option<u32>,
+    pub(crate) keep: bool,
+    pub(crate) output: Output,
 }
 
 impl Session {
     /// `before`: the lock on a job that is resumed, and its state so far.
-    fn open(
+    pub(crate) fn open(
         self,
         data: Option<&Path>,
         before: Option<(Lock, Job)>,
@@ -268,6 +281,9 @@ impl Session {
             ticks += 1;
             if ticks.is_multiple_of(10) {
                 lock.touch();
+                if lock.cancel_asked() {
+                    let _ = live.inbox().wish(&self.id, Input::Cancel);
+                }
             }
             if let Some(job) = job.as_ref() {
                 view.draw(job, clock::now());

@@ -1,0 +1,97 @@
+//! A person steps in: `retry` runs an ended job again, `cancel` ends one.
+
+use steadfast_core::again::again;
+use steadfast_core::decide::Input;
+use steadfast_core::event::{JobId, JobState, Recorded};
+use steadfast_engine::{Assignment, Live, Observer, Work, Workers};
+
+use crate::args::{JobArgs, Output, RetryArgs};
+use crate::clock::SystemClock;
+use crate::data::{self, Data};
+use crate::run::{Session, adopted, conclude, new_id};
+use crate::{Done, Exit, input, jobs};
+
+/// How often the answer of the process that runs the job is looked for.
+const LOOKS: u32 = 300;
+
+pub(crate) fn retry(args: &RetryArgs) -> Done {
+    conclude(try_retry(args), args.output)
+}
+
+fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
+    let data = Data::at(args.data.as_deref())?;
+    let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
+    let row = data::find(&mut store, &args.job)?;
+    let old = data::state(&mut store, &row.id)?;
+    drop(store);
+    let id = new_id();
+    let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
+    let accepted = accepted.map_err(|error| error.to_string())?;
+    let begin = |live: &Live| live.inbox().submit(accepted);
+    let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
+    session.open(args.data.as_deref(), None, begin)
+}
+
+pub(crate) fn cancel(args: &JobArgs) -> Done {
+    conclude(try_cancel(args), args.output)
+}
+
+fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
+    let data = Data::at(args.data.as_deref())?;
+    let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
+    let row = data::find(&mut store, &args.job)?;
+    if data::state(&mut store, &row.id)?.is_over() {
+        return Err(format!("job {} has ended: {}", row.id, row.state));
+    }
+    match data.lock(&row.id) {
+        Ok(lock) => {
+            let adopted = adopted(&data, &mut store, &row.id, &lock)?;
+            drop(store);
+            let live = Live::start(
+                Box::new(data.open()?),
+                Box::new(SystemClock),
+                steadfast_engine::Slots::unlimited(),
+                "cancel",
+                |_| Nobody,
+                Box::new(Nobody),
+            );
+            live.inbox().drain();
+            live.inbox().adopt(adopted)?;
+            live.inbox().wish(&row.id, Input::Cancel)?;
+            live.stop().map_err(|error| error.to_string())?;
+            data.forget_lock(&row.id);
+        }
+        Err(_) => {
+            // Whoever runs it looks for this.
+            data.ask_to_cancel(&row.id)?;
+            for _ in 0..LOOKS {
+                if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
+                    break;
+                }
+                jobs::wait_a_little();
+            }
+        }
+    }
+    let mut store = data.open()?;
+    let job = data::state(&mut store, &row.id)?;
+    match args.output {
+        Output::Json => {
+            let status = jobs::status_of(&mut store, &row.id)?;
+            input::print_json(&status).map_err(|error| error.to_string())?;
+        }
+        Output::Human => println!("{} {}", row.id, job.state()),
+    }
+    Ok(if job.state() == JobState::Cancelled { Exit::Ok } else { Exit::Failed })
+}
+
+/// Nothing starts while a job is cancelled, and nobody watches.
+struct Nobody;
+
+impl Workers for Nobody {
+    fn assign(&mut self, _: Work) {}
+    fn withdraw(&mut self, _: Assignment) {}
+}
+
+impl Observer for Nobody {
+    fn committed(&mut self, _: &JobId, _: &Recorded) {}
+}
