@@ -122,7 +122,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", false)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    connection.pragma_update(None, "cache_size", -32 * 1024)?;
+    connection.pragma_update(None, "cache_size", -8 * 1024)?;
     // Jobs that go on rewrite the same pages: moved to the file less often, they are moved once.
     // More would make opening after a crash slow, as it reads the whole log.
     connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
