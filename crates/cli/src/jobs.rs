@@ -234,6 +234,12 @@ pub(crate) fn replay(args: &JobArgs) -> Done {
 pub(crate) fn logs(args: &LogsArgs) -> Done {
     looking(args.data.as_deref(), Output::Human, |data, store| {
         let row = data::find(store, &args.job)?;
+        if let Some(name) = &args.step {
+            let job = data::state(store, &row.id)?;
+            if !job.plan.steps().iter().any(|step| step.name == *name) {
+                return Err(format!("job {} has no step `{name}`", row.id));
+            }
+        }
         let folder = data.logs(&row.id);
         let mut shown: Vec<(PathBuf, u64)> = Vec::new();
         loop {

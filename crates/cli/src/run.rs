@@ -37,7 +37,9 @@ pub(crate) fn run(args: &RunArgs) -> Done {
         return input::refuse("unsupported", &message, args.output).map(|()| Exit::Wrong);
     }
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
-    let digest = digest(&source.text);
+    // What came from standard input has no file that could change.
+    let from_stdin = args.file == Path::new("-");
+    let digest = if from_stdin { String::new() } else { digest(&source.text) };
     let source = Source { path: path.display().to_string(), digest };
     let id: JobId = ulid::Ulid::generate().to_string().to_lowercase().into();
     let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
@@ -69,6 +71,7 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
         return Err(format!("job {} has ended: {}", row.id, job.state()));
     }
     if let Some(source) = &job.source
+        && !source.digest.is_empty()
         && !args.changed
     {
         let text = std::fs::read(&source.path)
