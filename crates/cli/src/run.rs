@@ -203,6 +203,7 @@ impl Session {
         let stopped = live.stop();
         // What was committed on the way out is part of what is shown.
         for record in told.try_iter() {
+            view.event(job.as_ref(), &record);
             take(&mut job, &record)?;
         }
         view.end();
