@@ -468,3 +468,29 @@ fn a_job_from_standard_input_can_be_resumed() {
     let output = place.steadfast(&["resume", "last"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
+
+#[test]
+fn two_runs_share_the_data_folder_but_no_job() {
+    let place = Place::new("poison-two");
+    place.write("other.yaml", "name: other\nsteps: { s: { run: 'true' } }\n");
+    let file = place.write(
+        "job.yaml",
+        r#"
+name: outer
+retry: { max_attempts: 1 }
+steps:
+  other: { run: '"$STEADFAST" run other.yaml' }
+  again: { needs: [other], run: '"$STEADFAST" resume "$STEADFAST_JOB_ID"; [ $? = 2 ]' }
+"#,
+    );
+    let args = ["run".as_ref(), file.as_os_str()];
+    let program = env!("CARGO_BIN_EXE_steadfast");
+    let output = place.command(args).env("STEADFAST", program).output().expect("starts");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let id = String::from_utf8_lossy(&output.stdout).lines().next().expect("an id").to_owned();
+    let said = String::from_utf8(place.steadfast(&["logs", &id, "again"]).stdout).expect("text");
+    assert!(said.contains(&format!("job {id} is being run by another process")), "{said}");
+    let list = place.steadfast(&["list", "--state", "succeeded", "-o", "json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    assert_eq!(list["jobs"].as_array().map(Vec::len), Some(2), "{list}");
+}
