@@ -494,3 +494,24 @@ steps:
     let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
     assert_eq!(list["jobs"].as_array().map(Vec::len), Some(2), "{list}");
 }
+
+#[test]
+fn a_reader_of_a_job_that_has_seen_enough_is_no_error() {
+    let place = Place::new("poison-reader");
+    place.run("name: j\nsteps: { s: { run: 'seq 100000' } }\n");
+    for command in ["status last", "status last -o json", "logs last", "history last", "list"] {
+        // The reader reads nothing, and the program begins once it is gone.
+        let script = format!("{{ cat; \"$0\" {command}; echo $? >&2; }} < \"$1\" | exec 3> \"$1\"");
+        let fifo = place.path("fifo");
+        if !fifo.exists() {
+            assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+        }
+        let output = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_steadfast")])
+            .arg(&fifo)
+            .env("STEADFAST_DATA", place.path("data"))
+            .output()
+            .expect("runs");
+        assert_eq!(stderr(&output), "0\n", "{command}");
+    }
+}
