@@ -25,6 +25,8 @@ use crate::{Done, Exit, input, jobs};
 
 /// How often the view is drawn anew, and how soon an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(100);
+/// How soon it is noticed that the last process of a job that has ended is gone.
+const LAST_TICK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Done {
     let Some((job, source)) = input::job(&args.file, args.output)? else {
@@ -241,8 +243,9 @@ impl Session {
     ) -> End {
         let mut asked = 0;
         let mut ticks = 0u32;
+        let mut over = false;
         loop {
-            match told.recv_timeout(TICK) {
+            match told.recv_timeout(if over { LAST_TICK } else { TICK }) {
                 Ok(record) => {
                     view.event(job.as_ref(), &record);
                     if take(job, &record).is_err() {
@@ -265,10 +268,12 @@ impl Session {
             }
             if let Some(job) = job.as_ref() {
                 view.draw(job, clock::now());
-                if job.is_over() {
+                over = job.is_over();
+                // What the end of the job cut off has its grace.
+                if over && slots.is_idle() {
                     return End::Over;
                 }
-                if job.state().is_terminal() {
+                if !over && job.state().is_terminal() {
                     // Enough datacenters are done, and nobody stays to wait for the others.
                     let _ = live.inbox().wish(&self.id, Input::Cancel);
                 }
