@@ -83,6 +83,29 @@ steps:
 }
 
 #[test]
+fn what_the_end_of_the_job_cuts_off_has_its_grace() {
+    let place = Place::new("poison-cut");
+    let ran = place.run(
+        r#"
+name: cut
+retry: { max_attempts: 1 }
+steps:
+  fails: { run: 'until [ -e "$PLACE/up" ]; do sleep 0.01; done; exit 1' }
+  tidy:
+    run: |
+      trap 'sleep 0.3; echo tidied; exit' TERM
+      echo > "$PLACE/up"
+      while :; do sleep 0.01; done
+"#,
+    );
+    assert_eq!((ran.exit, ran.state()), (Some(1), "failed"));
+    assert_eq!(ran.last_attempt("tidy")["state"], "killed");
+    let said = place.steadfast(&["logs", "last", "tidy"]).stdout;
+    assert!(said.ends_with(b"tidied\n"), "{}", String::from_utf8_lossy(&said));
+    assert_eq!(left_of(ran.id()), [""; 0]);
+}
+
+#[test]
 fn grandchildren_that_hold_the_pipe_hold_up_nothing() {
     let place = Place::new("poison-pipe");
     let ran = place.run(
