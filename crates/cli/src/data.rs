@@ -153,12 +153,12 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, String> {
 }
 
 /// Every event of a job, in order.
-pub(crate) fn each_event(
+pub(crate) fn each_event<E: From<String>>(
     store: &mut dyn Store,
     job: &str,
     after: u64,
-    mut see: impl FnMut(Recorded) -> Result<(), String>,
-) -> Result<(), String> {
+    mut see: impl FnMut(Recorded) -> Result<(), E>,
+) -> Result<(), E> {
     let mut after = after;
     loop {
         let page = store.events(job, after, PAGE).map_err(|error| error.to_string())?;

@@ -17,25 +17,47 @@ use crate::data::{self, Data};
 use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
 use crate::{Done, Exit, input, view};
 
+/// Why a command that looks could not answer.
+enum Trouble {
+    Found(String),
+    /// Nobody could be told; a reader that has seen enough is no mistake.
+    Told(io::Error),
+}
+
+impl From<String> for Trouble {
+    fn from(message: String) -> Self {
+        Self::Found(message)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Told(error)
+    }
+}
+
 /// Runs a command that looks; what it cannot find is the caller's mistake.
 pub(crate) fn looking(
     folder: Option<&Path>,
     output: Output,
-    look: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, String>,
+    look: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, Trouble>,
 ) -> Done {
-    let done = Data::at(folder).and_then(|data| {
+    let done = Data::at(folder).map_err(Trouble::from).and_then(|data| {
         let store = data.look()?;
         let none = || format!("nothing was ever run with the data folder {}", data.root.display());
         look(&data, &mut store.ok_or_else(none)?)
     });
     match done {
         Ok(exit) => Ok(exit),
-        Err(message) => input::refuse("not_found", &message, output).map(|()| Exit::Wrong),
+        Err(Trouble::Found(message)) => {
+            input::refuse("not_found", &message, output).map(|()| Exit::Wrong)
+        }
+        Err(Trouble::Told(error)) => Err(error),
     }
 }
 
-fn print(text: &str) -> Result<(), String> {
-    anstream::stdout().lock().write_all(text.as_bytes()).map_err(|error| error.to_string())
+fn print(text: &str) -> io::Result<()> {
+    anstream::stdout().lock().write_all(text.as_bytes())
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
@@ -72,7 +94,7 @@ pub(crate) fn list(args: &ListArgs) -> Done {
                 })
                 .collect();
             let answer = serde_json::json!({"jobs": jobs, "next": page.next});
-            input::print_json(&answer).map_err(text)?;
+            input::print_json(&answer)?;
             return Ok(Exit::Ok);
         }
         let mut table = Table::new(&[
@@ -138,7 +160,7 @@ pub(crate) fn status(args: &JobArgs) -> Done {
         let row = data::find(store, &args.job)?;
         if args.output == Output::Json {
             let status = status_of(store, &row.id)?;
-            input::print_json(&status).map_err(text)?;
+            input::print_json(&status)?;
             return Ok(Exit::Ok);
         }
         let job = data::state(store, &row.id)?;
@@ -161,10 +183,10 @@ pub(crate) fn history(args: &HistoryArgs) -> Done {
         let row = data::find(store, &args.job)?;
         let mut job: Option<Job> = None;
         let mut out = io::BufWriter::new(anstream::stdout().lock());
-        data::each_event(store, &row.id, 0, |record| {
+        data::each_event(store, &row.id, 0, |record| -> Result<(), Trouble> {
             if args.output == Output::Json {
-                serde_json::to_writer(&mut out, &record).map_err(text)?;
-                out.write_all(b"\n").map_err(text)?;
+                serde_json::to_writer(&mut out, &record).map_err(io::Error::from)?;
+                out.write_all(b"\n")?;
                 return Ok(());
             }
             let since = job.as_ref().map_or(record.at, |job: &Job| job.accepted_at);
@@ -173,10 +195,10 @@ pub(crate) fn history(args: &HistoryArgs) -> Done {
                 None => format!("{} accepted", paint(BOLD, &row.name)),
             };
             let head = format!("{:>5} {:>10}", record.seq, human_ms(record.at.since(since)));
-            writeln!(out, "{}  {line}", paint(DIM, head)).map_err(text)?;
-            fold(&mut job, &record).map_err(text)
+            writeln!(out, "{}  {line}", paint(DIM, head))?;
+            Ok(fold(&mut job, &record).map_err(text)?)
         })?;
-        out.flush().map_err(text)?;
+        out.flush()?;
         Ok(Exit::Ok)
     })
 }
@@ -214,7 +236,7 @@ pub(crate) fn replay(args: &JobArgs) -> Done {
                 let answer = serde_json::json!({
                     "job": row.id, "events": events, "equal": same, "state": folded.state(),
                 });
-                input::print_json(&answer).map_err(text)?;
+                input::print_json(&answer)?;
             }
             Output::Human if same => {
                 let sign = paint(GOOD, "✓");
@@ -224,7 +246,7 @@ pub(crate) fn replay(args: &JobArgs) -> Done {
                 ))?;
             }
             Output::Human => {
-                return Err(format!("the log of {} does not give its live state", row.id));
+                return Err(format!("the log of {} does not give its live state", row.id).into());
             }
         }
         Ok(if same { Exit::Ok } else { Exit::Failed })
@@ -234,6 +256,12 @@ pub(crate) fn replay(args: &JobArgs) -> Done {
 pub(crate) fn logs(args: &LogsArgs) -> Done {
     looking(args.data.as_deref(), Output::Human, |data, store| {
         let row = data::find(store, &args.job)?;
+        if let Some(name) = &args.step {
+            let job = data::state(store, &row.id)?;
+            if !job.plan.steps().iter().any(|step| step.name == *name) {
+                return Err(format!("job {} has no step `{name}`", row.id).into());
+            }
+        }
         let folder = data.logs(&row.id);
         let mut shown: Vec<(PathBuf, u64)> = Vec::new();
         loop {
@@ -245,7 +273,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
             }
             let several = shown.len() > 1;
             for (path, from) in &mut shown {
-                copy_from(path, from, several).map_err(text)?;
+                copy_from(path, from, several)?;
             }
             if !args.follow || over {
                 return Ok(Exit::Ok);

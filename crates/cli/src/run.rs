@@ -25,6 +25,8 @@ use crate::{Done, Exit, input, jobs};
 
 /// How often the view is drawn anew, and how soon an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(100);
+/// How soon it is noticed that the last process of a job that has ended is gone.
+const LAST_TICK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Done {
     let Some((job, source)) = input::job(&args.file, args.output)? else {
@@ -37,7 +39,9 @@ pub(crate) fn run(args: &RunArgs) -> Done {
         return input::refuse("unsupported", &message, args.output).map(|()| Exit::Wrong);
     }
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
-    let digest = digest(&source.text);
+    // What came from standard input has no file that could change.
+    let from_stdin = args.file == Path::new("-");
+    let digest = if from_stdin { String::new() } else { digest(&source.text) };
     let source = Source { path: path.display().to_string(), digest };
     let id = new_id();
     let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
@@ -74,6 +78,7 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
         return Err(format!("job {} has ended: {}", row.id, job.state()));
     }
     if let Some(source) = &job.source
+        && !source.digest.is_empty()
         && !args.changed
     {
         let text = std::fs::read(&source.path)
@@ -223,6 +228,7 @@ impl Session {
         let stopped = live.stop();
         // What was committed on the way out is part of what is shown.
         for record in told.try_iter() {
+            view.event(job.as_ref(), &record);
             take(&mut job, &record)?;
         }
         view.end();
@@ -260,8 +266,9 @@ impl Session {
     ) -> End {
         let mut asked = 0;
         let mut ticks = 0u32;
+        let mut over = false;
         loop {
-            match told.recv_timeout(TICK) {
+            match told.recv_timeout(if over { LAST_TICK } else { TICK }) {
                 Ok(record) => {
                     view.event(job.as_ref(), &record);
                     if take(job, &record).is_err() {
@@ -287,10 +294,12 @@ impl Session {
             }
             if let Some(job) = job.as_ref() {
                 view.draw(job, clock::now());
-                if job.is_over() {
+                over = job.is_over();
+                // What the end of the job cut off has its grace.
+                if over && slots.is_idle() {
                     return End::Over;
                 }
-                if job.state().is_terminal() {
+                if !over && job.state().is_terminal() {
                     // Enough datacenters are done, and nobody stays to wait for the others.
                     let _ = live.inbox().wish(&self.id, Input::Cancel);
                 }

@@ -192,6 +192,7 @@ pub struct Accepted {
 pub struct Source {
     /// Absolute.
     pub path: String,
+    /// Empty: there is no file to hold it against.
     pub digest: String,
 }
 
