@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Done {
         let mut log: Vec<Recorded> = Vec::new();
         data::each_event(store, &row.id, 0, |record| {
             log.push(record);
-            Ok(())
+            Ok::<(), String>(())
         })?;
         let select = match &args.step {
             None => None,

@@ -18,7 +18,7 @@ use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
 use crate::{Done, Exit, input, view};
 
 /// Why a command that looks could not answer.
-enum Trouble {
+pub(crate) enum Trouble {
     Found(String),
     /// Nobody could be told; a reader that has seen enough is no mistake.
     Told(io::Error),
