@@ -116,25 +116,40 @@ fn crash_at(point: &str) -> Checked {
     checked
 }
 
+/// Crashes at the point early and late in the job; returns the attempts that were lost with it.
+fn crash_everywhere_at(point: &str) -> Vec<u64> {
+    let counts = [1, 2, 3, 5, 8, 13, 20];
+    let losses = counts.map(|count| {
+        let checked = crash_at(&format!("{point}:{count}"));
+        checked.items.values().map(|item| item.losses).sum::<u64>()
+    });
+    losses.to_vec()
+}
+
 #[test]
-fn a_crash_before_or_after_an_append_or_before_an_effect_loses_and_doubles_nothing() {
-    for point in ["before-append", "in-append", "after-append", "before-effect"] {
-        for count in [1, 2, 3, 5, 8, 13] {
-            let checked = crash_at(&format!("{point}:{count}"));
-            let first = point == "before-append" || point == "in-append";
-            assert_eq!(checked.restarts, u64::from(!(first && count == 1)), "{point}:{count}");
-        }
-    }
+fn a_crash_before_an_append_is_as_if_nothing_had_happened() {
+    crash_everywhere_at("before-append");
+}
+
+#[test]
+fn a_crash_in_an_append_is_as_if_nothing_had_happened() {
+    crash_everywhere_at("in-append");
+}
+
+#[test]
+fn a_crash_after_an_append_loses_nothing_of_it() {
+    crash_everywhere_at("after-append");
+}
+
+#[test]
+fn a_crash_between_a_commit_and_its_effect_charges_no_attempt_twice() {
+    crash_everywhere_at("before-effect");
 }
 
 #[test]
 fn a_crash_while_processes_run_makes_their_attempts_losses_not_failures() {
-    let mut losses = 0;
-    for count in [1, 2, 3, 5, 8, 12] {
-        let checked = crash_at(&format!("while-running:{count}"));
-        losses += checked.items.values().map(|item| item.losses).sum::<u64>();
-    }
-    assert!(losses >= 6, "each crash had a process running: {losses}");
+    let losses = crash_everywhere_at("while-running");
+    assert!(losses.iter().all(|lost| *lost > 0), "there was a process each time: {losses:?}");
 }
 
 #[test]
@@ -181,15 +196,49 @@ fn a_process_of_a_dead_run_is_ended_before_its_attempt_is_tried_again() {
     assert_eq!((item.started, item.losses, item.failures), (2, 1, 0));
 }
 
+/// What a kill interrupted.
+#[derive(Debug, Default)]
+struct Hits {
+    kills: u32,
+    /// There was no job yet.
+    before_acceptance: u32,
+    /// It had begun to resume, and nothing of that was durable.
+    before_recovery: u32,
+    running: u32,
+    backing_off: u32,
+    /// The job had ended, the program not yet.
+    after_the_end: u32,
+}
+
+impl Hits {
+    /// `before`: the events when the process that was killed began.
+    fn count(&mut self, events: &[Value], before: usize) {
+        self.kills += 1;
+        let open = |begin: &str, ends: &[&str]| {
+            let begun = events.iter().filter(|event| is(event, begin));
+            let ended = |event: &Value| ends.iter().any(|end| is(event, end));
+            begun.count() > events.iter().filter(|event| ended(event)).count()
+        };
+        let waits = |event: &&Value| is(event, "RetryScheduled") && event["delay_ms"] != 0;
+        let due = events.iter().filter(|event| is(event, "RetryDue")).count();
+        self.before_acceptance += u32::from(events.is_empty());
+        self.before_recovery += u32::from(!events.is_empty() && events.len() == before);
+        self.running += u32::from(open("AttemptStarted", &["AttemptEnded"]));
+        self.backing_off += u32::from(events.iter().filter(waits).count() > due);
+        self.after_the_end += u32::from(events.last().is_some_and(|last| is(last, "JobEnded")));
+    }
+}
+
 /// Kills until so many have died; the jobs they worked on all end as they must.
-fn kill_at_random(job: &str, kills: u32, check: fn(&Place, &str, &[Ended]) -> Checked) {
+fn kill_at_random(job: &str, kills: u32, check: fn(&Place, &str, &[Ended]) -> Checked) -> Hits {
     let mut chance = Chance::new();
-    let mut killed = 0;
+    let mut hits = Hits::default();
     let mut losses = 0;
-    while killed < kills {
+    while hits.kills < kills {
         let place = Place::new(job);
         let mut dead: Vec<Ended> = Vec::new();
         let mut id: Option<String> = None;
+        let mut before = 0;
         loop {
             let mut process = match &id {
                 Some(id) => place.resume(id, None),
@@ -198,17 +247,13 @@ fn kill_at_random(job: &str, kills: u32, check: fn(&Place, &str, &[Ended]) -> Ch
             // Half of them while it starts or recovers, half while it works.
             let most = if chance.below(2) == 0 { 60 } else { 300 };
             let time = Duration::from_micros(chance.below(most * 1000));
-            let ended = match process.ends_within(time) {
-                true => process.end(),
-                false => process.kill(),
-            };
+            let ended = if process.ends_within(time) { process.end() } else { process.kill() };
             if ended.was_locked_out() {
                 continue;
             }
             let was_killed = ended.status.signal() == Some(SIGKILL);
             let code = ended.status.code();
             assert!(was_killed || matches!(code, Some(0 | 1)), "{ended:?}");
-            killed += u32::from(was_killed);
             let said = ended.id().map(str::to_owned);
             dead.push(ended);
             if id.is_none() {
@@ -218,10 +263,11 @@ fn kill_at_random(job: &str, kills: u32, check: fn(&Place, &str, &[Ended]) -> Ch
             if !was_killed {
                 break;
             }
+            let events = id.as_ref().map(|id| place.events(id)).unwrap_or_default();
+            hits.count(&events, before);
+            before = events.len();
             // Killed on its way out, it has no end to go on to.
-            if let Some(id) = &id
-                && place.events(id).last().is_some_and(|event| is(event, "JobEnded"))
-            {
+            if events.last().is_some_and(|event| is(event, "JobEnded")) {
                 break;
             }
         }
@@ -229,18 +275,46 @@ fn kill_at_random(job: &str, kills: u32, check: fn(&Place, &str, &[Ended]) -> Ch
         let checked = check(&place, &id, &dead);
         losses += checked.items.values().map(|item| item.losses).sum::<u64>();
     }
-    println!("{killed} kills, {losses} attempts lost");
-    assert!(losses > 0, "no kill hit a process");
+    println!("{hits:?}, {losses} attempts lost");
+    hits
 }
 
 #[test]
 fn kills_at_random_moments_lose_and_double_nothing_of_a_pipeline() {
-    kill_at_random(PIPELINE, 150, check_pipeline);
+    let hits = kill_at_random(PIPELINE, 250, check_pipeline);
+    assert!(hits.running > 0 && hits.backing_off > 0 && hits.before_recovery > 0, "{hits:?}");
 }
 
 #[test]
 fn kills_at_random_moments_neither_refill_nor_overdraw_the_jobs_budget() {
-    kill_at_random(BUDGETED, 100, check_budgeted);
+    let hits = kill_at_random(BUDGETED, 150, check_budgeted);
+    assert!(hits.running > 0 && hits.backing_off > 0 && hits.before_recovery > 0, "{hits:?}");
+}
+
+/// Long enough for its state to be stored beside its events: after every thousand of them.
+#[test]
+fn a_job_that_goes_on_from_its_stored_state_is_the_one_that_its_log_tells_of() {
+    let place = Place::new(
+        "name: wide\nretry: { backoff: fixed, initial_delay: 10ms }\nsteps:\n  each:\n    \
+         for_each: { range: 450 }\n    max_failed: 10%\n    run: |\n      \
+         echo $STEADFAST_ATTEMPT_TOKEN >> tokens\n      \
+         test $((STEADFAST_ITEM % 20)) != 7\n",
+    );
+    let mut process = place.run(None);
+    let job = process.id();
+    let mut dead = Vec::new();
+    for moment in ["each[100]", "each[310]", "each[320]", "each[400]"] {
+        assert!(process.says(&format!("{moment} attempt 1 started")), "{moment}");
+        dead.push(process.kill());
+        let replay = place.json(&["replay", &job]);
+        assert_eq!((&replay["equal"], &replay["state"]), (&true.into(), &"running".into()));
+        process = place.resumed(&job);
+    }
+    dead.push(process.end());
+    let checked = check(&place, &job, &dead);
+    assert_eq!((checked.state.as_str(), checked.restarts), ("succeeded", 4));
+    let failed = checked.of(0).filter(|item| item.reason.is_some());
+    assert_eq!(failed.map(|item| item.failures).collect::<Vec<_>>(), [3; 23]);
 }
 
 /// A step that always fails, backing off for `delay` under `limits`.
@@ -382,6 +456,24 @@ fn an_interrupted_attempt_is_a_loss_and_its_job_goes_on_later() {
     let (place, process, job) = patient(":");
     process.signal(Signal::INT);
     resumed_after_interrupt(&place, &job, process.end());
+}
+
+#[test]
+fn an_interrupt_while_nothing_runs_costs_nothing() {
+    let place = failing("700ms", "delay_budget: 3s");
+    let mut process = place.run(None);
+    let job = process.id();
+    assert!(process.says("s attempt 2 in"));
+    process.signal(Signal::INT);
+    let first = process.end();
+    assert_eq!(first.status.code(), Some(130), "{first:?}");
+    let last = place.finish(&job);
+    let checked = check(&place, &job, &[first, last]);
+    let item = checked.of(0).next().expect("an item");
+    assert_eq!(
+        (item.losses, item.failures, item.reason.as_deref()),
+        (0, 3, Some("attempts_exhausted"))
+    );
 }
 
 #[test]

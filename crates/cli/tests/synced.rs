@@ -113,10 +113,11 @@ fn watch(shim: &PathBuf, swallow: bool) -> Seen {
             Deed::Wrote { .. } | Deed::Synced { .. } => {}
             Deed::Started { token } => {
                 seen.starts += 1;
-                let number = token.strip_prefix(&format!("{job}.")).expect("a token of the job");
-                let start = events.iter().find(|event| {
-                    is(event, "AttemptStarted") && event["token"].to_string() == number
-                });
+                let fence = token.strip_prefix(&format!("{job}.")).expect("a token of the job");
+                let fence: u64 = fence.parse().expect("a number");
+                let start = events
+                    .iter()
+                    .find(|event| is(event, "AttemptStarted") && event["token"] == fence);
                 let start = start.expect("what runs is in the log");
                 if !durable.contains(&stored(start)) {
                     seen.too_early.push(format!("attempt {token} began"));

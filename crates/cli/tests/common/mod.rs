@@ -20,7 +20,7 @@ pub(crate) const SIGABRT: i32 = 6;
 pub(crate) const SIGKILL: i32 = 9;
 
 /// Nothing here takes as long unless it hangs.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// `work.sh N`: leaves its token, takes a moment, fails N times (`always`: every time), then
 /// succeeds. The failures are counted in a file, so that an attempt that was lost does not count.
@@ -66,7 +66,7 @@ fn breathe() {
 }
 
 /// Xorshift: enough to spread kills over time.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -144,6 +144,20 @@ impl Place {
         wait_for("the lock of the dead run", || {
             let ended = self.resume(job, crash).end();
             (!ended.was_locked_out()).then_some(ended)
+        })
+    }
+
+    /// At work on the job again.
+    #[track_caller]
+    pub(crate) fn resumed(&self, job: &str) -> Process {
+        wait_for("the lock of the dead run", || {
+            let mut process = self.resume(job, None);
+            if process.says("resumed") {
+                return Some(process);
+            }
+            let ended = process.end();
+            assert!(ended.was_locked_out(), "{ended:?}");
+            None
         })
     }
 
