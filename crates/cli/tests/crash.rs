@@ -296,15 +296,15 @@ fn kills_at_random_moments_neither_refill_nor_overdraw_the_jobs_budget() {
 fn a_job_that_goes_on_from_its_stored_state_is_the_one_that_its_log_tells_of() {
     let place = Place::new(
         "name: wide\nretry: { backoff: fixed, initial_delay: 10ms }\nsteps:\n  each:\n    \
-         for_each: { range: 450 }\n    max_failed: 10%\n    run: |\n      \
+         for_each: { range: 600 }\n    max_failed: 10%\n    run: |\n      \
          echo $STEADFAST_ATTEMPT_TOKEN >> tokens\n      \
          test $((STEADFAST_ITEM % 20)) != 7\n",
     );
     let mut process = place.run(None);
     let job = process.id();
     let mut dead = Vec::new();
-    for moment in ["each[100]", "each[310]", "each[320]", "each[400]"] {
-        assert!(process.says(&format!("{moment} attempt 1 started")), "{moment}");
+    for _ in 0..3 {
+        assert!(process.says_lines(300));
         dead.push(process.kill());
         let replay = place.json(&["replay", &job]);
         assert_eq!((&replay["equal"], &replay["state"]), (&true.into(), &"running".into()));
@@ -312,9 +312,9 @@ fn a_job_that_goes_on_from_its_stored_state_is_the_one_that_its_log_tells_of() {
     }
     dead.push(process.end());
     let checked = check(&place, &job, &dead);
-    assert_eq!((checked.state.as_str(), checked.restarts), ("succeeded", 4));
+    assert_eq!((checked.state.as_str(), checked.restarts), ("succeeded", 3));
     let failed = checked.of(0).filter(|item| item.reason.is_some());
-    assert_eq!(failed.map(|item| item.failures).collect::<Vec<_>>(), [3; 23]);
+    assert_eq!(failed.map(|item| item.failures).collect::<Vec<_>>(), [3; 30]);
 }
 
 /// A step that always fails, backing off for `delay` under `limits`.
@@ -325,16 +325,18 @@ fn failing(delay: &str, limits: &str) -> Place {
     ))
 }
 
-/// Kills it in the first backoff; returns the decision that it was killed after.
-fn kill_while_backing_off(place: &Place) -> (String, Ended, Value) {
-    let mut process = place.run(None);
-    let job = process.id();
-    assert!(process.says("s attempt 2 in"));
-    let ended = process.kill();
-    let events = place.events(&job);
-    let retry = events.last().expect("events").clone();
-    assert!(is(&retry, "RetryScheduled"), "{retry}");
-    (job, ended, retry)
+/// One that was killed in its first backoff, and the decision that it was killed after.
+fn killed_while_backing_off(delay: &str, limits: &str) -> (Place, String, Ended, Value) {
+    wait_for("a kill within the backoff", || {
+        let place = failing(delay, limits);
+        let mut process = place.run(None);
+        let job = process.id();
+        assert!(process.says("s attempt 2 in"));
+        let ended = process.kill();
+        let retry = place.events(&job).pop().expect("events");
+        // On a slow machine the delay may be over by then.
+        is(&retry, "RetryScheduled").then_some((place, job, ended, retry))
+    })
 }
 
 fn wait_until(unix: u64) {
@@ -343,8 +345,7 @@ fn wait_until(unix: u64) {
 
 /// The restart that came too late for it stops the item, without another attempt.
 fn expires(limits: &str, ms: u64, reason: &str, words: &str) {
-    let place = failing("300ms", limits);
-    let (job, first, retry) = kill_while_backing_off(&place);
+    let (place, job, first, retry) = killed_while_backing_off("300ms", limits);
     wait_until(number(&retry["at"]) + ms);
     let last = place.finish(&job);
     assert!(last.stderr.contains(words) || last.lines.concat().contains(words), "{last:?}");
@@ -376,8 +377,7 @@ fn a_window_that_closed_while_the_program_was_dead_stops_the_item() {
 
 #[test]
 fn time_in_which_the_program_was_dead_is_charged_to_the_delay_budget_once() {
-    let place = failing("300ms", "delay_budget: 2s");
-    let (job, first, retry) = kill_while_backing_off(&place);
+    let (place, job, first, retry) = killed_while_backing_off("300ms", "delay_budget: 1m");
     let due_at = number(&retry["due_at"]);
     wait_until(due_at + 500);
     let before = unix_ms();
@@ -387,39 +387,47 @@ fn time_in_which_the_program_was_dead_is_charged_to_the_delay_budget_once() {
     let restart = events.iter().find(|event| is(event, "EngineRestarted")).expect("a restart");
     let at = number(&restart["at"]);
     assert!(at >= before && number(&restart["down_since"]) <= due_at, "{restart}");
-    let downtime = at - due_at;
     let due = events.iter().find(|event| is(event, "RetryDue")).expect("the timer fires");
-    assert!(number(&due["at"]) >= at);
-    // Two delays of 300 ms and the downtime: all of it is in the budget, nothing twice.
-    let failed = events.iter().rfind(|event| is(event, "ItemFailed")).expect("it fails");
-    let accounts = &failed["accounts"];
-    assert_eq!(number(&accounts["downtime_ms"]), downtime);
+    let next = number(&restart["seq"]) + 1;
+    assert_eq!(number(&due["seq"]), next, "what fell due meanwhile comes first");
+    let failed = events.iter().find(|event| is(event, "ItemFailed")).expect("it fails");
+    // The delay itself is charged as a delay, what came after it as downtime, nothing twice.
+    assert_eq!(number(&failed["accounts"]["downtime_ms"]), at - due_at);
+    assert_eq!(number(&failed["accounts"]["delay_spent_ms"]), 600);
     let item = checked.of(0).next().expect("an item");
-    let fits = |failures: u64| failures * 300 + downtime <= 2000;
-    if fits(2) {
-        assert_eq!((failed["reason"].as_str(), item.failures), (Some("attempts_exhausted"), 3));
-        assert_eq!(number(&accounts["delay_spent_ms"]), 600);
-    } else {
-        assert_eq!((failed["reason"].as_str(), item.failures), (Some("delay_budget_exhausted"), 2));
-    }
+    assert_eq!((item.failures, item.reason.as_deref()), (3, Some("attempts_exhausted")));
+}
+
+#[test]
+fn a_delay_that_fits_no_more_after_the_downtime_is_not_waited_for() {
+    let (place, job, first, retry) = killed_while_backing_off("300ms", "delay_budget: 1500ms");
+    // 300 ms are spent; after 950 ms more the next 300 ms do not fit.
+    wait_until(number(&retry["due_at"]) + 950);
+    let last = place.finish(&job);
+    let checked = check(&place, &job, &[first, last]);
+    let events = place.events(&job);
+    let restart = events.iter().find(|event| is(event, "EngineRestarted")).expect("a restart");
+    let expired = number(&restart["at"]) > number(&retry["at"]) + 1500;
+    let failed = events.iter().find(|event| is(event, "ItemFailed")).expect("it fails");
+    let (on, failures) = if expired { ("restart", 1) } else { ("outcome", 2) };
+    assert_eq!((&failed["on"], &failed["reason"]), (&on.into(), &"delay_budget_exhausted".into()));
+    assert_eq!(checked.of(0).next().expect("an item").failures, failures);
 }
 
 #[test]
 fn a_restart_before_the_timer_keeps_the_timer_and_charges_nothing() {
-    let place = failing("1500ms", "delay_budget: 4s");
-    let (job, first, retry) = kill_while_backing_off(&place);
+    let (place, job, first, retry) = killed_while_backing_off("1500ms", "delay_budget: 1m");
     let last = place.finish(&job);
     check(&place, &job, &[first, last]);
     let events = place.events(&job);
-    let restart = events.iter().find(|event| is(event, "EngineRestarted")).expect("a restart");
-    let due = events.iter().find(|event| is(event, "RetryDue")).expect("the timer fires");
+    let at = |name: &str| number(&events.iter().find(|event| is(event, name)).expect(name)["at"]);
     let due_at = number(&retry["due_at"]);
-    if number(&restart["at"]) <= due_at {
-        assert!((due_at..due_at + 1000).contains(&number(&due["at"])), "{due}");
-        let next = events.iter().rfind(|event| is(event, "RetryScheduled")).expect("a retry");
-        assert_eq!(number(&next["accounts"]["downtime_ms"]), 0);
-        assert_eq!(number(&next["accounts"]["delay_spent_ms"]), 3000);
-    }
+    let failed = events.iter().find(|event| is(event, "ItemFailed")).expect("it fails");
+    let accounts = &failed["accounts"];
+    assert_eq!(number(&accounts["delay_spent_ms"]), 3000);
+    let late = at("EngineRestarted").saturating_sub(due_at);
+    assert_eq!(number(&accounts["downtime_ms"]), late, "nothing, on a machine that is not slow");
+    assert!(at("RetryDue") >= due_at);
 }
 
 /// The step of the first attempt runs until it is told to end; the second succeeds.
@@ -460,7 +468,7 @@ fn an_interrupted_attempt_is_a_loss_and_its_job_goes_on_later() {
 
 #[test]
 fn an_interrupt_while_nothing_runs_costs_nothing() {
-    let place = failing("700ms", "delay_budget: 3s");
+    let place = failing("700ms", "delay_budget: 1m");
     let mut process = place.run(None);
     let job = process.id();
     assert!(process.says("s attempt 2 in"));

@@ -286,6 +286,18 @@ impl Process {
         }
     }
 
+    /// Waits until it has said so many lines; false: it has ended before.
+    pub(crate) fn says_lines(&mut self, count: usize) -> bool {
+        while self.seen.len() < count {
+            match self.lines.recv_timeout(LONG) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => return false,
+                Err(RecvTimeoutError::Timeout) => panic!("it says no more: {:?}", self.seen),
+            }
+        }
+        true
+    }
+
     /// Waits until stderr contains `words`.
     #[track_caller]
     pub(crate) fn hears(&self, words: &str) {
