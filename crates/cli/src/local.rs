@@ -131,8 +131,9 @@ impl Shop {
             let Ok((work, stop)) = next else { return };
             let outcome = match self.attempt(&work) {
                 Ok((attempt, ports)) => {
-                    crash_point("while-running");
-                    let ended = steadfast_worker::run(&attempt, &stop);
+                    let ended = steadfast_worker::run_and_tell(&attempt, &stop, || {
+                        crash_point("while-running");
+                    });
                     drop(ports);
                     match ended {
                         Ended::Outcome(outcome) => Some(outcome),

@@ -23,7 +23,7 @@ use steadfast_core::outcome::Outcome;
 pub use log::tail;
 pub use ports::{Port, Ports};
 pub use processes::kill_marked;
-pub use run::{PIPE_GRACE, run};
+pub use run::{PIPE_GRACE, run, run_and_tell};
 pub use stop::Stop;
 
 /// Everything about one attempt, already decided by others.

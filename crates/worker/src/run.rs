@@ -31,6 +31,11 @@ const BUFFER: usize = 64 * 1024;
 /// A process that has been killed and is stuck in the kernel is waited for without limit: while it is
 /// there, it may still do its work.
 pub fn run(attempt: &Attempt, stop: &Stop) -> Ended {
+    run_and_tell(attempt, stop, || ())
+}
+
+/// Calls `started` once there is a process.
+pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> Ended {
     if stop.is_stopped() {
         return Ended::Stopped;
     }
@@ -38,6 +43,7 @@ pub fn run(attempt: &Attempt, stop: &Stop) -> Ended {
         Ok(started) => started,
         Err(failure) => return Ended::Outcome(Outcome::Failed(failure)),
     };
+    started();
     match Watch::new(attempt, stop, &child, pipe).and_then(|watch| watch.until_the_end(&mut child))
     {
         Ok((_, Some(Cut::Stopped))) => Ended::Stopped,

@@ -1,0 +1,166 @@
+//! Nothing is said, and nothing is started, before the event that says so is synced to the disk.
+//! Seen from below: a shim in front of the C library tells of writes, syncs, prints and starts.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::{Place, Process, beside_this, is};
+use serde_json::Value;
+
+const JOB: &str = "
+name: synced
+retry: { backoff: fixed, initial_delay: 10ms }
+steps:
+  fetch: { run: sh work.sh 1 }
+  index: { needs: [fetch], for_each: { range: 4 }, run: sh work.sh 1 }
+  publish:
+    needs: [index]
+    run: sh work.sh always
+    on_failure: { run: sh work.sh 0, then: continue }
+";
+
+fn shim(name: &str) -> PathBuf {
+    let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let status = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+        .arg(&library)
+        .arg(beside_this("sync_shim.c"))
+        .arg("-ldl")
+        .status();
+    assert!(status.expect("the C compiler that SQLite is built with").success());
+    library
+}
+
+/// What the program did, in order.
+enum Deed {
+    Wrote { file: u8, bytes: Vec<u8> },
+    Synced { file: u8 },
+    Printed(String),
+    Started { token: String },
+}
+
+fn deeds(bytes: &[u8]) -> Vec<Deed> {
+    let mut rest = bytes;
+    let mut deeds = Vec::new();
+    while let [kind, file, a, b, c, d, more @ ..] = rest {
+        let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        let (data, after) = more.split_at(length);
+        rest = after;
+        let text = || String::from_utf8(data.to_vec()).expect("text");
+        deeds.push(match kind {
+            b'W' => Deed::Wrote { file: *file, bytes: data.to_vec() },
+            b'S' => Deed::Synced { file: *file },
+            b'P' => Deed::Printed(text()),
+            b'X' => Deed::Started { token: text() },
+            other => panic!("{other}?"),
+        });
+    }
+    deeds
+}
+
+/// An event as it stands in the database, or the beginning of a long one.
+fn stored(event: &Value) -> String {
+    let mut event = event.clone();
+    let map = event.as_object_mut().expect("an event");
+    map.shift_remove("seq");
+    map.shift_remove("at");
+    let mut text = event.to_string();
+    text.truncate(200);
+    text
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    syncs: usize,
+    prints: usize,
+    starts: usize,
+    /// Printed or started before its event was synced.
+    too_early: Vec<String>,
+}
+
+fn watch(shim: &PathBuf, swallow: bool) -> Seen {
+    let place = Place::new(JOB);
+    let log = place.path("deeds");
+    let file = place.path("job.yaml");
+    let mut command = place.command(&["run", file.to_str().expect("plain")]);
+    command.env("LD_PRELOAD", shim).env("SYNC_SHIM_LOG", &log);
+    if swallow {
+        command.env("SYNC_SHIM_SWALLOW", "1");
+    }
+    let ended = Process::start(command).end();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    let job = ended.id().expect("an id");
+    let events = place.events(job);
+    let told = place.told(job);
+    assert_eq!(events.len(), told.len());
+    let end_of_events = 1 + ended.acknowledged().count();
+
+    let (mut unsynced, mut durable) = (String::new(), String::new());
+    let mut seen = Seen::default();
+    let mut line = String::new();
+    let mut next = 0;
+    for deed in deeds(&fs::read(&log).expect("the shim is in front")) {
+        match deed {
+            Deed::Wrote { file: b'w', bytes } => unsynced += &String::from_utf8_lossy(&bytes),
+            Deed::Synced { file: b'w' } => {
+                seen.syncs += 1;
+                durable += &std::mem::take(&mut unsynced);
+            }
+            // The database itself is written when what is in the log is copied there.
+            Deed::Wrote { .. } | Deed::Synced { .. } => {}
+            Deed::Started { token } => {
+                seen.starts += 1;
+                let fence = token.strip_prefix(&format!("{job}.")).expect("a token of the job");
+                let fence: u64 = fence.parse().expect("a number");
+                let start = events
+                    .iter()
+                    .find(|event| is(event, "AttemptStarted") && event["token"] == fence);
+                let start = start.expect("what runs is in the log");
+                if !durable.contains(&stored(start)) {
+                    seen.too_early.push(format!("attempt {token} began"));
+                }
+            }
+            Deed::Printed(text) => {
+                for part in text.split_inclusive('\n') {
+                    line += part;
+                    if !line.ends_with('\n') || seen.prints == end_of_events {
+                        continue;
+                    }
+                    let words = std::mem::take(&mut line);
+                    let words = words.trim_end();
+                    // The id stands for the job that was accepted; the rest are events in words.
+                    if seen.prints > 0 {
+                        next += told[next..].iter().position(|it| it == words).expect("an event");
+                    }
+                    let stored = stored(&events[next]);
+                    assert!(seen.prints > 0 || stored.contains(job), "{stored}");
+                    if !durable.contains(&stored) {
+                        seen.too_early.push(format!("{words:?} was said"));
+                    }
+                    next += 1;
+                    seen.prints += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(seen.prints, end_of_events, "every line that was said was seen");
+    let starts = events.iter().filter(|event| is(event, "AttemptStarted")).count();
+    assert_eq!(seen.starts, starts, "every start was seen");
+    seen
+}
+
+#[test]
+fn what_is_said_or_started_is_synced_before() {
+    let shim = shim("sync_shim.so");
+    let seen = watch(&shim, false);
+    assert_eq!(seen.too_early, [] as [&str; 0]);
+    assert!(seen.syncs > 10 && seen.starts > 10 && seen.prints > 20, "{seen:?}");
+
+    let without = watch(&shim, true);
+    assert_eq!(without.syncs, 0);
+    let expect = without.prints + without.starts;
+    assert_eq!(without.too_early.len(), expect, "a missing sync is noticed everywhere");
+}
