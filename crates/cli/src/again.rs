@@ -6,7 +6,7 @@ use steadfast_core::event::{JobId, JobState, Recorded};
 use steadfast_engine::{Assignment, Live, Observer, Work, Workers};
 
 use crate::args::{JobArgs, Output, RetryArgs};
-use crate::clock::SystemClock;
+use crate::clock::{self, SystemClock};
 use crate::data::{self, Data};
 use crate::run::{Session, adopted, conclude, new_id};
 use crate::{Done, Exit, input, jobs};
@@ -68,7 +68,7 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
                 if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
                     break;
                 }
-                jobs::wait_a_little();
+                clock::wait_a_little();
             }
         }
     }

@@ -13,6 +13,12 @@ pub(crate) fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
+/// Before looking again at something that tells nobody when it changes: a file, a lock.
+#[allow(clippy::disallowed_methods, reason = "there is nothing to wait for")]
+pub(crate) fn wait_a_little() {
+    std::thread::sleep(std::time::Duration::from_millis(200));
+}
+
 pub(crate) fn now() -> Timestamp {
     let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(since.as_millis() as u64)

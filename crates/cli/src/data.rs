@@ -11,6 +11,8 @@ use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Row, SqliteStore, Store, Stored};
 
+/// How often a lock that is taken is tried again before it is believed.
+const LOCK_LOOKS: u32 = 3;
 /// Events read at once.
 const PAGE: usize = 10_000;
 
@@ -61,6 +63,9 @@ impl Data {
             },
         };
         let root = std::path::absolute(&root).unwrap_or(root);
+        if root.exists() && !root.is_dir() {
+            return Err(format!("{} is not a folder", root.display()));
+        }
         Ok(Self { root })
     }
 
@@ -91,13 +96,22 @@ impl Data {
         let why = |error| format!("cannot lock {}: {error}", path.display());
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(why)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock { file, path }),
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(format!("job {job} is being run by another process right now"))
+        for _ in 0..LOCK_LOOKS {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock { file, path }),
+                // Somebody who only looked, or a process that is about to become a step, has it for
+                // a moment.
+                Err(fs::TryLockError::WouldBlock) => crate::clock::wait_a_little(),
+                Err(fs::TryLockError::Error(error)) => return Err(why(error)),
             }
-            Err(fs::TryLockError::Error(error)) => Err(why(error)),
         }
+        Err(format!("job {job} is being run by another process right now"))
+    }
+
+    /// Whether some process runs the job right now.
+    pub(crate) fn is_run(&self, job: &str) -> bool {
+        let file = File::open(self.root.join("locks").join(format!("{job}.lock")));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
     }
 
     /// Asks the process that runs the job to cancel it.
@@ -110,6 +124,14 @@ impl Data {
         for kind in ["lock", "cancel"] {
             let _ = fs::remove_file(self.root.join("locks").join(format!("{job}.{kind}")));
         }
+    }
+
+    /// A command to paste, for a job of this folder.
+    pub(crate) fn hint(&self, command: &str, job: &str) -> String {
+        let given = Self::at(None).is_ok_and(|usual| usual.root == self.root)
+            || std::env::var_os("STEADFAST_DATA").is_some();
+        let data = if given { String::new() } else { format!(" --data {}", self.root.display()) };
+        format!("steadfast {command} {job}{data}")
     }
 
     /// The folder of all attempts of a job.

@@ -74,7 +74,7 @@ pub(crate) fn list(args: &ListArgs) -> Done {
         }
         return Ok(Exit::Ok);
     }
-    looking(args.data.as_deref(), args.output, |_, store| {
+    looking(args.data.as_deref(), args.output, |data, store| {
         let state = match &args.state {
             None => None,
             Some(name) => Some(state_named(name)?),
@@ -106,13 +106,20 @@ pub(crate) fn list(args: &ListArgs) -> Done {
         ]);
         let now = clock::now();
         for row in &page.jobs {
-            let until = row.finished_at.unwrap_or(now);
+            let interrupted = !row.over && !data.is_run(&row.id);
+            let (state, took) = match row.finished_at {
+                None if interrupted => ("interrupted".to_owned(), String::new()),
+                end => {
+                    let until = end.unwrap_or(now);
+                    (row.state.to_string(), coarse(until.since(row.submitted_at)))
+                }
+            };
             table.row(vec![
                 (row.id.to_string(), BOLD),
                 (row.name.clone(), anstyle::Style::new()),
-                (row.state.to_string(), state_style(row.state)),
+                (state, state_style(row.state)),
                 (format!("{} ago", coarse(now.since(row.submitted_at))), DIM),
-                (coarse(until.since(row.submitted_at)), DIM),
+                (took, DIM),
             ]);
         }
         print(&table.render(""))?;
@@ -166,12 +173,12 @@ pub(crate) fn status(args: &JobArgs) -> Done {
         let job = data::state(store, &row.id)?;
         print(&format!("{}  {}\n", paint(BOLD, job.plan.name()), paint(DIM, &job.id)))?;
         if job.finished_at.is_some() {
-            print(&view::summary(&job, &data.logs(&row.id)))?;
+            print(&view::summary(&job, data))?;
         } else {
             print(&view::standing(&job, clock::now()))?;
-            if data.lock(&row.id).is_ok() {
-                let hint = format!("interrupted; go on with: steadfast resume {}\n", job.id);
-                print(&paint(DIM, hint))?;
+            if !data.is_run(&row.id) {
+                let hint = data.hint("resume", &row.id);
+                print(&paint(DIM, format!("interrupted; go on with {hint}\n")))?;
             }
         }
         Ok(Exit::Ok)
@@ -216,7 +223,7 @@ fn plain(job: &Job, record: &Recorded) -> String {
     let place = record.event.place().map(|(run, step, item)| match (step, item) {
         (_, Some(item)) => view::item_name(&job.plan, item),
         (Some(step), None) => job.plan.step(step).name.clone(),
-        (None, None) => job.plan.datacenter(run).unwrap_or("run").to_owned(),
+        (None, None) => job.plan.datacenter(run).unwrap_or("the").to_owned(),
     });
     match place {
         Some(place) => format!("{} {}", paint(BOLD, place), paint(DIM, words)),
@@ -278,14 +285,14 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
             if !args.follow || over {
                 return Ok(Exit::Ok);
             }
-            wait_a_little();
+            if !data.is_run(&row.id) {
+                let hint = data.hint("resume", &row.id);
+                anstream::eprintln!("{}", paint(DIM, format!("interrupted; go on with {hint}")));
+                return Ok(Exit::Ok);
+            }
+            clock::wait_a_little();
         }
     })
-}
-
-#[allow(clippy::disallowed_methods, reason = "a file that grows tells nobody")]
-pub(crate) fn wait_a_little() {
-    std::thread::sleep(std::time::Duration::from_millis(200));
 }
 
 /// Of one step, or of all, in the order they were begun.

@@ -19,7 +19,7 @@ use crate::args::{Output, ResumeArgs, RunArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
 use crate::local::{LocalWorkers, Slots};
-use crate::paint::{BOLD, DIM, paint};
+use crate::paint::{BOLD, DIM, error_prefix, paint};
 use crate::view::View;
 use crate::{Done, Exit, input, jobs};
 
@@ -108,8 +108,12 @@ pub(crate) fn adopted(
     lock: &Lock,
 ) -> Result<Adopted, String> {
     // Whatever a dead run left behind must not write into the attempts that follow.
-    steadfast_worker::kill_marked("STEADFAST_JOB_ID", id)
+    let orphans = steadfast_worker::kill_marked("STEADFAST_JOB_ID", id)
         .map_err(|error| format!("cannot end what the interrupted run left behind: {error}"))?;
+    if orphans > 0 {
+        let many = if orphans == 1 { "process" } else { "processes" };
+        anstream::eprintln!("ended {orphans} {many} of the interrupted run");
+    }
     let owner = format!("process {}", std::process::id());
     let claimed = store.claim(id, &owner).map_err(|error| error.to_string())?;
     let epoch = claimed.map_or(1, |claimed| claimed.epoch);
@@ -232,12 +236,19 @@ impl Session {
             take(&mut job, &record)?;
         }
         view.end();
-        stopped.map_err(|error| error.to_string())?;
+        if let Err(error) = stopped {
+            anstream::eprintln!("{}{error}", error_prefix());
+            anstream::eprintln!("go on with {}", paint(BOLD, data.hint("resume", &self.id)));
+            return Ok(Exit::Failed);
+        }
         let job = job.ok_or_else(|| "the job was not stored".to_owned())?;
         match end {
             End::Interrupted => {
-                let message = paint(BOLD, format!("steadfast resume {}", self.id));
-                anstream::eprintln!("interrupted; go on with {message}");
+                if self.output == Output::Json {
+                    self.tell_end(&data, &job)?;
+                }
+                let hint = paint(BOLD, data.hint("resume", &self.id));
+                anstream::eprintln!("interrupted; go on with {hint}");
                 Ok(Exit::Interrupted)
             }
             End::Over => {
@@ -326,7 +337,7 @@ impl Session {
                 input::print_json(&status).map_err(|error| error.to_string())
             }
             Output::Human => {
-                anstream::print!("{}", crate::view::summary(job, &data.logs(&self.id)));
+                anstream::print!("{}", crate::view::summary(job, data));
                 Ok(())
             }
         }

@@ -1,7 +1,6 @@
 //! What `run` shows while it goes on, and the summary at the end.
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 
 use steadfast_core::event::{Event, ItemId, Recorded, Role, StepState};
 use steadfast_core::job::{Aside, Job, Phase, StepRun};
@@ -10,11 +9,14 @@ use steadfast_core::plan::{ForEach, Plan};
 use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
+use crate::data::{Data, attempt_name};
 use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, paint, state_style};
 
 /// Lines of steps that are drawn; a longer job shows those that are under way.
 const SHOWN_STEPS: usize = 20;
 const BAR: usize = 30;
+/// Lines of a failed attempt's output in the summary.
+const LAST_WORDS: usize = 2;
 
 /// Draws over itself on a terminal, and tells line by line otherwise.
 #[derive(Debug)]
@@ -167,12 +169,18 @@ fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) ->
         });
         facts.extend(item.last_error());
     }
-    if matches!(state.fallback, Some(Aside::Live(_))) {
-        facts.push("fallback under way".to_owned());
-    }
-    if matches!(state.compensation, Some(Aside::Live(_))) {
-        facts.push("being undone".to_owned());
-    }
+    facts.extend(state.fallback.as_ref().map(|aside| match aside {
+        Aside::Live(_) => "fallback under way".to_owned(),
+        Aside::Succeeded => "fallback ran".to_owned(),
+        Aside::Failed(_) => "fallback failed".to_owned(),
+        Aside::Cancelled => "fallback cancelled".to_owned(),
+    }));
+    facts.extend(state.compensation.as_ref().map(|aside| match aside {
+        Aside::Live(_) => "being undone".to_owned(),
+        Aside::Succeeded => "undone".to_owned(),
+        Aside::Failed(_) => "could not be undone".to_owned(),
+        Aside::Cancelled => "not undone".to_owned(),
+    }));
     let longest = plan.steps().iter().map(|step| step.name.len()).max().unwrap_or(0);
     let pad = " ".repeat((dc.len() + longest).saturating_sub(name.len()).min(40));
     let facts = facts.join(" · ");
@@ -245,8 +253,21 @@ pub(crate) fn standing(job: &Job, now: Timestamp) -> String {
     picture(job, now).into_iter().map(|(_, painted)| painted + "\n").collect()
 }
 
+/// The last lines that an attempt wrote, made harmless.
+fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String> {
+    let step = &job.plan.step(item.step).name;
+    let name = format!("{}.log", attempt_name(step, item, attempt));
+    let path = data.logs(&job.id).join(step).join(name);
+    let tail = steadfast_worker::tail(&path, 2000).unwrap_or_default();
+    let text = String::from_utf8_lossy(&tail);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let harmless = |c: char| if c.is_control() { ' ' } else { c };
+    let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
+    last.iter().map(|line| line.chars().take(160).map(harmless).collect()).collect()
+}
+
 /// How it ended, and where to look.
-pub(crate) fn summary(job: &Job, logs: &Path) -> String {
+pub(crate) fn summary(job: &Job, data: &Data) -> String {
     let state = paint(state_style(job.state()), job.state());
     let took = job.finished_at.map_or(0, |at| at.since(job.accepted_at));
     let reason = job.completion.map_or("", |completion| completion.reason.name());
@@ -269,6 +290,9 @@ pub(crate) fn summary(job: &Job, logs: &Path) -> String {
                 let error = stopped.error.as_deref().unwrap_or("no worker took it");
                 let why = format!("{}: {error}", stopped.reason.message());
                 text.push_str(&format!("    {} {why}\n", paint(BAD, item_name(&job.plan, id))));
+                for line in last_words(job, id, stopped.history.attempts, data) {
+                    text.push_str(&format!("      {}\n", paint(DIM, line)));
+                }
             }
         }
     }
@@ -277,11 +301,12 @@ pub(crate) fn summary(job: &Job, logs: &Path) -> String {
         human_ms(took),
         paint(DIM, format!("({reason})"))
     ));
-    if logs.exists() {
-        text.push_str(&format!("{}\n", paint(DIM, format!("output: {}", logs.display()))));
+    if data.logs(&job.id).exists() {
+        let hint = format!("output: {}", data.hint("logs", &job.id));
+        text.push_str(&format!("{}\n", paint(DIM, hint)));
     }
     if job.state() != steadfast_core::event::JobState::Succeeded {
-        let hint = format!("why: steadfast explain {}", job.id);
+        let hint = format!("why: {}", data.hint("explain", &job.id));
         text.push_str(&format!("{}\n", paint(DIM, hint)));
     }
     text
