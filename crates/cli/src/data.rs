@@ -16,9 +16,11 @@ const LOCK_LOOKS: u32 = 3;
 /// Events read at once.
 const PAGE: usize = 10_000;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) root: PathBuf,
+    /// As somebody typed it.
+    given: Option<PathBuf>,
 }
 
 /// Held while this process may write; given back by the system when it ends, however it ends.
@@ -66,7 +68,7 @@ impl Data {
         if root.exists() && !root.is_dir() {
             return Err(format!("{} is not a folder", root.display()));
         }
-        Ok(Self { root })
+        Ok(Self { root, given: given.map(Path::to_owned) })
     }
 
     fn database(&self) -> PathBuf {
@@ -128,9 +130,8 @@ impl Data {
 
     /// A command to paste, for a job of this folder.
     pub(crate) fn hint(&self, command: &str, job: &str) -> String {
-        let given = Self::at(None).is_ok_and(|usual| usual.root == self.root)
-            || std::env::var_os("STEADFAST_DATA").is_some();
-        let data = if given { String::new() } else { format!(" --data {}", self.root.display()) };
+        let typed = self.given.as_ref().filter(|_| std::env::var_os("STEADFAST_DATA").is_none());
+        let data = typed.map(|path| format!(" --data {}", path.display())).unwrap_or_default();
         format!("steadfast {command} {job}{data}")
     }
 

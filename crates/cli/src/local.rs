@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,10 +72,10 @@ impl Slots {
 }
 
 impl LocalWorkers {
-    pub(crate) fn start(count: u32, root: PathBuf, inbox: Inbox, slots: Slots) -> Self {
+    pub(crate) fn start(count: u32, data: Data, inbox: Inbox, slots: Slots) -> Self {
         let (queue, taken) = channel();
         let shop = Arc::new(Shop {
-            data: Data { root },
+            data,
             inbox: inbox.clone(),
             ports: Ports::default(),
             slots: slots.clone(),

@@ -201,14 +201,14 @@ impl Session {
         let count = self.slots.unwrap_or_else(default_slots);
         let slots = Slots::new();
         let (tell, told) = channel();
-        let root = data.root.clone();
+        let folder = data.clone();
         let workers = slots.clone();
         let live = Live::start(
             Box::new(store),
             Box::new(SystemClock),
             steadfast_engine::Slots::per_datacenter(count),
             "local",
-            move |inbox| LocalWorkers::start(count, root, inbox, workers),
+            move |inbox| LocalWorkers::start(count, folder, inbox, workers),
             Box::new(Teller(tell)),
         );
         begin(&live)?;

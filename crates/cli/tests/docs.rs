@@ -87,6 +87,7 @@ fn run_command(command: &str, folder: &Path) -> String {
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", program.parent().expect("a folder").display()))
         .env("NO_COLOR", "1")
+        .env("STEADFAST_DATA", folder.join("kept"))
         .stdin(Stdio::null())
         .output()
         .expect("runs");
