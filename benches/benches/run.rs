@@ -32,7 +32,7 @@ fn main() {
         let status = Command::new(&program)
             .arg("run")
             .arg(&job)
-            .args(["--slots", "4", "-o", "json", "--data"])
+            .args(["-o", "json", "--data"])
             .arg(folder.join("data"))
             .stdout(Stdio::null())
             .status()

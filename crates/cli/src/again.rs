@@ -90,8 +90,9 @@ struct Nobody;
 impl Workers for Nobody {
     fn assign(&mut self, _: Work) {}
     fn withdraw(&mut self, _: Assignment) {}
+    fn settled(&mut self, _: Assignment) {}
 }
 
 impl Observer for Nobody {
-    fn committed(&mut self, _: &JobId, _: &Recorded) {}
+    fn committed(&mut self, _: &JobId, _: Vec<Recorded>) {}
 }

@@ -59,7 +59,7 @@ pub(crate) enum Command {
 pub(crate) struct RunArgs {
     /// The job file, YAML or JSON; `-` reads standard input
     pub(crate) file: PathBuf,
-    /// How many processes run at once [default: twice the cores, at least 4]
+    /// How many processes run at once [default: twice the cores, at least 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) slots: Option<u32>,
     /// Keep the working folders of all attempts
@@ -86,7 +86,7 @@ pub(crate) struct ResumeArgs {
     /// Go on although the job file has changed; the job stays as it was accepted
     #[arg(long)]
     pub(crate) changed: bool,
-    /// How many processes run at once [default: twice the cores, at least 4]
+    /// How many processes run at once [default: twice the cores, at least 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) slots: Option<u32>,
     /// Keep the working folders of all attempts
@@ -113,7 +113,7 @@ pub(crate) struct RetryArgs {
     /// Attempts and retries to give on top
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) grant: Option<u32>,
-    /// How many processes run at once [default: twice the cores, at least 4]
+    /// How many processes run at once [default: twice the cores, at least 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) slots: Option<u32>,
     /// Keep the working folders of all attempts

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +30,11 @@ pub(crate) struct Slots {
     running: Running,
     /// From now on what is stopped was interrupted, and is a loss.
     interrupted: Arc<AtomicBool>,
+    /// Folders of attempts whose end is durable. One that is empty is given to the next attempt:
+    /// making a folder is the dearest thing that a tiny process asks of a disk.
+    used: Arc<Mutex<HashMap<(JobId, u64), PathBuf>>>,
+    spare: Arc<Mutex<Vec<PathBuf>>>,
+    keep: bool,
 }
 
 #[derive(Debug)]
@@ -54,8 +59,15 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Slots {
-    pub(crate) fn new() -> Self {
-        Self { running: Arc::default(), interrupted: Arc::default() }
+    /// `keep`: every attempt keeps its folder.
+    pub(crate) fn new(keep: bool) -> Self {
+        Self {
+            running: Arc::default(),
+            interrupted: Arc::default(),
+            used: Arc::default(),
+            spare: Arc::default(),
+            keep,
+        }
     }
 
     /// Everything that runs is told to end; `at_once`: it is killed.
@@ -83,7 +95,8 @@ impl LocalWorkers {
         });
         for _ in 0..count {
             let shop = shop.clone();
-            std::thread::spawn(move || shop.slot());
+            let slot = std::thread::Builder::new().name("slot".to_owned());
+            slot.spawn(move || shop.slot()).expect("a process can have a thread for each slot");
         }
         Self { queue, slots, inbox }
     }
@@ -112,6 +125,16 @@ impl Workers for LocalWorkers {
             stop.stop();
         }
     }
+
+    fn settled(&mut self, over: Assignment) {
+        if let Some(folder) = held(&self.slots.used).remove(&(over.job, over.token)) {
+            held(&self.slots.spare).push(folder);
+        }
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn report(inbox: &Inbox, assignment: &Assignment, outcome: Outcome) {
@@ -154,6 +177,17 @@ impl Shop {
         }
     }
 
+    fn make(&self, folder: &Path) -> std::io::Result<()> {
+        let spare = held(&self.slots.spare).pop();
+        if let Some(spare) = spare
+            && is_empty(&spare)
+            && fs::rename(&spare, folder).is_ok()
+        {
+            return Ok(());
+        }
+        fs::create_dir_all(folder)
+    }
+
     /// The attempt as a process, with its own folder made.
     fn attempt(&self, work: &Work) -> Result<(Attempt, Vec<Port>), Outcome> {
         let Assignment { job, item, attempt, token, .. } = &work.assignment;
@@ -171,7 +205,10 @@ impl Shop {
         let disk = |error: std::io::Error| {
             not_run("workdir", format!("{}: {error}", folder.display()), Permanence::Open)
         };
-        fs::create_dir_all(&folder).map_err(disk)?;
+        self.make(&folder).map_err(disk)?;
+        if !self.slots.keep {
+            held(&self.slots.used).insert((job.clone(), *token), folder.clone());
+        }
         let source = work.source.as_ref().map(|source| Path::new(&source.path));
         let source = source.and_then(Path::parent).unwrap_or(Path::new("."));
         let cwd = match work.cwd {

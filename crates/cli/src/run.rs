@@ -167,11 +167,11 @@ fn can_run(plan: &Plan) -> Result<(), String> {
 }
 
 /// Tells the one who watches of every durable event.
-struct Teller(Sender<Recorded>);
+struct Teller(Sender<Vec<Recorded>>);
 
 impl Observer for Teller {
-    fn committed(&mut self, _: &JobId, record: &Recorded) {
-        let _ = self.0.send(record.clone());
+    fn committed(&mut self, _: &JobId, records: Vec<Recorded>) {
+        let _ = self.0.send(records);
     }
 }
 
@@ -199,7 +199,7 @@ impl Session {
         };
         let store = data.open()?;
         let count = self.slots.unwrap_or_else(default_slots);
-        let slots = Slots::new();
+        let slots = Slots::new(self.keep);
         let (tell, told) = channel();
         let folder = data.clone();
         let workers = slots.clone();
@@ -231,7 +231,7 @@ impl Session {
         }
         let stopped = live.stop();
         // What was committed on the way out is part of what is shown.
-        for record in told.try_iter() {
+        for record in told.try_iter().flatten() {
             view.event(job.as_ref(), &record);
             take(&mut job, &record)?;
         }
@@ -268,7 +268,7 @@ impl Session {
     fn watch(
         &self,
         live: &Live,
-        told: &Receiver<Recorded>,
+        told: &Receiver<Vec<Recorded>>,
         slots: &Slots,
         interrupts: &Interrupts,
         lock: &Lock,
@@ -280,13 +280,9 @@ impl Session {
         let mut over = false;
         loop {
             match told.recv_timeout(if over { LAST_TICK } else { TICK }) {
-                Ok(record) => {
-                    view.event(job.as_ref(), &record);
-                    if take(job, &record).is_err() {
-                        return End::Interrupted;
-                    }
+                Ok(records) => {
                     // A burst is shown once.
-                    for record in told.try_iter() {
+                    for record in records.into_iter().chain(told.try_iter().flatten()) {
                         view.event(job.as_ref(), &record);
                         if take(job, &record).is_err() {
                             return End::Interrupted;
@@ -369,7 +365,7 @@ pub(crate) fn exit_of(state: JobState) -> Exit {
 /// Processes mostly wait for something; a few more than there are cores keep those busy.
 fn default_slots() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (cores as u32 * 2).max(4)
+    (cores as u32 * 2).max(8)
 }
 
 /// How often somebody has pressed Ctrl-C, or asked us to end.

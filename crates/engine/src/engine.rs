@@ -100,6 +100,11 @@ impl Engine {
         self
     }
 
+    /// Attempts under way.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+
     /// From now on nothing new starts.
     pub fn drain(&mut self) {
         self.draining = true;
@@ -245,10 +250,9 @@ impl Engine {
                 }
                 Event::AttemptEnded { item, attempt, token, worker, .. } => {
                     self.slots.give_back(job.plan.datacenter(item.run));
-                    if !reported {
-                        let over = assignment(item, attempt, token, worker);
-                        batch.effects.push(Effect::Withdraw(over));
-                    }
+                    let over = assignment(item, attempt, token, worker);
+                    let effect = if reported { Effect::Settled } else { Effect::Withdraw };
+                    batch.effects.push(effect(over));
                 }
                 _ => {}
             }

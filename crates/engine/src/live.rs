@@ -26,6 +26,10 @@ use crate::work::Work;
 const INBOX: usize = 4096;
 /// Inputs decided together before they go to the store.
 const GROUP: usize = 256;
+/// How long a group waits for one more report, while so many times more attempts are under way than
+/// it has reports.
+const GATHER: Duration = Duration::from_micros(500);
+const BUSY: usize = 2;
 /// Groups that wait to be synced: enough to keep the disk busy, few enough to stay close to it.
 const UNSYNCED: usize = 4;
 /// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
@@ -44,11 +48,13 @@ pub trait Clock: Send {
 pub trait Workers: Send {
     fn assign(&mut self, work: Work);
     fn withdraw(&mut self, over: Assignment);
+    /// Nobody will ask about this attempt again.
+    fn settled(&mut self, over: Assignment);
 }
 
 /// Who wants to know. Called with durable events only.
 pub trait Observer: Send {
-    fn committed(&mut self, job: &JobId, record: &Recorded);
+    fn committed(&mut self, job: &JobId, records: Vec<Recorded>);
 }
 
 /// What was asked has happened and is durable, or why not.
@@ -171,8 +177,8 @@ impl Live {
         let writer = Writer { store, workers, observer, unsynced };
         Self {
             inbox,
-            decider: std::thread::spawn(move || decider.run()),
-            writer: std::thread::spawn(move || writer.run()),
+            decider: thread("decide", move || decider.run()),
+            writer: thread("store", move || writer.run()),
         }
     }
 
@@ -188,6 +194,14 @@ impl Live {
         let written = self.writer.join().unwrap_or(Err(Stopped::Failed));
         written.and(decided)
     }
+}
+
+fn thread<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let named = std::thread::Builder::new().name(name.to_owned());
+    named.spawn(body).expect("a process can have two more threads")
 }
 
 /// One transaction on its way to the store.
@@ -244,6 +258,10 @@ impl Decider {
                 taken += 1;
                 if taken < GROUP {
                     next = self.messages.try_recv().ok();
+                }
+                // With much under way the next report is close, and each sync is worth sharing.
+                if next.is_none() && taken < self.engine.in_flight() / BUSY {
+                    next = self.messages.recv_timeout(GATHER).ok();
                 }
             }
             let now = self.clock.now();
@@ -419,9 +437,7 @@ impl Writer {
             match after {
                 After::News(records) => {
                     let Some(job) = jobs.next() else { continue };
-                    for record in &records {
-                        self.observer.committed(&job, record);
-                    }
+                    self.observer.committed(&job, records);
                 }
                 After::Effects(effects, mut works, answers) => {
                     for (to, answer) in answers {
@@ -437,6 +453,7 @@ impl Writer {
                                 }
                             }
                             Effect::Withdraw(over) => self.workers.withdraw(over),
+                            Effect::Settled(over) => self.workers.settled(over),
                         }
                     }
                 }

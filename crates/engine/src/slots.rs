@@ -26,6 +26,11 @@ impl Slots {
         free
     }
 
+    /// Of those that are counted.
+    pub(crate) fn in_use(&self) -> usize {
+        self.used.values().map(|&used| used as usize).sum()
+    }
+
     pub(crate) fn give_back(&mut self, datacenter: Option<&str>) {
         if self.most.is_some()
             && let Some(used) = self.used.get_mut(&datacenter.map(str::to_owned))
