@@ -15,11 +15,11 @@ use crate::{Done, Exit, input, jobs};
 const LOOKS: u32 = 300;
 
 pub(crate) fn retry(args: &RetryArgs) -> Done {
-    conclude(try_retry(args), args.output)
+    conclude(try_retry(args), args.common.output)
 }
 
 fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
-    let data = Data::at(args.data.as_deref())?;
+    let data = Data::at(args.common.data.as_deref())?;
     let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
     let row = data::find(&mut store, &args.job)?;
     let old = data::state(&mut store, &row.id)?;
@@ -28,16 +28,17 @@ fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
     let accepted = accepted.map_err(|error| error.to_string())?;
     let begin = |live: &Live| live.inbox().submit(accepted);
-    let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
-    session.open(args.data.as_deref(), None, begin)
+    let session =
+        Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
+    session.open(args.common.data.as_deref(), None, begin)
 }
 
 pub(crate) fn cancel(args: &JobArgs) -> Done {
-    conclude(try_cancel(args), args.output)
+    conclude(try_cancel(args), args.common.output)
 }
 
 fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
-    let data = Data::at(args.data.as_deref())?;
+    let data = Data::at(args.common.data.as_deref())?;
     let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
     let row = data::find(&mut store, &args.job)?;
     if data::state(&mut store, &row.id)?.is_over() {
@@ -74,7 +75,7 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
     }
     let mut store = data.open()?;
     let job = data::state(&mut store, &row.id)?;
-    match args.output {
+    match args.common.output {
         Output::Json => {
             let status = jobs::status_of(&mut store, &row.id)?;
             input::print_json(&status).map_err(|error| error.to_string())?;

@@ -33,7 +33,10 @@ pub(crate) enum Command {
     /// Show where a job stands
     Status(JobArgs),
     Logs(LogsArgs),
-    History(HistoryArgs),
+    /// Print the events of a job: everything that happened, in order
+    ///
+    /// With `-o json`, one event per line, as it is stored.
+    History(JobArgs),
     Explain(ExplainArgs),
     /// Fold a job's log again and compare it with the live state
     ///
@@ -59,12 +62,26 @@ pub(crate) enum Command {
 pub(crate) struct RunArgs {
     /// The job file, YAML or JSON; `-` reads standard input
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) here: Here,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Of commands that run a job on this machine.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Here {
     /// How many processes run at once [default: twice the cores, at least 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) slots: Option<u32>,
     /// Keep the working folders of all attempts
     #[arg(long)]
     pub(crate) keep: bool,
+}
+
+/// Of commands on the local data folder.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
     #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
     pub(crate) data: Option<PathBuf>,
     #[arg(short, long, value_enum, default_value_t)]
@@ -86,16 +103,10 @@ pub(crate) struct ResumeArgs {
     /// Go on although the job file has changed; the job stays as it was accepted
     #[arg(long)]
     pub(crate) changed: bool,
-    /// How many processes run at once [default: twice the cores, at least 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) slots: Option<u32>,
-    /// Keep the working folders of all attempts
-    #[arg(long)]
-    pub(crate) keep: bool,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) here: Here,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// Run a job that has ended again, as a new job that keeps what succeeded
@@ -113,16 +124,10 @@ pub(crate) struct RetryArgs {
     /// Attempts and retries to give on top
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) grant: Option<u32>,
-    /// How many processes run at once [default: twice the cores, at least 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) slots: Option<u32>,
-    /// Keep the working folders of all attempts
-    #[arg(long)]
-    pub(crate) keep: bool,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) here: Here,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// List the jobs of the data folder, newest first
@@ -140,20 +145,16 @@ pub(crate) struct ListArgs {
     /// Go on after an earlier page
     #[arg(long)]
     pub(crate) cursor: Option<String>,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobArgs {
     /// The job's id, the beginning of it, or `last`
     pub(crate) job: String,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// Print what the steps of a job have written
@@ -171,19 +172,6 @@ pub(crate) struct LogsArgs {
     pub(crate) data: Option<PathBuf>,
 }
 
-/// Print the events of a job: everything that happened, in order
-///
-/// With `-o json`, one event per line, as it is stored.
-#[derive(Debug, clap::Args)]
-pub(crate) struct HistoryArgs {
-    /// The job's id, the beginning of it, or `last`
-    pub(crate) job: String,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
-}
-
 /// Say why a job is where it is: each decision, its accounts, and what would have changed it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast explain last publish")]
@@ -192,10 +180,8 @@ pub(crate) struct ExplainArgs {
     pub(crate) job: String,
     /// Only of this step
     pub(crate) step: Option<String>,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// Check a job file and show what its retries will do

@@ -14,7 +14,7 @@ use crate::{Done, Exit, clock, data, input, jobs};
 const SHOWN: usize = 20;
 
 pub(crate) fn run(args: &ExplainArgs) -> Done {
-    jobs::looking(args.data.as_deref(), args.output, |_, store| {
+    jobs::looking(args.common.data.as_deref(), args.common.output, |_, store| {
         let row = data::find(store, &args.job)?;
         let mut log: Vec<Recorded> = Vec::new();
         data::each_event(store, &row.id, 0, |record| {
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Done {
         };
         let explained = explain(&log, clock::now(), select.as_ref());
         let explained = explained.map_err(|error| error.to_string())?;
-        match args.output {
+        match args.common.output {
             Output::Json => input::print_json(&explained).map_err(|error| error.to_string())?,
             Output::Human => {
                 let text = to_text(&explained, log[0].at.0);

@@ -11,7 +11,7 @@ use steadfast_core::job::Job;
 use steadfast_core::time::human_ms;
 use steadfast_store::{Filter, SqliteStore, Store};
 
-use crate::args::{HistoryArgs, JobArgs, ListArgs, LogsArgs, Output};
+use crate::args::{JobArgs, ListArgs, LogsArgs, Output};
 use crate::clock;
 use crate::data::{self, Data};
 use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
@@ -66,22 +66,22 @@ fn text(error: impl ToString) -> String {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Done {
-    let data = Data::at(args.data.as_deref());
+    let data = Data::at(args.common.data.as_deref());
     if data.as_ref().is_ok_and(|data| data.look().is_ok_and(|store| store.is_none())) {
-        match args.output {
+        match args.common.output {
             Output::Json => input::print_json(&serde_json::json!({"jobs": [], "next": null}))?,
             Output::Human => println!("no jobs yet; start one with `steadfast run job.yaml`"),
         }
         return Ok(Exit::Ok);
     }
-    looking(args.data.as_deref(), args.output, |data, store| {
+    looking(args.common.data.as_deref(), args.common.output, |data, store| {
         let state = match &args.state {
             None => None,
             Some(name) => Some(state_named(name)?),
         };
         let filter = Filter { state, name: args.name.clone(), ..Filter::default() };
         let page = store.list(&filter, args.cursor.as_deref(), args.limit).map_err(text)?;
-        if args.output == Output::Json {
+        if args.common.output == Output::Json {
             let jobs: Vec<_> = page
                 .jobs
                 .iter()
@@ -163,9 +163,9 @@ fn told(store: &mut dyn Store, id: &str) -> Result<(Job, Attempts), String> {
 }
 
 pub(crate) fn status(args: &JobArgs) -> Done {
-    looking(args.data.as_deref(), args.output, |data, store| {
+    looking(args.common.data.as_deref(), args.common.output, |data, store| {
         let row = data::find(store, &args.job)?;
-        if args.output == Output::Json {
+        if args.common.output == Output::Json {
             let status = status_of(store, &row.id)?;
             input::print_json(&status)?;
             return Ok(Exit::Ok);
@@ -185,13 +185,13 @@ pub(crate) fn status(args: &JobArgs) -> Done {
     })
 }
 
-pub(crate) fn history(args: &HistoryArgs) -> Done {
-    looking(args.data.as_deref(), args.output, |_, store| {
+pub(crate) fn history(args: &JobArgs) -> Done {
+    looking(args.common.data.as_deref(), args.common.output, |_, store| {
         let row = data::find(store, &args.job)?;
         let mut job: Option<Job> = None;
         let mut out = io::BufWriter::new(anstream::stdout().lock());
         data::each_event(store, &row.id, 0, |record| -> Result<(), Trouble> {
-            if args.output == Output::Json {
+            if args.common.output == Output::Json {
                 serde_json::to_writer(&mut out, &record).map_err(io::Error::from)?;
                 out.write_all(b"\n")?;
                 return Ok(());
@@ -232,13 +232,13 @@ fn plain(job: &Job, record: &Recorded) -> String {
 }
 
 pub(crate) fn replay(args: &JobArgs) -> Done {
-    looking(args.data.as_deref(), args.output, |_, store| {
+    looking(args.common.data.as_deref(), args.common.output, |_, store| {
         let row = data::find(store, &args.job)?;
         let live = data::state(store, &row.id)?;
         let (folded, _) = told(store, &row.id)?;
         let same = live == folded;
         let events = folded.seq;
-        match args.output {
+        match args.common.output {
             Output::Json => {
                 let answer = serde_json::json!({
                     "job": row.id, "events": events, "equal": same, "state": folded.state(),

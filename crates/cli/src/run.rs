@@ -29,14 +29,14 @@ const TICK: Duration = Duration::from_millis(100);
 const LAST_TICK: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: &RunArgs) -> Done {
-    let Some((job, source)) = input::job(&args.file, args.output)? else {
+    let Some((job, source)) = input::job(&args.file, args.common.output)? else {
         return Ok(Exit::Wrong);
     };
-    if args.output == Output::Human {
+    if args.common.output == Output::Human {
         input::warn(&job.warnings, &source);
     }
     if let Err(message) = can_run(&job.plan) {
-        return input::refuse("unsupported", &message, args.output).map(|()| Exit::Wrong);
+        return input::refuse("unsupported", &message, args.common.output).map(|()| Exit::Wrong);
     }
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
     // What came from standard input has no file that could change.
@@ -47,8 +47,9 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
     accepted.source = Some(source);
     let begin = |live: &Live| live.inbox().submit(accepted);
-    let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
-    conclude(session.open(args.data.as_deref(), None, begin), args.output)
+    let session =
+        Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
+    conclude(session.open(args.common.data.as_deref(), None, begin), args.common.output)
 }
 
 /// Sorts by time.
@@ -57,7 +58,7 @@ pub(crate) fn new_id() -> JobId {
 }
 
 pub(crate) fn resume(args: &ResumeArgs) -> Done {
-    conclude(try_resume(args), args.output)
+    conclude(try_resume(args), args.common.output)
 }
 
 pub(crate) fn conclude(done: Result<Exit, String>, output: Output) -> Done {
@@ -68,7 +69,7 @@ pub(crate) fn conclude(done: Result<Exit, String>, output: Output) -> Done {
 }
 
 fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
-    let data = Data::at(args.data.as_deref())?;
+    let data = Data::at(args.common.data.as_deref())?;
     let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
     let row = data::find(&mut store, &args.job)?;
     let lock = data.lock(&row.id)?;
@@ -96,8 +97,9 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
     let id = job.id.clone();
     let seen = job;
     let begin = move |live: &Live| live.inbox().adopt(adopted);
-    let session = Session { id, slots: args.slots, keep: args.keep, output: args.output };
-    session.open(args.data.as_deref(), Some((lock, seen)), begin)
+    let session =
+        Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
+    session.open(args.common.data.as_deref(), Some((lock, seen)), begin)
 }
 
 /// A job of the data folder that this process, which has its lock, goes on with.

@@ -14,6 +14,7 @@ mod live;
 mod slots;
 mod timers;
 mod work;
+mod writer;
 
 pub use batch::{Assignment, Batch, Effect, Log};
 pub use crash::crash_point;

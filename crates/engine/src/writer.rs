@@ -1,0 +1,122 @@
+//! The thread that makes groups durable, and only then lets their effects, answers and news out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use steadfast_core::event::{ItemId, JobId, Recorded, Role};
+use steadfast_core::plan::{ForEach, Plan};
+use steadfast_store::{Entry, Store, Write};
+
+use crate::batch::Effect;
+use crate::crash::crash_point;
+use crate::live::{Answer, Group, Meta, Observer, Stopped, Workers};
+use crate::work::Work;
+
+pub(crate) struct Writer {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) workers: Box<dyn Workers>,
+    pub(crate) observer: Box<dyn Observer>,
+    pub(crate) unsynced: Receiver<Group>,
+}
+
+impl Writer {
+    pub(crate) fn run(mut self) -> Result<(), Stopped> {
+        while let Ok(first) = self.unsynced.recv() {
+            let mut groups = vec![first];
+            groups.extend(self.unsynced.try_iter());
+            self.commit(groups)?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, groups: Vec<Group>) -> Result<(), Stopped> {
+        let mut writes = Vec::new();
+        let mut after = Vec::new();
+        for group in groups {
+            let Group { batch, mut metas, works, answers } = group;
+            let mut by_job: BTreeMap<JobId, Vec<Recorded>> = BTreeMap::new();
+            for (id, record) in batch.records {
+                by_job.entry(id).or_default().push(record);
+            }
+            for (id, records) in by_job {
+                let Some(meta) = metas.remove(&id) else { continue };
+                writes.push(write(id, &records, meta));
+                after.push(After::News(records));
+            }
+            after.push(After::Effects(batch.effects, works, answers));
+        }
+        let jobs: Vec<JobId> = writes.iter().map(|write| write.job.clone()).collect();
+        crash_point("in-append");
+        let answers = self.store.commit(writes)?;
+        crash_point("after-append");
+        for (job, answer) in jobs.iter().zip(answers) {
+            answer.map_err(|refused| Stopped::TakenOver { job: job.clone(), refused })?;
+        }
+        let mut jobs = jobs.into_iter();
+        for after in after {
+            match after {
+                After::News(records) => {
+                    let Some(job) = jobs.next() else { continue };
+                    self.observer.committed(&job, records);
+                }
+                After::Effects(effects, mut works, answers) => {
+                    for (to, answer) in answers {
+                        let _ = to.send(answer);
+                    }
+                    for effect in effects {
+                        crash_point("before-effect");
+                        match effect {
+                            Effect::Assign(assignment) => {
+                                let key = (assignment.job, assignment.token);
+                                if let Some(work) = works.remove(&key) {
+                                    self.workers.assign(work);
+                                }
+                            }
+                            Effect::Withdraw(over) => self.workers.withdraw(over),
+                            Effect::Settled(over) => self.workers.settled(over),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+enum After {
+    News(Vec<Recorded>),
+    Effects(Vec<Effect>, HashMap<(JobId, u64), Work>, Vec<(SyncSender<Answer>, Answer)>),
+}
+
+fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
+    let first = records.first().map_or(1, |record| record.seq);
+    let entries = records
+        .iter()
+        .map(|record| Entry { about: about(&meta.plan, record), record: record.clone() });
+    Write {
+        job,
+        epoch: meta.epoch,
+        expected_seq: first - 1,
+        records: entries.collect(),
+        row: meta.row,
+        snapshot: meta.snapshot,
+        key: None,
+    }
+}
+
+/// `eu-west/index[2]`: for people who read the table of events.
+fn about(plan: &Plan, record: &Recorded) -> Option<String> {
+    let (run, step, item) = record.event.place()?;
+    let datacenter = plan.datacenter(run).map(|name| format!("{name}/")).unwrap_or_default();
+    let step = step.map(|step| plan.step(step));
+    let name = step.map_or("", |step| step.name.as_str());
+    let rest = match item {
+        Some(ItemId { role: Role::Fallback, .. }) => "!".to_owned(),
+        Some(ItemId { role: Role::Compensation, .. }) => "~".to_owned(),
+        Some(ItemId { index, .. }) if step.is_some_and(|s| s.for_each != ForEach::Once) => {
+            format!("[{index}]")
+        }
+        _ => String::new(),
+    };
+    Some(format!("{datacenter}{name}{rest}")).filter(|about| !about.is_empty())
+}
