@@ -31,6 +31,8 @@ const GROUP: usize = 256;
 /// it has reports.
 const GATHER: Duration = Duration::from_micros(500);
 const BUSY: usize = 2;
+/// So often for one group at most: timers and answers wait with it.
+const WAITS: u32 = 4;
 /// Groups that wait to be synced: enough to keep the disk busy, few enough to stay close to it.
 const UNSYNCED: usize = 4;
 /// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
@@ -250,6 +252,7 @@ impl Decider {
                 }
             };
             let mut taken = 0;
+            let mut waits = WAITS;
             while let Some(message) = next.take() {
                 if matches!(message, Message::Stop) {
                     open = false;
@@ -261,8 +264,9 @@ impl Decider {
                     next = self.messages.try_recv().ok();
                 }
                 // With much under way the next report is close, and each sync is worth sharing.
-                if next.is_none() && taken < self.engine.in_flight() / BUSY {
+                if next.is_none() && waits > 0 && taken < self.engine.in_flight() / BUSY {
                     next = self.messages.recv_timeout(GATHER).ok();
+                    waits -= 1;
                 }
             }
             let now = self.clock.now();
