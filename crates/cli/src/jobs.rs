@@ -221,7 +221,7 @@ fn plain(job: &Job, record: &Recorded) -> String {
         words.extend(c.to_lowercase());
     }
     let place = record.event.place().map(|(run, step, item)| match (step, item) {
-        (_, Some(item)) => view::item_name(&job.plan, item),
+        (_, Some(item)) => job.plan.item_name(item),
         (Some(step), None) => job.plan.step(step).name.clone(),
         (None, None) => job.plan.datacenter(run).unwrap_or("the").to_owned(),
     });

@@ -110,7 +110,7 @@ fn row(rehearsal: &Rehearsal, decision: &Decision) -> Vec<(String, anstyle::Styl
     };
     vec![
         (human_ms(decision.at.0), DIM),
-        (timeline::name(rehearsal, decision.item), BOLD),
+        (rehearsal.plan.item_name(decision.item), BOLD),
         (decision.attempt.to_string(), anstyle::Style::new()),
         (decision.outcome.to_string(), anstyle::Style::new()),
         (says, style),

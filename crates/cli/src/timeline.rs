@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::{ItemId, Role};
-use steadfast_core::plan::ForEach;
+use steadfast_core::event::ItemId;
 use steadfast_core::time::human_ms;
 use steadfast_sim::{Decision, Rehearsal, VerdictName};
 
@@ -41,7 +40,7 @@ pub(crate) fn render(rehearsal: &Rehearsal, width: usize) -> String {
     let end = rehearsal.decisions.iter().map(end_of).max().unwrap_or(0);
     let end = end.max(rehearsal.finished_ms.unwrap_or(0));
     let names: BTreeMap<ItemId, String> =
-        rows.keys().map(|&item| (item, name(rehearsal, item))).collect();
+        rows.keys().map(|&item| (item, rehearsal.plan.item_name(item))).collect();
     let label = names.values().map(|name| name.chars().count()).max().unwrap_or(0);
     let mut text = ruler(label, width, end);
     for (item, row) in &rows {
@@ -62,15 +61,6 @@ pub(crate) fn render(rehearsal: &Rehearsal, width: usize) -> String {
     let key: Vec<String> = key.into_iter().map(|(style, text)| paint(style, text)).collect();
     text.push_str(&format!("  {}  {}\n", " ".repeat(label), key.join("  ")));
     text
-}
-
-pub(crate) fn name(rehearsal: &Rehearsal, item: ItemId) -> String {
-    let plan = &rehearsal.plan;
-    let datacenter = plan.datacenter(item.run).map(|dc| format!("{dc}/")).unwrap_or_default();
-    let step = rehearsal.step_name(item);
-    let many = item.role == Role::Item && plan.step(item.step).for_each != ForEach::Once;
-    let index = if many { format!("[{}]", item.index) } else { String::new() };
-    format!("{datacenter}{step}{index}")
 }
 
 fn end_of(decision: &Decision) -> u64 {

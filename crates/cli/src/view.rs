@@ -5,7 +5,6 @@ use std::io::{IsTerminal, Write};
 use steadfast_core::event::{Event, ItemId, Recorded, Role, StepState};
 use steadfast_core::job::{Aside, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
-use steadfast_core::plan::{ForEach, Plan};
 use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
@@ -187,29 +186,13 @@ fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) ->
     both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("{pad}  {facts}"))])
 }
 
-/// `eu-west/index[2]`, as people and scripts write it.
-pub(crate) fn item_name(plan: &Plan, item: ItemId) -> String {
-    let dc = plan.datacenter(item.run).map(|dc| format!("{dc}/")).unwrap_or_default();
-    let step = plan.step(item.step);
-    let rest = match item.role {
-        Role::Fallback => "!".to_owned(),
-        Role::Compensation => "~".to_owned(),
-        Role::Item if step.for_each != ForEach::Once => format!("[{}]", item.index),
-        Role::Item => String::new(),
-    };
-    format!("{dc}{}{rest}", step.name)
-}
-
 /// An event as one line, if a person wants to know of it.
 pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
     let plan = &job.plan;
-    let place = |run: u32, step: u32| {
-        let dc = plan.datacenter(run).map(|dc| format!("{dc}/")).unwrap_or_default();
-        paint(BOLD, format!("{dc}{}", plan.step(step).name))
-    };
+    let place = |run: u32, step: u32| paint(BOLD, plan.step_name(run, step));
     Some(match &record.event {
         Event::AttemptStarted { item, attempt, .. } => {
-            format!("{} attempt {attempt} started", paint(BOLD, item_name(plan, *item)))
+            format!("{} attempt {attempt} started", paint(BOLD, plan.item_name(*item)))
         }
         Event::AttemptEnded { item, attempt, outcome, .. } => {
             let how = match outcome {
@@ -217,10 +200,10 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
                 Outcome::Lost { .. } => "was lost with its worker".to_owned(),
                 Outcome::Failed(failure) => format!("failed: {}", failure.describe()),
             };
-            format!("{} attempt {attempt} {how}", paint(BOLD, item_name(plan, *item)))
+            format!("{} attempt {attempt} {how}", paint(BOLD, plan.item_name(*item)))
         }
         Event::ItemSucceeded { item, .. } => {
-            format!("{} {}", paint(BOLD, item_name(plan, *item)), paint(GOOD, "succeeded"))
+            format!("{} {}", paint(BOLD, plan.item_name(*item)), paint(GOOD, "succeeded"))
         }
         Event::RetryScheduled { item, attempt, delay_ms, .. } => {
             let when = match delay_ms {
@@ -228,11 +211,11 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
                 ms => format!("in {}", human_ms(*ms)),
             };
             let next = paint(WAIT, format!("attempt {} {when}", attempt + 1));
-            format!("{} {next}", paint(BOLD, item_name(plan, *item)))
+            format!("{} {next}", paint(BOLD, plan.item_name(*item)))
         }
         Event::ItemFailed { item, reason, .. } => {
             let why = paint(BAD, format!("gave up: {reason}"));
-            format!("{} {why} ({})", paint(BOLD, item_name(plan, *item)), reason.message())
+            format!("{} {why} ({})", paint(BOLD, plan.item_name(*item)), reason.message())
         }
         Event::StepFailed { run, step, continues } => {
             let rest = if *continues { ", what needs it goes on" } else { "" };
@@ -289,7 +272,7 @@ pub(crate) fn summary(job: &Job, data: &Data) -> String {
                 let id = ItemId { run: run as u32, step: step as u32, role, index: *index };
                 let error = stopped.error.as_deref().unwrap_or("no worker took it");
                 let why = format!("{}: {error}", stopped.reason.message());
-                text.push_str(&format!("    {} {why}\n", paint(BAD, item_name(&job.plan, id))));
+                text.push_str(&format!("    {} {why}\n", paint(BAD, job.plan.item_name(id))));
                 for line in last_words(job, id, stopped.history.attempts, data) {
                     text.push_str(&format!("      {}\n", paint(DIM, line)));
                 }

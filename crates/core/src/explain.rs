@@ -97,7 +97,7 @@ pub struct Named {
 impl Named {
     fn new(plan: &Plan, id: ItemId) -> Self {
         Self {
-            name: words::item_name(plan, id),
+            name: plan.item_name(id),
             datacenter: plan.datacenter(id.run).map(str::to_owned),
             step: plan.step(id.step).name.clone(),
             role: id.role,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::backoff::whole;
+use crate::event::{ItemId, Role};
 use crate::policy::{Policy, Problems};
 use check::Check;
 
@@ -453,6 +454,24 @@ impl Plan {
     /// How many runs a job of this plan has.
     pub fn runs(&self) -> usize {
         self.draft.datacenters.len().max(1)
+    }
+
+    /// `eu-west/index`
+    pub fn step_name(&self, run: u32, step: u32) -> String {
+        let name = &self.step(step).name;
+        self.datacenter(run).map_or_else(|| name.clone(), |dc| format!("{dc}/{name}"))
+    }
+
+    /// As people and scripts write it: `eu-west/index[2]`, `publish!` for a fallback, `publish~` for a
+    /// compensation.
+    pub fn item_name(&self, item: ItemId) -> String {
+        let name = self.step_name(item.run, item.step);
+        match item.role {
+            Role::Item if self.step(item.step).for_each == ForEach::Once => name,
+            Role::Item => format!("{name}[{}]", item.index),
+            Role::Fallback => name + "!",
+            Role::Compensation => name + "~",
+        }
     }
 
     /// Empty: one run, nowhere in particular.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use steadfast_core::event::{ItemId, JobId, Recorded, Role};
-use steadfast_core::plan::{ForEach, Plan};
+use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::plan::Plan;
 use steadfast_store::{Entry, Store, Write};
 
 use crate::batch::Effect;
@@ -106,17 +106,9 @@ fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
 
 /// `eu-west/index[2]`: for people who read the table of events.
 fn about(plan: &Plan, record: &Recorded) -> Option<String> {
-    let (run, step, item) = record.event.place()?;
-    let datacenter = plan.datacenter(run).map(|name| format!("{name}/")).unwrap_or_default();
-    let step = step.map(|step| plan.step(step));
-    let name = step.map_or("", |step| step.name.as_str());
-    let rest = match item {
-        Some(ItemId { role: Role::Fallback, .. }) => "!".to_owned(),
-        Some(ItemId { role: Role::Compensation, .. }) => "~".to_owned(),
-        Some(ItemId { index, .. }) if step.is_some_and(|s| s.for_each != ForEach::Once) => {
-            format!("[{index}]")
-        }
-        _ => String::new(),
-    };
-    Some(format!("{datacenter}{name}{rest}")).filter(|about| !about.is_empty())
+    match record.event.place()? {
+        (_, _, Some(item)) => Some(plan.item_name(item)),
+        (run, Some(step), None) => Some(plan.step_name(run, step)),
+        (run, None, None) => plan.datacenter(run).map(str::to_owned),
+    }
 }

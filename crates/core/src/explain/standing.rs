@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::waiting::{WaitsFor, all_steps, step_waits, unmet, until_start, untouched, waits_for};
-use super::words::{and, count, step_name, until};
+use super::words::{and, count, until};
 use super::{MOST_SHOWN, Select};
 use crate::event::{CompletionReason, JobId, JobState, Role, StepFailure, StepState};
 use crate::job::{Aside, Job, Phase, Run, StepRun, Stopped, Timer, WorkItem};
@@ -266,7 +266,7 @@ pub(super) fn steps(job: &Job, only: Select, now: Timestamp) -> (Vec<StepExplana
             continue;
         }
         steps.push(StepExplanation {
-            name: step_name(&job.plan, run, step),
+            name: job.plan.step_name(run, step),
             datacenter: job.plan.datacenter(run).map(str::to_owned),
             step: job.plan.step(step).name.clone(),
             state: state.state,

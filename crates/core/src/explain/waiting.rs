@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::words::{and, count, item_name, since, step_name, until};
+use super::words::{and, count, since, until};
 use super::{MOST_SHOWN, Named, Select};
 use crate::account::Charged;
 use crate::event::{ItemId, JobState, Role, StepState};
@@ -174,7 +174,7 @@ fn waiting_step(job: &Job, run: u32, step: u32, now: Timestamp) -> Waiting {
     let pending = job.runs[run as usize].state == JobState::Pending;
     let needs = unmet(job, run, step).into_iter().map(|need| job.plan.step(need).name.clone());
     Waiting {
-        name: step_name(&job.plan, run, step),
+        name: job.plan.step_name(run, step),
         item: None,
         why: Why::Waiting { needs: if pending { vec![] } else { needs.collect() } },
         since: None,
@@ -190,7 +190,7 @@ fn not_started(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) 
     let items_wait = count(items.into(), "item has not started", "items have not started");
     let queued = queued(waits_for, items > 1, until, now);
     Waiting {
-        name: step_name(&job.plan, run, step),
+        name: job.plan.step_name(run, step),
         item: None,
         why: Why::NotStarted { items, waits_for },
         since: state.starved_since,
@@ -291,7 +291,7 @@ fn waiting_item(
         }
     };
     Waiting {
-        name: item_name(&job.plan, id),
+        name: job.plan.item_name(id),
         item: Some(Named::new(&job.plan, id)),
         why,
         since: Some(item.since),

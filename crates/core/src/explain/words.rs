@@ -1,26 +1,6 @@
 //! How things are put in words, here only.
 
-use crate::event::{ItemId, Role};
-use crate::plan::{ForEach, Plan};
 use crate::time::{Timestamp, human_ms};
-
-/// `eu-west/index[2]`, `publish!` for a fallback, `publish~` for a compensation.
-pub(super) fn item_name(plan: &Plan, id: ItemId) -> String {
-    let mut name = step_name(plan, id.run, id.step);
-    match id.role {
-        Role::Item if plan.step(id.step).for_each == ForEach::Once => {}
-        Role::Item => name.push_str(&format!("[{}]", id.index)),
-        Role::Fallback => name.push('!'),
-        Role::Compensation => name.push('~'),
-    }
-    name
-}
-
-/// `eu-west/index`
-pub(super) fn step_name(plan: &Plan, run: u32, step: u32) -> String {
-    let name = &plan.step(step).name;
-    plan.datacenter(run).map_or_else(|| name.clone(), |dc| format!("{dc}/{name}"))
-}
 
 /// `a`, `a and b`, `a, b and c`
 pub(super) fn and(parts: impl IntoIterator<Item = String>) -> String {
