@@ -91,7 +91,7 @@ struct Nobody;
 impl Workers for Nobody {
     fn assign(&mut self, _: Work) {}
     fn withdraw(&mut self, _: Assignment) {}
-    fn settled(&mut self, _: Assignment) {}
+    fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
 impl Observer for Nobody {

@@ -30,7 +30,7 @@ pub(crate) struct Slots {
     running: Running,
     /// From now on what is stopped was interrupted, and is a loss.
     interrupted: Arc<AtomicBool>,
-    /// Folders of attempts whose end is durable. One that is empty is given to the next attempt:
+    /// Folders of attempts whose success is durable. One that is empty is given to the next attempt:
     /// making a folder is the dearest thing that a tiny process asks of a disk.
     used: Arc<Mutex<HashMap<(JobId, u64), PathBuf>>>,
     spare: Arc<Mutex<Vec<PathBuf>>>,
@@ -126,8 +126,8 @@ impl Workers for LocalWorkers {
         }
     }
 
-    fn settled(&mut self, over: Assignment) {
-        if let Some(folder) = held(&self.slots.used).remove(&(over.job, over.token)) {
+    fn settled(&mut self, job: &JobId, token: u64) {
+        if let Some(folder) = held(&self.slots.used).remove(&(job.clone(), token)) {
             held(&self.slots.spare).push(folder);
         }
     }
@@ -169,10 +169,14 @@ impl Shop {
                 }
                 Err(outcome) => Some(outcome),
             };
+            let key = (work.assignment.job.clone(), work.assignment.token);
+            // Only the folder of a success is handed on.
+            if !matches!(outcome, Some(Outcome::Succeeded { .. })) {
+                held(&self.slots.used).remove(&key);
+            }
             if let Some(outcome) = outcome {
                 report(&self.inbox, &work.assignment, outcome);
             }
-            let key = (work.assignment.job, work.assignment.token);
             held(&self.slots.running).remove(&key);
         }
     }

@@ -26,8 +26,6 @@ pub enum Effect {
     Assign(Assignment),
     /// Stop it; whatever it still says is stale.
     Withdraw(Assignment),
-    /// Its end, which it reported itself, is durable.
-    Settled(Assignment),
 }
 
 /// One attempt at a worker.

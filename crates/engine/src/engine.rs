@@ -250,9 +250,10 @@ impl Engine {
                 }
                 Event::AttemptEnded { item, attempt, token, worker, .. } => {
                     self.slots.give_back(job.plan.datacenter(item.run));
-                    let over = assignment(item, attempt, token, worker);
-                    let effect = if reported { Effect::Settled } else { Effect::Withdraw };
-                    batch.effects.push(effect(over));
+                    if !reported {
+                        let over = assignment(item, attempt, token, worker);
+                        batch.effects.push(Effect::Withdraw(over));
+                    }
                 }
                 _ => {}
             }

@@ -51,8 +51,8 @@ pub trait Clock: Send {
 pub trait Workers: Send {
     fn assign(&mut self, work: Work);
     fn withdraw(&mut self, over: Assignment);
-    /// Nobody will ask about this attempt again.
-    fn settled(&mut self, over: Assignment);
+    /// This attempt succeeded, and nobody will ask about it again.
+    fn settled(&mut self, job: &JobId, token: u64);
 }
 
 /// Who wants to know. Called with durable events only.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{Event, JobId, Recorded};
+use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Plan;
 use steadfast_store::{Entry, Store, Write};
 
@@ -57,6 +58,13 @@ impl Writer {
             match after {
                 After::News(records) => {
                     let Some(job) = jobs.next() else { continue };
+                    for record in &records {
+                        if let Event::AttemptEnded { token, outcome, .. } = &record.event
+                            && matches!(outcome, Outcome::Succeeded { .. })
+                        {
+                            self.workers.settled(&job, *token);
+                        }
+                    }
                     self.observer.committed(&job, records);
                 }
                 After::Effects(effects, mut works, answers) => {
@@ -73,7 +81,6 @@ impl Writer {
                                 }
                             }
                             Effect::Withdraw(over) => self.workers.withdraw(over),
-                            Effect::Settled(over) => self.workers.settled(over),
                         }
                     }
                 }

@@ -228,7 +228,7 @@ impl<W: FnMut(&Recorded)> World<'_, W> {
             match effect {
                 Effect::Assign(assignment) => self.work(&assignment),
                 // A scripted worker cannot be stopped; its report comes, and is stale.
-                Effect::Withdraw(_) | Effect::Settled(_) => {}
+                Effect::Withdraw(_) => {}
             }
         }
         for (item, attempt) in std::mem::take(&mut self.log.decided) {
