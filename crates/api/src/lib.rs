@@ -1,5 +1,11 @@
-//! What the outside sees of a job. Shapes and their conversion from core's words, once; no logic.
+//! What the outside sees: shapes on the wire, converted from and to core's words once.
+//!
+//! Nothing here decides anything. The `.proto` files are the published ones; the code made of them is
+//! checked in, so that no compiler for them is needed, and held against them by a test.
 
+mod outcome;
+pub mod proto;
 mod status;
 
+pub use outcome::{Malformed, from_report, to_report};
 pub use status::{AttemptView, Attempts, ItemView, JobStatus, RunView, StepView};

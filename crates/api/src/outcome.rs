@@ -1,0 +1,133 @@
+//! A worker's report: core's outcome and the attempt it is about, to the wire and back.
+
+use steadfast_core::event::{ItemId, Role};
+use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+
+use crate::proto;
+use proto::failed::Kind;
+use proto::report::Outcome as Wire;
+
+/// A message that says nothing that can be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub String);
+
+impl proto::AttemptRef {
+    pub fn new(job: &str, item: ItemId, attempt: u32, token: u64) -> Self {
+        let role = match item.role {
+            Role::Item => proto::Role::Item,
+            Role::Fallback => proto::Role::Fallback,
+            Role::Compensation => proto::Role::Compensation,
+        };
+        Self {
+            job_id: job.to_owned(),
+            token,
+            run: item.run,
+            step: item.step,
+            role: role.into(),
+            index: item.index,
+            attempt,
+        }
+    }
+
+    pub fn item(&self) -> ItemId {
+        let role = match self.role() {
+            proto::Role::Item => Role::Item,
+            proto::Role::Fallback => Role::Fallback,
+            proto::Role::Compensation => Role::Compensation,
+        };
+        ItemId { run: self.run, step: self.step, role, index: self.index }
+    }
+}
+
+/// `why` is for people, of an attempt that was lost.
+pub fn to_report(attempt: proto::AttemptRef, outcome: &Outcome, why: &str) -> proto::Report {
+    let outcome = match outcome {
+        Outcome::Succeeded { output } => Wire::Succeeded(proto::Succeeded {
+            output_json: output.as_ref().map(ToString::to_string).unwrap_or_default(),
+        }),
+        Outcome::Lost { started } => {
+            Wire::Lost(proto::Lost { started: *started, why: why.to_owned() })
+        }
+        Outcome::Failed(failure) => Wire::Failed(failed(failure)),
+    };
+    proto::Report { attempt: Some(attempt), outcome: Some(outcome) }
+}
+
+fn failed(failure: &Failure) -> proto::Failed {
+    let (kind, code) = match failure.kind {
+        FailureKind::NotCompleted => (Kind::NotCompleted, 0),
+        FailureKind::Exited(code) => (Kind::Exited, code),
+        FailureKind::Signalled(signal) => (Kind::Signalled, signal),
+        FailureKind::TimedOut => (Kind::TimedOut, 0),
+        FailureKind::HandlerFailed => (Kind::HandlerFailed, 0),
+    };
+    let error = failure.error.as_ref();
+    proto::Failed {
+        kind: kind.into(),
+        code: code.into(),
+        permanent: failure.permanence == Permanence::Said,
+        permanent_by_status: failure.permanence == Permanence::ByStatus,
+        retry_after_ms: match failure.asked {
+            Some(Asked::RetryAfterMs(ms)) => Some(ms),
+            _ => None,
+        },
+        defer_ms: match failure.asked {
+            Some(Asked::DeferMs(ms)) => Some(ms),
+            _ => None,
+        },
+        http_status: failure.http_status.unwrap_or_default().into(),
+        error_kind: error.and_then(|error| error.kind.clone()).unwrap_or_default(),
+        error_message: error.map(|error| error.message.clone()).unwrap_or_default(),
+    }
+}
+
+/// The attempt and what is said of it.
+pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Outcome), Malformed> {
+    let attempt = report.attempt.ok_or_else(|| Malformed("a report names no attempt".into()))?;
+    let outcome = match report.outcome {
+        Some(Wire::Succeeded(proto::Succeeded { output_json })) if output_json.is_empty() => {
+            Outcome::OK
+        }
+        Some(Wire::Succeeded(proto::Succeeded { output_json })) => {
+            let output = serde_json::from_str(&output_json)
+                .map_err(|error| Malformed(format!("the output is not JSON: {error}")))?;
+            Outcome::Succeeded { output: Some(output) }
+        }
+        Some(Wire::Lost(proto::Lost { started, .. })) => Outcome::Lost { started },
+        Some(Wire::Failed(failed)) => Outcome::Failed(failure(failed)?),
+        None => return Err(Malformed("a report has no outcome".into())),
+    };
+    Ok((attempt, outcome))
+}
+
+fn failure(failed: proto::Failed) -> Result<Failure, Malformed> {
+    let byte = |what: &str| {
+        u8::try_from(failed.code).map_err(|_| Malformed(format!("{} is no {what}", failed.code)))
+    };
+    let kind = match Kind::try_from(failed.kind) {
+        Ok(Kind::NotCompleted) => FailureKind::NotCompleted,
+        Ok(Kind::Exited) => FailureKind::Exited(byte("exit code")?),
+        Ok(Kind::Signalled) => FailureKind::Signalled(byte("signal")?),
+        Ok(Kind::TimedOut) => FailureKind::TimedOut,
+        Ok(Kind::HandlerFailed) => FailureKind::HandlerFailed,
+        Err(_) => return Err(Malformed(format!("{} is no kind of failure", failed.kind))),
+    };
+    let permanence = match (failed.permanent, failed.permanent_by_status) {
+        (true, _) => Permanence::Said,
+        (false, true) => Permanence::ByStatus,
+        (false, false) => Permanence::Open,
+    };
+    let asked = match (failed.defer_ms, failed.retry_after_ms) {
+        (Some(ms), _) => Some(Asked::DeferMs(ms)),
+        (None, Some(ms)) => Some(Asked::RetryAfterMs(ms)),
+        (None, None) => None,
+    };
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let error = match (some(failed.error_kind), some(failed.error_message)) {
+        (None, None) => None,
+        (kind, message) => Some(ErrorText { kind, message: message.unwrap_or_default() }),
+    };
+    let http_status = u16::try_from(failed.http_status).ok().filter(|status| *status > 0);
+    Ok(Failure { kind, permanence, asked, http_status, error })
+}

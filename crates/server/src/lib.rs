@@ -1,0 +1,4 @@
+//! The engine behind REST and gRPC, with workers that come and go.
+//!
+//! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
+//! before anything here shows or acknowledges it.
