@@ -6,10 +6,10 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use steadfast_core::apply::fold;
-use steadfast_core::event::{ItemId, Recorded, Role};
+use steadfast_core::event::Recorded;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Row, SqliteStore, Store, Stored};
+use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, Stored};
 
 /// How often a lock that is taken is tried again before it is believed.
 const LOCK_LOOKS: u32 = 3;
@@ -18,7 +18,7 @@ const PAGE: usize = 10_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
-    pub(crate) root: PathBuf,
+    pub(crate) folder: Folder,
     /// As somebody typed it.
     given: Option<PathBuf>,
 }
@@ -68,33 +68,29 @@ impl Data {
         if root.exists() && !root.is_dir() {
             return Err(format!("{} is not a folder", root.display()));
         }
-        Ok(Self { root, given: given.map(Path::to_owned) })
-    }
-
-    fn database(&self) -> PathBuf {
-        self.root.join("steadfast.db")
+        Ok(Self { folder: Folder::new(root), given: given.map(Path::to_owned) })
     }
 
     pub(crate) fn create(&self) -> Result<(), String> {
-        fs::create_dir_all(self.root.join("locks")).map_err(|error| {
-            format!("cannot make the data folder {}: {error}", self.root.display())
+        fs::create_dir_all(self.folder.locks()).map_err(|error| {
+            format!("cannot make the data folder {}: {error}", self.folder.root().display())
         })
     }
 
     pub(crate) fn open(&self) -> Result<SqliteStore, String> {
-        SqliteStore::open(&self.database()).map_err(|error| error.to_string())
+        SqliteStore::open(&self.folder.database()).map_err(|error| error.to_string())
     }
 
     /// For commands that only look. None: nothing was ever run with this folder.
     pub(crate) fn look(&self) -> Result<Option<SqliteStore>, String> {
-        if !self.database().exists() {
+        if !self.folder.database().exists() {
             return Ok(None);
         }
-        SqliteStore::open(&self.database()).map(Some).map_err(|error| error.to_string())
+        SqliteStore::open(&self.folder.database()).map(Some).map_err(|error| error.to_string())
     }
 
     pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
-        let path = self.root.join("locks").join(format!("{job}.lock"));
+        let path = self.folder.locks().join(format!("{job}.lock"));
         let why = |error| format!("cannot lock {}: {error}", path.display());
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(why)?;
@@ -112,19 +108,19 @@ impl Data {
 
     /// Whether some process runs the job right now.
     pub(crate) fn is_run(&self, job: &str) -> bool {
-        let file = File::open(self.root.join("locks").join(format!("{job}.lock")));
+        let file = File::open(self.folder.locks().join(format!("{job}.lock")));
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
     }
 
     /// Asks the process that runs the job to cancel it.
     pub(crate) fn ask_to_cancel(&self, job: &str) -> Result<(), String> {
-        let path = self.root.join("locks").join(format!("{job}.cancel"));
+        let path = self.folder.locks().join(format!("{job}.cancel"));
         fs::write(&path, "").map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
     pub(crate) fn forget_lock(&self, job: &str) {
         for kind in ["lock", "cancel"] {
-            let _ = fs::remove_file(self.root.join("locks").join(format!("{job}.{kind}")));
+            let _ = fs::remove_file(self.folder.locks().join(format!("{job}.{kind}")));
         }
     }
 
@@ -134,28 +130,6 @@ impl Data {
         let data = typed.map(|path| format!(" --data {}", path.display())).unwrap_or_default();
         format!("steadfast {command} {job}{data}")
     }
-
-    /// The folder of all attempts of a job.
-    pub(crate) fn work(&self, job: &str) -> PathBuf {
-        self.root.join("work").join(job)
-    }
-
-    /// The folder of what its attempts have written, with a folder for each step in it.
-    pub(crate) fn logs(&self, job: &str) -> PathBuf {
-        self.root.join("logs").join(job)
-    }
-}
-
-/// `index_2_attempt_1`, with the datacenter's place before it if there are several. Made of names
-/// that were checked and numbers, so it is a plain file name.
-pub(crate) fn attempt_name(step: &str, item: ItemId, attempt: u32) -> String {
-    let role = match item.role {
-        Role::Item => "",
-        Role::Fallback => "_fallback",
-        Role::Compensation => "_compensation",
-    };
-    let run = if item.run > 0 { format!("dc{}_", item.run) } else { String::new() };
-    format!("{run}{step}{role}_{}_attempt_{attempt}", item.index)
 }
 
 /// A job that is named by its id, by a beginning of it that fits no other, or `last`.

@@ -44,7 +44,9 @@ pub(crate) fn looking(
 ) -> Done {
     let done = Data::at(folder).map_err(Trouble::from).and_then(|data| {
         let store = data.look()?;
-        let none = || format!("nothing was ever run with the data folder {}", data.root.display());
+        let none = || {
+            format!("nothing was ever run with the data folder {}", data.folder.root().display())
+        };
         look(&data, &mut store.ok_or_else(none)?)
     });
     match done {
@@ -269,7 +271,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
                 return Err(format!("job {} has no step `{name}`", row.id).into());
             }
         }
-        let folder = data.logs(&row.id);
+        let folder = data.folder.logs(&row.id);
         let mut shown: Vec<(PathBuf, u64)> = Vec::new();
         loop {
             let over = data::state(store, &row.id)?.is_over();

@@ -15,7 +15,9 @@ use steadfast_core::plan::{Action, Cwd};
 use steadfast_engine::{Assignment, Inbox, Work, Workers, crash_point};
 use steadfast_worker::{Attempt, Command, Ended, Port, Ports, Stop};
 
-use crate::data::{Data, attempt_name};
+use steadfast_store::attempt_name;
+
+use crate::data::Data;
 
 /// From SIGTERM to SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -205,7 +207,7 @@ impl Shop {
             Err(why) => return Err(permanent("template", why.clone())),
         };
         let name = attempt_name(&work.step, *item, *attempt);
-        let folder = self.data.work(job).join(&name);
+        let folder = self.data.folder.work(job).join(&name);
         let disk = |error: std::io::Error| {
             not_run("workdir", format!("{}: {error}", folder.display()), Permanence::Open)
         };
@@ -256,7 +258,7 @@ impl Shop {
             env,
             inherit_env: true,
             cwd,
-            log: self.data.logs(job).join(&work.step).join(format!("{name}.log")),
+            log: self.data.folder.log(job, &work.step, *item, *attempt),
             log_cap: LOG_CAP,
             output: folder.join("output.json"),
             output_cap: OUTPUT_CAP,

@@ -131,8 +131,8 @@ fn lost(job: &Job, data: &Data) -> Vec<Lost> {
     running
         .map(|(item, state)| {
             let step = &job.plan.step(item.step).name;
-            let name = data::attempt_name(step, item, state.history.attempts);
-            let started = data.work(&job.id).join(name).exists();
+            let name = steadfast_store::attempt_name(step, item, state.history.attempts);
+            let started = data.folder.work(&job.id).join(name).exists();
             Lost { item, token: state.token, started }
         })
         .collect()
@@ -255,7 +255,7 @@ impl Session {
             }
             End::Over => {
                 if !self.keep {
-                    let _ = std::fs::remove_dir_all(data.work(&self.id));
+                    let _ = std::fs::remove_dir_all(data.folder.work(&self.id));
                 }
                 // A process that ran away from its attempt ends with the job at the latest.
                 let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &self.id);

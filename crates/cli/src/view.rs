@@ -8,7 +8,7 @@ use steadfast_core::outcome::Outcome;
 use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
-use crate::data::{Data, attempt_name};
+use crate::data::Data;
 use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, paint, state_style};
 
 /// Lines of steps that are drawn; a longer job shows those that are under way.
@@ -239,8 +239,7 @@ pub(crate) fn standing(job: &Job, now: Timestamp) -> String {
 /// The last lines that an attempt wrote, made harmless.
 fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String> {
     let step = &job.plan.step(item.step).name;
-    let name = format!("{}.log", attempt_name(step, item, attempt));
-    let path = data.logs(&job.id).join(step).join(name);
+    let path = data.folder.log(&job.id, step, item, attempt);
     let tail = steadfast_worker::tail(&path, 2000).unwrap_or_default();
     let text = String::from_utf8_lossy(&tail);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -284,7 +283,7 @@ pub(crate) fn summary(job: &Job, data: &Data) -> String {
         human_ms(took),
         paint(DIM, format!("({reason})"))
     ));
-    if data.logs(&job.id).exists() {
+    if data.folder.logs(&job.id).exists() {
         let hint = format!("output: {}", data.hint("logs", &job.id));
         text.push_str(&format!("{}\n", paint(DIM, hint)));
     }

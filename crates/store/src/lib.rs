@@ -9,9 +9,11 @@
 //! | [`Write`], [`Row`], [`Stored`] | what goes in and comes out |
 //! | [`SqliteStore`] | one file, shared by several processes |
 //! | [`MemoryStore`] | for tests and rehearsals |
+//! | [`Folder`] | where the file is, and what lies beside it |
 
 mod cursor;
 mod error;
+mod folder;
 mod memory;
 mod model;
 mod sqlite;
@@ -20,6 +22,7 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 pub use error::StoreError;
+pub use folder::{Folder, attempt_name};
 pub use memory::MemoryStore;
 pub use model::{
     Claimed, Entry, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write,
