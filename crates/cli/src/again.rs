@@ -3,7 +3,7 @@
 use steadfast_core::again::again;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, JobState, Recorded};
-use steadfast_engine::{Assignment, Live, Observer, Work, Workers};
+use steadfast_engine::{Assignment, Live, Observer, Room, Work, Workers};
 
 use crate::args::{JobArgs, Output, RetryArgs};
 use crate::clock::{self, SystemClock};
@@ -51,8 +51,7 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
             let live = Live::start(
                 Box::new(data.open()?),
                 Box::new(SystemClock),
-                steadfast_engine::Slots::unlimited(),
-                "cancel",
+                Room::here(steadfast_engine::Slots::unlimited(), "cancel"),
                 |_| Nobody,
                 Box::new(Nobody),
             );

@@ -12,7 +12,7 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Source};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
-use steadfast_engine::{Adopted, Live, Lost, Observer};
+use steadfast_engine::{Adopted, Live, Lost, Observer, Room};
 use steadfast_store::Store;
 
 use crate::args::{Output, ResumeArgs, RunArgs};
@@ -208,8 +208,7 @@ impl Session {
         let live = Live::start(
             Box::new(store),
             Box::new(SystemClock),
-            steadfast_engine::Slots::per_datacenter(count),
-            "local",
+            Room::here(steadfast_engine::Slots::per_datacenter(count), "local"),
             move |inbox| LocalWorkers::start(count, folder, inbox, workers),
             Box::new(Teller(tell)),
         );
