@@ -19,6 +19,6 @@ mod writer;
 pub use batch::{Assignment, Batch, Effect, Log};
 pub use crash::crash_point;
 pub use engine::{Engine, Unknown};
-pub use live::{Adopted, Answer, Clock, Inbox, Live, Lost, Observer, Stopped, Workers};
+pub use live::{Adopted, Answer, Clock, Inbox, Live, Lost, NotDone, Observer, Stopped, Workers};
 pub use slots::Slots;
 pub use work::Work;
