@@ -2,3 +2,8 @@
 //!
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
+
+pub mod archive;
+pub mod news;
+pub mod orders;
+pub mod trouble;
