@@ -46,7 +46,7 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     let id = new_id();
     let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
     accepted.source = Some(source);
-    let begin = |live: &Live| live.inbox().submit(accepted);
+    let begin = |live: &Live| live.inbox().submit(accepted, None);
     let session =
         Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
     conclude(session.open(args.common.data.as_deref(), None, begin), args.common.output)
@@ -191,7 +191,7 @@ impl Session {
         self,
         data: Option<&Path>,
         before: Option<(Lock, Job)>,
-        begin: impl FnOnce(&Live) -> Result<(), String>,
+        begin: impl FnOnce(&Live) -> steadfast_engine::Answer,
     ) -> Result<Exit, String> {
         let data = Data::at(data)?;
         data.create()?;

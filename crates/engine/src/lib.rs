@@ -27,7 +27,7 @@ pub use fleet::{
     AttemptKey, Fleet, FleetNews, FleetRules, NameInUse, WorkerSpec, WorkerState, WorkerView,
 };
 pub use live::{
-    Adopted, Answer, Clock, Inbox, Live, Lost, Observer, Reply, Stopped, Unheard, Workers,
+    Adopted, Answer, Clock, Inbox, Live, Lost, NotDone, Observer, Reply, Stopped, Unheard, Workers,
 };
 pub use room::Room;
 pub use slots::Slots;

@@ -14,7 +14,7 @@ use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Refused, Row, Store, StoreError};
+use steadfast_store::{IdempotencyKey, Refused, Row, Store, StoreError};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
@@ -70,7 +70,25 @@ pub trait Observer: Send {
 }
 
 /// What was asked has happened and is durable, or why not.
-pub type Answer = Result<(), String>;
+pub type Answer = Result<(), NotDone>;
+
+/// Why what was asked has not happened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotDone {
+    #[error("there is no job {0} under way")]
+    Unknown(JobId),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Whether it has happened is known once the engine is back.
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+impl From<NotDone> for String {
+    fn from(why: NotDone) -> Self {
+        why.to_string()
+    }
+}
 
 /// Called once with the answer, on a thread of the engine, so it must not wait for anything. Dropped if
 /// the engine ends before it can answer.
@@ -97,7 +115,7 @@ pub struct Lost {
 }
 
 enum Message {
-    Submit { accepted: Box<Accepted>, reply: Reply<Answer> },
+    Submit { accepted: Box<Accepted>, key: Option<IdempotencyKey>, reply: Reply<Answer> },
     Adopt { adopted: Box<Adopted>, reply: Reply<Answer> },
     Input { job: JobId, input: Input, reply: Option<Reply<Answer>> },
     Connect { arriving: Box<Arriving>, reply: Reply<Result<(), NameInUse>> },
@@ -129,9 +147,10 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Takes a new job in; durable when this returns.
-    pub fn submit(&self, accepted: Accepted) -> Answer {
-        self.ask(|reply| Message::Submit { accepted: Box::new(accepted), reply })
+    /// Takes a new job in; durable when this returns, with its key. Nobody has the key: that is for
+    /// the one who submits to see to.
+    pub fn submit(&self, accepted: Accepted, key: Option<IdempotencyKey>) -> Answer {
+        self.ask(|reply| Message::Submit { accepted: Box::new(accepted), key, reply })
     }
 
     /// Goes on with a stored job.
@@ -208,9 +227,8 @@ impl Inbox {
     fn ask(&self, message: impl FnOnce(Reply<Answer>) -> Message) -> Answer {
         let (answer, answered) = sync_channel(1);
         let reply: Reply<Answer> = Box::new(move |said| drop(answer.send(said)));
-        let gone = || Unheard::Stopped.to_string();
-        self.0.send(message(reply)).map_err(|_| gone())?;
-        answered.recv().map_err(|_| gone())?
+        self.0.send(message(reply)).map_err(|_| NotDone::Stopped)?;
+        answered.recv().map_err(|_| NotDone::Stopped)?
     }
 }
 
@@ -298,11 +316,15 @@ pub(crate) struct Meta {
     pub(crate) row: Row,
     pub(crate) snapshot: Option<Vec<u8>>,
     pub(crate) plan: Arc<Plan>,
+    /// With the first group of a job only.
+    pub(crate) key: Option<IdempotencyKey>,
 }
 
 struct Ours {
     epoch: u64,
     snapshot_seq: u64,
+    /// Not handed to the store yet.
+    key: Option<IdempotencyKey>,
 }
 
 struct Decider {
@@ -396,8 +418,8 @@ impl Decider {
     ) {
         let now = self.clock.now();
         match message {
-            Message::Submit { accepted, reply } => {
-                let ours = Ours { epoch: 1, snapshot_seq: 0 };
+            Message::Submit { accepted, key, reply } => {
+                let ours = Ours { epoch: 1, snapshot_seq: 0, key };
                 self.ours.insert(accepted.id.clone(), ours);
                 batch.join(self.engine.submit(*accepted, now));
                 answers.push((reply, Ok(())));
@@ -405,7 +427,7 @@ impl Decider {
             Message::Adopt { adopted, reply } => {
                 crash_point("during-recovery");
                 let Adopted { job, epoch, down_since, lost } = *adopted;
-                let ours = Ours { epoch, snapshot_seq: job.seq };
+                let ours = Ours { epoch, snapshot_seq: job.seq, key: None };
                 self.ours.insert(job.id.clone(), ours);
                 let id = job.id.clone();
                 batch.join(self.engine.adopt(job, down_since, now));
@@ -422,9 +444,9 @@ impl Decider {
                 let said = match self.engine.handle(&job, &input, now) {
                     Ok((more, said)) => {
                         batch.join(more);
-                        said.map_err(|refusal: Refusal| refusal.to_string())
+                        said.map_err(NotDone::from)
                     }
-                    Err(_) => Err(format!("there is no job {job} under way")),
+                    Err(_) => Err(NotDone::Unknown(job)),
                 };
                 answers.extend(reply.map(|reply| (reply, said)));
             }
@@ -493,6 +515,7 @@ impl Decider {
             labels: job.plan.labels().clone(),
             retried_from: job.retried_from.clone(),
         };
-        Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone() })
+        let key = ours.key.take();
+        Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone(), key })
     }
 }

@@ -113,7 +113,7 @@ fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
         records: entries.collect(),
         row: meta.row,
         snapshot: meta.snapshot,
-        key: None,
+        key: meta.key,
     }
 }
 

@@ -3,4 +3,8 @@
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
 
+pub mod archive;
 pub mod hub;
+pub mod news;
+pub mod orders;
+pub mod trouble;

@@ -44,6 +44,13 @@ pub trait Store: Send {
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
 
+    /// What lists show of the job, and the number of its last event: [`Store::get`] without the
+    /// snapshot, which may be large.
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError>;
+
+    /// The job that was submitted with an idempotency key, and the digest of its body.
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError>;
+
     /// Newest first; of the same moment, the highest id first. The cursor is a page's `next`.
     fn list(
         &mut self,

@@ -8,7 +8,7 @@ use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
 use crate::{
-    Claimed, Filter, IdempotencyKey, Page, Refused, Snapshot, Store, StoreError, Stored, Write,
+    Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Store, StoreError, Stored, Write,
 };
 
 #[derive(Debug, Default)]
@@ -100,6 +100,14 @@ impl Store for MemoryStore {
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         Ok(self.jobs.get(job).map(|kept| kept.stored.clone()))
+    }
+
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
+        Ok(self.jobs.get(job).map(|Kept { stored, .. }| (stored.row.clone(), stored.seq)))
+    }
+
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
+        Ok(self.keys.get(key).cloned())
     }
 
     fn list(

@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
-use crate::{Claimed, Filter, Page, Refused, Store, StoreError, Stored, Write};
+use crate::{Claimed, Filter, Page, Refused, Row, Store, StoreError, Stored, Write};
 use fault::Fault;
 
 const BUSY_S: u64 = 10;
@@ -126,6 +126,14 @@ impl Store for SqliteStore {
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         self.attempt("reading", |connection| read::get(connection, job))
+    }
+
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
+        self.attempt("reading", |connection| read::end(connection, job))
+    }
+
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
+        self.attempt("reading", |connection| read::key(connection, key))
     }
 
     fn list(

@@ -13,7 +13,7 @@ use steadfast_api::proto;
 use steadfast_core::decide::Input;
 use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
-use steadfast_engine::{Arriving, AttemptKey, Inbox, NameInUse, Unheard, WorkerSpec};
+use steadfast_engine::{Answer, Arriving, AttemptKey, Inbox, NameInUse, Unheard, WorkerSpec};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt as _};
@@ -149,11 +149,11 @@ impl WorkerSessions {
         loop {
             let (hub, peer, attempt) = (self.hub.clone(), peer.clone(), attempt.clone());
             let key = (job.clone(), token);
-            let reply = Box::new(move |answer: Result<(), String>| {
+            let reply = Box::new(move |answer: Answer| {
                 if let Err(why) = &answer {
                     tracing::warn!(
                         event = "AttemptRejected", job_id = %key.0, token, worker = %peer.name,
-                        attempt = attempt.attempt, why,
+                        attempt = attempt.attempt, %why,
                     );
                 }
                 if let Some(session) = hub.sessions().get_mut(&peer.name) {
