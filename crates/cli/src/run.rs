@@ -117,8 +117,8 @@ pub(crate) fn adopted(
         anstream::eprintln!("ended {orphans} {many} of the interrupted run");
     }
     let owner = format!("process {}", std::process::id());
-    let claimed = store.claim(id, &owner).map_err(|error| error.to_string())?;
-    let epoch = claimed.map_or(1, |claimed| claimed.epoch);
+    let claimed = store.claim(&[id], &owner).map_err(|error| error.to_string())?;
+    let epoch = claimed.into_iter().flatten().next().map_or(1, |claimed| claimed.epoch);
     let job = data::state(store, id)?;
     let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
     let lost = lost(&job, data);

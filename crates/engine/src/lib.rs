@@ -13,6 +13,7 @@ mod engine;
 mod fleet;
 mod live;
 mod queue;
+mod recover;
 mod room;
 mod slots;
 mod timers;
@@ -29,6 +30,7 @@ pub use fleet::{
 pub use live::{
     Adopted, Answer, Clock, Inbox, Live, Lost, NotDone, Observer, Reply, Stopped, Unheard, Workers,
 };
+pub use recover::{Unreadable, adopt_all, state};
 pub use room::Room;
 pub use slots::Slots;
 pub use work::Work;
