@@ -2,3 +2,9 @@
 //!
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
+
+pub mod config;
+pub mod guard;
+pub mod listen;
+pub mod tls;
+pub mod tokens;
