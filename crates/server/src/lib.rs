@@ -4,7 +4,12 @@
 //! before anything here shows or acknowledges it.
 
 pub mod archive;
+pub mod config;
+pub mod guard;
 pub mod hub;
+pub mod listen;
 pub mod news;
 pub mod orders;
+pub mod tls;
+pub mod tokens;
 pub mod trouble;
