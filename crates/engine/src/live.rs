@@ -45,7 +45,7 @@ const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 const SNAPSHOT_EVERY: u64 = 1000;
 
 /// What time it is.
-pub trait Clock: Send + Sync {
+pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Unix milliseconds.
     fn now(&self) -> Timestamp;
 
@@ -156,6 +156,12 @@ impl Inbox {
     /// Goes on with a stored job.
     pub fn adopt(&self, adopted: Adopted) -> Answer {
         self.ask(|reply| Message::Adopt { adopted: Box::new(adopted), reply })
+    }
+
+    /// Goes on with one of many stored jobs; `reply` is called when that is durable.
+    pub fn adopt_and(&self, adopted: Adopted, reply: Reply<Answer>) -> Result<(), Unheard> {
+        let message = Message::Adopt { adopted: Box::new(adopted), reply };
+        self.0.send(message).map_err(|_| Unheard::Stopped)
     }
 
     /// A wish of a person; durable when this returns.

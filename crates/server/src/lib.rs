@@ -10,6 +10,7 @@ pub mod hub;
 pub mod listen;
 pub mod news;
 pub mod orders;
+pub mod serve;
 pub mod tls;
 pub mod tokens;
 pub mod trouble;
