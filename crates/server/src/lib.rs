@@ -4,6 +4,7 @@
 //! before anything here shows or acknowledges it.
 
 pub mod archive;
+pub mod http;
 pub mod news;
 pub mod orders;
 pub mod trouble;
