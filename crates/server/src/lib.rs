@@ -6,6 +6,7 @@
 pub mod archive;
 pub mod config;
 pub mod guard;
+pub mod http;
 pub mod hub;
 pub mod listen;
 pub mod news;
