@@ -364,7 +364,7 @@ pub(crate) fn exit_of(state: JobState) -> Exit {
 }
 
 /// Processes mostly wait for something; a few more than there are cores keep those busy.
-fn default_slots() -> u32 {
+pub(crate) fn default_slots() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores as u32 * 2).max(8)
 }
