@@ -1,4 +1,5 @@
-//! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome.
+//! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome;
+//! and a [`Pool`] of slots that does so with many.
 //!
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
@@ -7,8 +8,10 @@
 //! mark in their environment, when the attempt is cut short or its output is still held open. A process
 //! that left the group, dropped its environment and closed its output is out of reach.
 
+mod folders;
 mod log;
 mod output;
+mod pool;
 mod ports;
 mod processes;
 mod run;
@@ -20,7 +23,9 @@ use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
 
+pub use folders::Folders;
 pub use log::tail;
+pub use pool::{LONGEST_WAIT, Over, Pool, Prepared, Tasks};
 pub use ports::{Port, Ports};
 pub use processes::kill_marked;
 pub use run::{PIPE_GRACE, run, run_and_tell};
