@@ -105,6 +105,11 @@ impl Engine {
         self.slots.in_use()
     }
 
+    /// Some of them wait at the workers, so that no slot waits for the next.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.slots.is_ahead()
+    }
+
     /// From now on nothing new starts.
     pub fn drain(&mut self) {
         self.draining = true;
@@ -170,7 +175,10 @@ impl Engine {
         };
         self.hungry.remove(&key);
         let mut still_hungry = false;
-        for run in 0..runs {
+        // The datacenter that has least comes first, if they share.
+        let plan = &self.jobs[&key].plan;
+        let first = (0..runs).min_by_key(|&run| self.slots.taken_by(plan.datacenter(run)));
+        for run in (0..runs).map(|run| (run + first.unwrap_or_default()) % runs) {
             loop {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
@@ -248,9 +256,11 @@ impl Engine {
                     let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));
                 }
-                Event::AttemptEnded { item, attempt, token, worker, .. } => {
+                Event::AttemptEnded { item, attempt, token, worker, outcome, .. } => {
                     self.slots.give_back(job.plan.datacenter(item.run));
-                    if !reported {
+                    if reported {
+                        self.slots.reported(outcome, record.at);
+                    } else {
                         let over = assignment(item, attempt, token, worker);
                         batch.effects.push(Effect::Withdraw(over));
                     }

@@ -11,6 +11,8 @@ mod batch;
 mod crash;
 mod engine;
 mod live;
+mod mailbox;
+mod pace;
 mod slots;
 mod timers;
 mod work;
