@@ -115,7 +115,7 @@ impl<M> Drop for Receiver<M> {
 mod tests {
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[test]
     fn the_reader_sleeps_until_there_are_enough_or_one_is_urgent() {
