@@ -2,3 +2,5 @@
 //!
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
+
+pub mod watch;
