@@ -67,13 +67,23 @@ where
 #[derive(Default)]
 struct Said {
     event: String,
+    /// By a field of its own.
+    named: bool,
     fields: Vec<(String, Value)>,
 }
 
 impl Said {
     fn take(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
-            ("message", Value::String(text)) => self.event = text,
+            // Its name; a sentence beside it is a field like others.
+            ("event", Value::String(name)) => {
+                let message = std::mem::replace(&mut self.event, name);
+                self.named = true;
+                if !message.is_empty() {
+                    self.fields.push(("message".to_owned(), Value::from(message)));
+                }
+            }
+            ("message", Value::String(text)) if !self.named => self.event = text,
             (name, value) => self.fields.push((name.to_owned(), value)),
         }
     }

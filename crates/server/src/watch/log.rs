@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_is_stuck_keeps_nobody_waiting_and_what_is_lost_is_counted() {
-        let about = About { version: "0", started_at: Timestamp(0), per_job: true };
+        let about = About { version: "0", started_at: Timestamp(0), per_job_max: 1 };
         let metrics = Metrics::new(&about);
         let (go, stuck) = sync_channel(0);
         let options =
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_is_not_understood_is_refused_with_what_to_write() {
-        let about = About { version: "0", started_at: Timestamp(0), per_job: true };
+        let about = About { version: "0", started_at: Timestamp(0), per_job_max: 1 };
         let options =
             LogOptions { format: LogFormat::Text, filter: "a=b=c".to_owned(), colour: false };
         let refused = subscriber(&options, Box::new(std::io::sink()), &Metrics::new(&about)).err();

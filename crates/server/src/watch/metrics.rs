@@ -49,8 +49,8 @@ const BEST_EFFORT_REASONS: [CompletionReason; 4] = [
 pub struct About {
     pub version: &'static str,
     pub started_at: Timestamp,
-    /// `metrics.per_job`: series with `job_id`, for at most [`super::PER_JOB_MOST`] jobs.
-    pub per_job: bool,
+    /// Series with `job_id` for so many jobs at most, usually [`super::PER_JOB_MOST`]; 0: none.
+    pub per_job_max: usize,
 }
 
 /// Cheap to clone; all clones count together.
@@ -138,7 +138,7 @@ impl Metrics {
 
 impl Counted {
     fn register(registry: &mut Registry, about: &About) -> Self {
-        let budgets = Arc::new(Budgets::new(about.per_job));
+        let budgets = Arc::new(Budgets::new(about.per_job_max));
         registry.register_collector(Box::new(BudgetCollector(budgets.clone())));
         registry.register_collector(Box::new(ResidentMemory));
         let version = [("version", about.version)];

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::job::Job;
-use steadfast_engine::Observer;
+use steadfast_engine::{FleetNews, Observer};
 
 use job::{Told, Watched};
 
@@ -142,6 +142,12 @@ impl Observer for Watch {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         self.heard(job, &records);
     }
+
+    fn fleet(&mut self, news: Vec<FleetNews>) {
+        for news in &news {
+            self.of_worker(news);
+        }
+    }
 }
 
 struct Both {
@@ -153,5 +159,12 @@ impl Observer for Both {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         self.watch.heard(job, &records);
         self.next.committed(job, records);
+    }
+
+    fn fleet(&mut self, news: Vec<FleetNews>) {
+        for news in &news {
+            self.watch.of_worker(news);
+        }
+        self.next.fleet(news);
     }
 }

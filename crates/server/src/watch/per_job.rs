@@ -14,13 +14,13 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use steadfast_core::event::JobId;
 
-/// Jobs with series of their own: three series each must not swamp a Prometheus.
+/// Jobs with series of their own, unless the operator says otherwise: three series each must not swamp a Prometheus.
 pub const PER_JOB_MOST: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct Budgets {
-    /// `metrics.per_job`
-    per_job: bool,
+    /// Jobs with series of their own, at most; 0: none.
+    most: usize,
     consumed: AtomicU64,
     exhausted: AtomicU64,
     /// Datacenters that had succeeded when best-effort jobs completed, of how many.
@@ -38,9 +38,9 @@ pub(super) struct Shown {
 }
 
 impl Budgets {
-    pub(super) fn new(per_job: bool) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
-            per_job,
+            most,
             consumed: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
             succeeded: Mutex::default(),
@@ -63,19 +63,19 @@ impl Budgets {
 
     /// The job's numbers as they are now. With too many jobs shown already it waits for a place.
     pub(super) fn show(&self, job: &JobId, now: Shown) {
-        if !self.per_job || now == Shown::default() {
+        if self.most == 0 || now == Shown::default() {
             return;
         }
         let mut shown = lock(&self.shown);
         if let Some(before) = shown.get_mut(job) {
             *before = now;
-        } else if shown.len() < PER_JOB_MOST {
+        } else if shown.len() < self.most {
             shown.insert(job.clone(), now);
         }
     }
 
     pub(super) fn hide(&self, job: &JobId) {
-        if self.per_job {
+        if self.most > 0 {
             lock(&self.shown).remove(job);
         }
     }

@@ -2,7 +2,7 @@
 
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Claimed, Filter, Page, Refused, Store, StoreError, Stored, Write};
+use steadfast_store::{Claimed, Filter, Page, Refused, Row, Store, StoreError, Stored, Write};
 use tokio::time::Instant;
 
 use super::Metrics;
@@ -28,12 +28,20 @@ impl<S: Store> Store for TimedStore<S> {
         answers
     }
 
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError> {
-        self.store.claim(job, owner)
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
+        self.store.claim(jobs, owner)
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         self.store.get(job)
+    }
+
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
+        self.store.row(job)
+    }
+
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
+        self.store.key(key)
     }
 
     fn list(

@@ -1,6 +1,7 @@
-//! What workers do that is no event of a job, told by those who talk to them.
+//! What workers do that is no event of a job.
 
 use steadfast_core::event::JobId;
+use steadfast_engine::FleetNews;
 use tracing::{info, warn};
 
 use super::Watch;
@@ -34,29 +35,35 @@ impl Watch {
         );
     }
 
-    pub fn worker_connected(&self, worker: &str, datacenter: Option<&str>, slots: u32) {
-        info!(target: "steadfast::worker", worker, datacenter, slots, "WorkerConnected");
-    }
-
-    /// It said that it leaves, and has nothing under way.
-    pub fn worker_left(&self, worker: &str) {
-        info!(target: "steadfast::worker", worker, "WorkerLeft");
-    }
-
-    /// Its lease ran out: `attempts` of it are lost.
-    pub fn worker_lost(&self, worker: &str, attempts: usize, silent_ms: u64) {
-        self.metrics().counted().leases_lost.inc();
-        warn!(target: "steadfast::worker", worker, attempts, silent_ms, "WorkerLost");
-    }
-
-    /// It gets nothing more to do.
-    pub fn worker_draining(&self, worker: &str, reason: &str) {
-        info!(target: "steadfast::worker", worker, reason, "WorkerDraining");
-    }
-
-    /// It gets nothing to do for a while, because too much goes wrong there.
-    pub fn worker_quarantined(&self, worker: &str, reason: &str, for_ms: u64) {
-        warn!(target: "steadfast::worker", worker, reason, for_ms, "WorkerQuarantined");
+    /// What the engine has to say of its workers.
+    pub(super) fn of_worker(&self, news: &FleetNews) {
+        match news {
+            FleetNews::Connected { worker, datacenter, returning } => {
+                let (worker, datacenter) = (&**worker, datacenter.as_deref());
+                info!(target: "steadfast::worker", worker, datacenter, returning, "WorkerConnected");
+            }
+            FleetNews::Away { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerAway");
+            }
+            FleetNews::Lost { worker, attempts, why } => {
+                self.metrics().counted().leases_lost.inc();
+                let worker = &**worker;
+                warn!(target: "steadfast::worker", worker, attempts, reason = why, "WorkerLost");
+            }
+            FleetNews::Left { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerLeft");
+            }
+            FleetNews::Draining { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerDraining");
+            }
+            FleetNews::Quarantined { worker, for_ms, why } => {
+                let (worker, reason) = (&**worker, &**why);
+                warn!(target: "steadfast::worker", worker, for_ms, reason, "WorkerQuarantined");
+            }
+            FleetNews::OnProbation { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerOnProbation");
+            }
+        }
     }
 
     /// It was turned away: wrong token, wrong version, a name that is taken.

@@ -8,7 +8,7 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::Observer;
+use steadfast_engine::{FleetNews, Observer};
 use steadfast_server::watch::{LogFormat, LogOptions, Rejected, Watch, subscriber};
 
 use crate::page::{Page, promtool};
@@ -155,9 +155,14 @@ fn a_filter_opens_one_target_alone() {
 #[test]
 fn what_workers_do_is_logged_and_counted() {
     let text = logged(LogFormat::Json, "info", false, |watch| {
-        watch.worker_connected("w1", Some("eu"), 4);
-        watch.worker_quarantined("w1", "five failures in a row", 60_000);
-        watch.worker_lost("w1", 2, 30_000);
+        let worker: Arc<str> = "w1".into();
+        let datacenter = Some("eu".to_owned());
+        let why = "five failures in a row".to_owned();
+        watch.clone().fleet(vec![
+            FleetNews::Connected { worker: worker.clone(), datacenter, returning: false },
+            FleetNews::Quarantined { worker: worker.clone(), for_ms: 60_000, why },
+            FleetNews::Lost { worker, attempts: 2, why: "its lease ended" },
+        ]);
         let job = JobId::from("j1");
         let rejected = Rejected {
             job: &job,
@@ -176,7 +181,8 @@ fn what_workers_do_is_logged_and_counted() {
     let names: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
     assert_eq!(names, ["WorkerConnected", "WorkerQuarantined", "WorkerLost", "AttemptRejected"]);
     assert_eq!((&lines[3]["token"], &lines[3]["attempt"]), (&17.into(), &3.into()));
-    assert_eq!(lines[0]["slots"], 4);
+    assert_eq!((&lines[0]["datacenter"], &lines[2]["attempts"]), (&"eu".into(), &2.into()));
+    assert_eq!(lines[1]["reason"], "five failures in a row");
 }
 
 /// Everything that somebody may hope to get through with.
@@ -246,13 +252,21 @@ fn hostile_words_cannot_break_the_page_of_metrics() {
 }
 
 #[test]
+fn an_event_named_in_a_field_goes_by_that_name() {
+    let text = logged(LogFormat::Json, "info", false, |_| {
+        tracing::info!(event = "LogNotWritten", worker = "w1");
+        tracing::info!(event = "LogNotWritten", "it is full");
+    });
+    let lines = json(&text);
+    assert_eq!(named(&lines, "LogNotWritten").len(), 2, "{text}");
+    assert_eq!(lines[1]["message"], "it is full");
+}
+
+#[test]
 fn only_a_terminal_sees_colours() {
-    let tell = |watch: &Watch| watch.worker_lost("w 1", 2, 5);
+    let tell = |watch: &Watch| watch.worker_refused("w 1", "expired");
     let plain = logged(LogFormat::Text, "info", false, tell);
-    assert!(
-        plain.ends_with(" WARN  WorkerLost worker=\"w 1\" attempts=2 silent_ms=5\n"),
-        "{plain}"
-    );
+    assert!(plain.ends_with(" WARN  WorkerRefused worker=\"w 1\" reason=expired\n"), "{plain}");
     assert!(!plain.contains('\x1b'));
     assert!(logged(LogFormat::Text, "info", true, tell).contains("\x1b[33mWARN"));
     assert!(!logged(LogFormat::Json, "info", true, tell).contains('\x1b'));

@@ -11,7 +11,7 @@ use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
-use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Slots, Work, Workers};
+use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
 use steadfast_server::watch::{PER_JOB_MOST, TimedStore, Watch};
 use steadfast_store::MemoryStore;
 
@@ -258,12 +258,16 @@ fn waits_and_lateness_are_those_of_the_log() {
 }
 
 /// A millisecond passes whenever somebody asks.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Ticking(Arc<AtomicU64>);
 
 impl Clock for Ticking {
     fn now(&self) -> Timestamp {
-        Timestamp(1_000_000 + self.0.fetch_add(1, Ordering::Relaxed))
+        Timestamp(1_000_000 + self.monotonic_ms())
+    }
+
+    fn monotonic_ms(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -305,8 +309,7 @@ fn the_live_engine_is_watched_on_its_way_to_the_next_observer() {
     let live = Live::start(
         Box::new(store),
         Box::new(Ticking::default()),
-        Slots::per_datacenter(4),
-        "w1",
+        Room::here(Slots::per_datacenter(4), "w1"),
         |inbox| {
             std::thread::spawn(move || echo(&todo, &inbox));
             Echo(works)
@@ -325,7 +328,7 @@ steps:
     let jobs = 20;
     for i in 0..jobs {
         let accepted = Accepted::new(JobId::from(format!("job-{i}")), plan.clone());
-        live.inbox().submit(accepted).expect("it is taken");
+        live.inbox().submit(accepted, None).expect("it is taken");
     }
     let mut log = vec![];
     let mut over = 0;

@@ -6,7 +6,7 @@ use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
 use steadfast_jobfile::{Operator, load};
-use steadfast_server::watch::{About, Metrics};
+use steadfast_server::watch::{About, Metrics, PER_JOB_MOST};
 use steadfast_sim::{Options, load_script, rehearse_into};
 
 pub(crate) fn plan(job: &str) -> Arc<Plan> {
@@ -15,7 +15,8 @@ pub(crate) fn plan(job: &str) -> Arc<Plan> {
 }
 
 pub(crate) fn metrics(per_job: bool) -> Metrics {
-    Metrics::new(&About { version: "1.2.3", started_at: Timestamp(1_500), per_job })
+    let per_job_max = if per_job { PER_JOB_MOST } else { 0 };
+    Metrics::new(&About { version: "1.2.3", started_at: Timestamp(1_500), per_job_max })
 }
 
 /// All events of a job under the name `id`, late results included.
