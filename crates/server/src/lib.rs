@@ -16,3 +16,4 @@ pub mod serve;
 pub mod tls;
 pub mod tokens;
 pub mod trouble;
+pub mod watch;
