@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::json;
 
+use super::query::Names;
 use super::{App, body};
 use crate::trouble::Trouble;
 
@@ -51,7 +52,7 @@ pub(super) async fn list(State(app): State<App>) -> Result<Response, Trouble> {
 
 pub(super) async fn drain(
     State(app): State<App>,
-    Path(name): Path<String>,
+    Names(name): Names<String>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     body::refuse_forms(&headers)?;
