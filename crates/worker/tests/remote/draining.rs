@@ -6,7 +6,7 @@ use steadfast_api::proto::from_worker::Kind;
 use steadfast_worker::remote::RemoteConfig;
 
 use super::server::Server;
-use super::{Worker, config, entries, job, lost, shell, succeeded, until};
+use super::{Worker, config, entries, is_lost, is_success, job, shell, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_by_the_server_lets_what_runs_finish_and_hands_the_rest_back() {
@@ -28,13 +28,13 @@ async fn a_drain_by_the_server_lets_what_runs_finish_and_hands_the_rest_back() {
     for token in [2, 3] {
         let report = session.report().await;
         assert_eq!(report.attempt.as_ref().unwrap().token, token);
-        assert_eq!(report.outcome, lost(false, &why));
+        is_lost(&report, false, &why);
         session.acknowledge(&report).await;
     }
     assert!(!worker.task.is_finished());
     std::fs::write(&go, "").unwrap();
     let report = session.report().await;
-    assert_eq!(report.outcome, succeeded());
+    is_success(&report);
     session.acknowledge(&report).await;
     worker.ended().await.unwrap();
 }
@@ -61,12 +61,10 @@ async fn a_worker_told_to_go_reports_what_it_ran_as_preempted() {
     assert_eq!(session.draining().await, "preempted");
     for _ in 1..=4 {
         let report = session.report().await;
-        let expected = match report.attempt.as_ref().unwrap().token {
-            3 => succeeded(),
-            4 => lost(false, "preempted"),
-            _ => lost(true, "preempted"),
-        };
-        assert_eq!(report.outcome, expected, "{report:?}");
+        match report.attempt.as_ref().unwrap().token {
+            3 => is_success(&report),
+            token => is_lost(&report, token != 4, "preempted"),
+        }
         session.acknowledge(&report).await;
     }
     worker.ended().await.unwrap();
@@ -84,7 +82,7 @@ async fn what_ignores_its_order_to_end_is_killed_after_the_grace() {
     session.printed(&stubborn, "begun").await;
     worker.handle.drain();
     let report = session.report().await;
-    assert_eq!(report.outcome, lost(true, "preempted"));
+    is_lost(&report, true, "preempted");
     session.acknowledge(&report).await;
     worker.ended().await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::server::Server;
-use super::{Worker, config, lost, shell, succeeded, until};
+use super::{Worker, config, is_lost, is_success, shell, until};
 
 const BEAT: Duration = Duration::from_millis(50);
 
@@ -35,13 +35,13 @@ async fn work_is_killed_when_beats_are_not_answered_for_a_lease() {
     assert!(session.hello.returning);
     let mut reports = [session.report().await, session.report().await];
     reports.sort_by_key(|report| report.attempt.as_ref().unwrap().token);
-    assert_eq!(reports[0].outcome, lost(true, "the lease ended"));
-    assert_eq!(reports[1].outcome, lost(false, "the lease ended"));
+    is_lost(&reports[0], true, "the lease ended");
+    is_lost(&reports[1], false, "the lease ended");
     for report in &reports {
         session.acknowledge(report).await;
     }
     session.assign(&shell(3, "exit 0")).await;
-    assert_eq!(session.report().await.outcome, succeeded(), "a new lease, new work");
+    is_success(&session.report().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +60,7 @@ async fn work_is_killed_at_the_end_of_the_lease_without_a_connection_too() {
     *server.shared.refusal.lock().unwrap() = None;
     let mut session = server.session().await;
     assert_eq!(session.hello.holds, [running.attempt.clone().unwrap()]);
-    assert_eq!(session.report().await.outcome, lost(true, "the lease ended"));
+    is_lost(&session.report().await, true, "the lease ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +70,7 @@ async fn answered_beats_keep_work_alive_for_longer_than_a_lease() {
     let mut session = server.knock().await;
     session.welcome(Duration::from_millis(1_500), BEAT).await;
     session.assign(&shell(1, "sleep 3")).await;
-    assert_eq!(session.report().await.outcome, succeeded());
+    is_success(&session.report().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,5 +89,5 @@ async fn a_session_within_the_lease_keeps_what_runs() {
         assert_eq!(session.hello.holds, [running.attempt.clone().unwrap()]);
         session.welcome(Duration::from_secs(3), BEAT).await;
     }
-    assert_eq!(session.report().await.outcome, succeeded());
+    is_success(&session.report().await);
 }

@@ -98,12 +98,18 @@ fn shell(token: u64, script: &str) -> proto::Assignment {
     assignment(token, Action::Run(script.to_owned()))
 }
 
-fn succeeded() -> Option<Outcome> {
-    Some(Outcome::Succeeded(proto::Succeeded::default()))
+/// The report of an attempt that succeeded.
+#[track_caller]
+fn is_success(report: &proto::Report) {
+    let success = Outcome::Succeeded(proto::Succeeded::default());
+    assert_eq!(report.outcome.as_ref(), Some(&success), "{report:?}");
 }
 
-fn lost(started: bool, why: &str) -> Option<Outcome> {
-    Some(Outcome::Lost(proto::Lost { started, why: why.to_owned() }))
+/// The report of one that we gave up.
+#[track_caller]
+fn is_lost(report: &proto::Report, started: bool, why: &str) {
+    let lost = Outcome::Lost(proto::Lost { started, why: why.to_owned() });
+    assert_eq!(report.outcome.as_ref(), Some(&lost), "{report:?}");
 }
 
 /// Waits for what nobody tells us of: a look every few milliseconds, bounded.

@@ -5,7 +5,7 @@ use steadfast_api::proto;
 use steadfast_worker::remote::RemoteConfig;
 
 use super::server::Server;
-use super::{Worker, config, shell, succeeded};
+use super::{Worker, config, is_success, shell};
 
 /// More than a few messages, less than the cap.
 const LINES: usize = 60_000;
@@ -24,7 +24,7 @@ async fn output_arrives_complete_and_in_order_before_the_report() {
     assert!(session.whole_log(&talks).await == lines());
     // What came while the log was waited for is put aside: no report was among it.
     assert!(session.aside().is_empty());
-    assert_eq!(session.report().await.outcome, succeeded());
+    is_success(&session.report().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn output_is_seen_while_the_attempt_runs_and_after_a_reconnection() {
     drop(session);
     let mut session = server.session().await;
     assert!(session.whole_log(&talks).await == lines());
-    assert_eq!(session.report().await.outcome, succeeded());
+    is_success(&session.report().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +86,7 @@ async fn two_that_talk_at_once_do_not_mix() {
         session.assign(talk).await;
     }
     for _ in &talks {
-        assert_eq!(session.report().await.outcome, succeeded());
+        is_success(&session.report().await);
     }
     let said = session.unasked();
     for talk in &talks {

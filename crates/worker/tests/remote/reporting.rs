@@ -8,7 +8,7 @@ use steadfast_worker::remote::{RemoteConfig, RemoteError, Token};
 use tonic::Status;
 
 use super::server::Server;
-use super::{Worker, assignment, config, entries, job, shell, succeeded, until};
+use super::{Worker, assignment, config, entries, is_success, job, shell, until};
 use proto::assignment::Action;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,6 +28,8 @@ async fn the_hello_says_what_the_worker_is() {
     assert!(!hello.incarnation.is_empty());
 }
 
+type Check<'a> = Box<dyn Fn(&Outcome) -> bool + 'a>;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ends_are_reported_as_they_were() {
     let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
@@ -41,7 +43,6 @@ async fn ends_are_reported_as_they_were() {
         }
         _ => false,
     };
-    type Check<'a> = Box<dyn Fn(&Outcome) -> bool + 'a>;
     let cases: Vec<(proto::Assignment, Check<'_>)> = vec![
         (shell(1, "exit 7"), Box::new(|o| *o == FailureKind::Exited(7).into())),
         (shell(2, "kill -9 $$"), Box::new(|o| *o == FailureKind::Signalled(9).into())),
@@ -81,7 +82,7 @@ async fn a_report_is_sent_again_in_every_session_until_it_is_acknowledged() {
     let once = shell(1, "echo ran >> ../ran");
     session.assign(&once).await;
     let first = session.report().await;
-    assert_eq!(first.outcome, succeeded());
+    is_success(&first);
     drop(session);
     let mut session = server.session().await;
     assert!(session.hello.returning);
@@ -187,7 +188,7 @@ async fn no_more_run_at_once_than_there_are_slots_and_first_come_is_first_served
         }
         for _ in 1..=12 {
             let report = session.report().await;
-            assert_eq!(report.outcome, succeeded());
+            is_success(&report);
             session.acknowledge(&report).await;
         }
         let numbers = |file: &str| -> Vec<u32> {
@@ -218,7 +219,7 @@ async fn a_broken_stream_ends_nothing_that_runs() {
     assert!(session.hello.returning);
     assert_eq!(session.hello.holds, [running.attempt.clone().unwrap()]);
     std::fs::write(&go, "").unwrap();
-    assert_eq!(session.report().await.outcome, succeeded());
+    is_success(&session.report().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -295,7 +296,7 @@ async fn a_server_that_comes_late_is_waited_for() {
     let mut server = Server::start_at(port);
     let mut session = server.session().await;
     session.assign(&shell(1, "exit 0")).await;
-    assert_eq!(session.report().await.outcome, succeeded());
+    is_success(&session.report().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -276,7 +276,7 @@ impl Workers for Service {
         tokio::spawn(async move {
             let mut executable = executable;
             for bytes in bytes.chunks(1_000) {
-                let bytes = bytes.to_vec().into();
+                let bytes = bytes.to_vec();
                 let _ = sender.send(Ok(proto::FileChunk { bytes, executable })).await;
                 executable = false;
             }
