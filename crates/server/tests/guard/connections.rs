@@ -19,7 +19,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::support::{PATIENCE, Running, routes};
+use crate::support::{PATIENCE, Running, once, routes};
 
 const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -87,9 +87,9 @@ async fn an_idle_connection_is_closed_and_a_stream_is_not() {
     };
     // One at a time is enough for a test.
     let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
-    let receiver = std::sync::Mutex::new(Some(receiver));
+    let receiver = once(receiver);
     let stream = move || {
-        let receiver = receiver.lock().expect("one").take().expect("asked once");
+        let receiver = receiver();
         async move { Body::from_stream(ReceiverStream::new(receiver)) }
     };
     let app = routes().route("/v1/jobs/1/events", get(stream));
@@ -198,9 +198,9 @@ async fn who_takes_nothing_of_an_answer_is_cut_off() {
     }
     let settings = ServerSettings { write_timeout_ms: 200, ..ServerSettings::default() };
     let (told, dropped) = oneshot::channel();
-    let told = std::sync::Mutex::new(Some(Told(Some(told))));
+    let told = once(Told(Some(told)));
     let endless = move || {
-        let told = told.lock().expect("one").take();
+        let told = told();
         let parts = std::iter::repeat_with(move || {
             let _held = &told;
             Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 65536]))
@@ -229,9 +229,9 @@ async fn a_body_that_does_not_come_ends_its_request() {
 async fn a_stop_lets_requests_end_and_takes_no_more() {
     let (begun, began) = oneshot::channel();
     let (go, gone) = oneshot::channel::<()>();
-    let once = std::sync::Mutex::new(Some((begun, gone)));
+    let parts = once((begun, gone));
     let slow = move || {
-        let (begun, gone) = once.lock().expect("one").take().expect("asked once");
+        let (begun, gone) = parts();
         async move {
             begun.send(()).expect("the test waits");
             gone.await.expect("told to go on");
