@@ -65,13 +65,12 @@ fn the_printed_document_is_the_defaults() {
 
 #[test]
 fn the_retry_defaults_that_are_shown_are_those_that_hold() {
-    let shown: String = documented()
-        .into_iter()
-        .filter(|(section, key, _, _)| {
-            section == "retry" && key != "delay_budget" && key != "window"
-        })
-        .map(|(_, key, value, _)| format!("{key} = {value}\n"))
-        .collect();
+    let mut shown = String::new();
+    for (section, key, value, _) in documented() {
+        if section == "retry" && key != "delay_budget" && key != "window" {
+            shown += &format!("{key} = {value}\n");
+        }
+    }
     let config = from(&format!("[retry]\n{shown}"), &[]).expect("valid");
     assert_eq!(config.operator.retry.max_attempts, Some(Limit::Count(3)));
     let job = b"name: a\nsteps: { a: { run: x } }";

@@ -203,7 +203,7 @@ async fn who_takes_nothing_of_an_answer_is_cut_off() {
         let told = told();
         let parts = std::iter::repeat_with(move || {
             let _held = &told;
-            Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 65536]))
+            Ok::<_, Infallible>(Bytes::from(vec![b'x'; 65536]))
         });
         async move { Body::from_stream(tokio_stream::iter(parts)) }
     };

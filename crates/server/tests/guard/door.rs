@@ -271,7 +271,7 @@ async fn what_a_page_can_send_unasked_is_refused() {
         assert_eq!(response.status() == StatusCode::OK, fits, "{kind}");
         if !fits {
             assert_eq!(response.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
-            assert_eq!(code(response).await, "form_not_accepted");
+            assert_eq!(code(response).await, "unsupported_media_type");
         }
     }
 }
