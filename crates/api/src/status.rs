@@ -101,6 +101,53 @@ pub struct AttemptView {
     pub is_worker_failure: bool,
 }
 
+impl AttemptView {
+    pub fn started(attempt: u32, worker: Arc<str>, at: Timestamp) -> Self {
+        Self {
+            attempt,
+            worker,
+            state: "running",
+            exit_code: None,
+            signal: None,
+            error: None,
+            started_at_ms: at,
+            finished_at_ms: None,
+            is_worker_failure: false,
+        }
+    }
+
+    pub fn ended(&mut self, outcome: &Outcome, at: Timestamp) {
+        self.finished_at_ms = Some(at);
+        match outcome {
+            Outcome::Succeeded { .. } => self.state = "succeeded",
+            Outcome::Lost { .. } => {
+                self.state = "worker_lost";
+                self.is_worker_failure = true;
+                self.error = Some("the worker was lost".into());
+            }
+            Outcome::Failed(failure) => {
+                self.error = Some(failure.describe());
+                self.state = match failure.kind {
+                    FailureKind::TimedOut => "timed_out",
+                    FailureKind::NotCompleted => "not_completed",
+                    _ => "failed",
+                };
+                match failure.kind {
+                    FailureKind::Exited(code) => self.exit_code = Some(code),
+                    FailureKind::Signalled(signal) => self.signal = Some(signal),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// It was cut off.
+    pub fn killed(&mut self, at: Timestamp) {
+        self.finished_at_ms = Some(at);
+        self.state = "killed";
+    }
+}
+
 /// What the log tells of the items that are shown.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
@@ -124,43 +171,14 @@ impl Attempts {
                 if told.attempts.len() == SHOWN {
                     told.attempts.pop_front();
                 }
-                told.attempts.push_back(AttemptView {
-                    attempt: *attempt,
-                    worker: worker.clone(),
-                    state: "running",
-                    exit_code: None,
-                    signal: None,
-                    error: None,
-                    started_at_ms: record.at,
-                    finished_at_ms: None,
-                    is_worker_failure: false,
-                });
+                told.attempts.push_back(AttemptView::started(*attempt, worker.clone(), record.at));
             }
             Event::AttemptEnded { item, outcome, .. } => {
                 let Some(told) = self.told(*item) else { return };
                 let Some(view) = told.attempts.back_mut() else { return };
-                view.finished_at_ms = Some(record.at);
-                match outcome {
-                    Outcome::Succeeded { .. } => view.state = "succeeded",
-                    Outcome::Lost { .. } => {
-                        view.state = "worker_lost";
-                        view.is_worker_failure = true;
-                        view.error = Some("the worker was lost".into());
-                    }
-                    Outcome::Failed(failure) => {
-                        view.error = Some(failure.describe());
-                        view.state = match failure.kind {
-                            FailureKind::TimedOut => "timed_out",
-                            FailureKind::NotCompleted => "not_completed",
-                            _ => "failed",
-                        };
-                        match failure.kind {
-                            FailureKind::Exited(code) => view.exit_code = Some(code),
-                            FailureKind::Signalled(signal) => view.signal = Some(signal),
-                            _ => {}
-                        }
-                        told.last_error.clone_from(&view.error);
-                    }
+                view.ended(outcome, record.at);
+                if matches!(outcome, Outcome::Failed(_)) {
+                    told.last_error.clone_from(&view.error);
                 }
             }
             Event::ItemSucceeded { item, accounts, .. }
@@ -191,8 +209,7 @@ impl Attempts {
         let of_run = self.items.iter_mut().filter(|(item, _)| item.run == run);
         for view in of_run.flat_map(|(_, told)| &mut told.attempts) {
             if view.finished_at_ms.is_none() {
-                view.finished_at_ms = Some(at);
-                view.state = "killed";
+                view.killed(at);
             }
         }
     }

@@ -3,7 +3,7 @@
 use steadfast_core::again::again;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, JobState, Recorded};
-use steadfast_engine::{Assignment, Live, Observer, Work, Workers};
+use steadfast_engine::{Assignment, Live, Observer, Room, Work, Workers};
 
 use crate::args::{JobArgs, Output, RetryArgs};
 use crate::clock::{self, SystemClock};
@@ -27,7 +27,7 @@ fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
     let id = new_id();
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
     let accepted = accepted.map_err(|error| error.to_string())?;
-    let begin = |live: &Live| live.inbox().submit(accepted);
+    let begin = |live: &Live| live.inbox().submit(accepted, None);
     let session =
         Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
     session.open(args.common.data.as_deref(), None, begin)
@@ -51,8 +51,7 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
             let live = Live::start(
                 Box::new(data.open()?),
                 Box::new(SystemClock),
-                steadfast_engine::Slots::unlimited(),
-                "cancel",
+                Room::here(steadfast_engine::Slots::unlimited(), "cancel"),
                 |_| Nobody,
                 Box::new(Nobody),
             );

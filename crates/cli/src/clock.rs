@@ -1,6 +1,7 @@
 //! The one place of the program that asks what time it is.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Clock;
@@ -27,5 +28,11 @@ pub(crate) fn now() -> Timestamp {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         now()
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "somebody has to ask")]
+    fn monotonic_ms(&self) -> u64 {
+        static BEGAN: OnceLock<Instant> = OnceLock::new();
+        BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64
     }
 }

@@ -12,7 +12,7 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Source};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
-use steadfast_engine::{Adopted, Live, Lost, Observer};
+use steadfast_engine::{Adopted, Live, Lost, Observer, Room};
 use steadfast_store::Store;
 
 use crate::args::{Output, ResumeArgs, RunArgs};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     let id = new_id();
     let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
     accepted.source = Some(source);
-    let begin = |live: &Live| live.inbox().submit(accepted);
+    let begin = |live: &Live| live.inbox().submit(accepted, None);
     let session =
         Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
     conclude(session.open(args.common.data.as_deref(), None, begin), args.common.output)
@@ -117,8 +117,8 @@ pub(crate) fn adopted(
         anstream::eprintln!("ended {orphans} {many} of the interrupted run");
     }
     let owner = format!("process {}", std::process::id());
-    let claimed = store.claim(id, &owner).map_err(|error| error.to_string())?;
-    let epoch = claimed.map_or(1, |claimed| claimed.epoch);
+    let claimed = store.claim(&[id], &owner).map_err(|error| error.to_string())?;
+    let epoch = claimed.into_iter().flatten().next().map_or(1, |claimed| claimed.epoch);
     let job = data::state(store, id)?;
     let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
     let lost = lost(&job, data);
@@ -191,7 +191,7 @@ impl Session {
         self,
         data: Option<&Path>,
         before: Option<(Lock, Job)>,
-        begin: impl FnOnce(&Live) -> Result<(), String>,
+        begin: impl FnOnce(&Live) -> steadfast_engine::Answer,
     ) -> Result<Exit, String> {
         let data = Data::at(data)?;
         data.create()?;
@@ -208,8 +208,7 @@ impl Session {
         let live = Live::start(
             Box::new(store),
             Box::new(SystemClock),
-            steadfast_engine::Slots::per_datacenter(count),
-            "local",
+            Room::here(steadfast_engine::Slots::per_datacenter(count), "local"),
             move |inbox| LocalWorkers::start(count, folder, inbox, workers),
             Box::new(Teller(tell)),
         );

@@ -291,6 +291,16 @@ impl Job {
         state.steps[step as usize].next_startable(run, step)
     }
 
+    /// Of every step that has something to start, what should start next.
+    pub fn startable(&self) -> impl Iterator<Item = ItemId> {
+        let runs = self.runs.iter().enumerate().filter(|_| self.paused_at.is_none());
+        runs.flat_map(|(run, state)| {
+            let run = run as u32;
+            let steps = state.startable.iter();
+            steps.filter_map(move |&step| state.steps[step as usize].next_startable(run, step))
+        })
+    }
+
     /// The accounts that `item` shares, as a verdict on it will see them.
     pub fn shared(&self, id: ItemId, attempt: u32) -> Shared {
         let budget = self.plan.budget();

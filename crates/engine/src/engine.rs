@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use steadfast_core::outcome::Outcome;
+
 use steadfast_core::apply::Killed;
 use steadfast_core::decide::{Advanced, Input, Refusal, accept, advance};
 use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
@@ -10,7 +12,9 @@ use steadfast_core::job::{Job, Timer};
 use steadfast_core::time::Timestamp;
 
 use crate::batch::{Assignment, Batch, Effect};
-use crate::slots::Slots;
+use crate::fleet::{Needs, Sign};
+use crate::queue::Queue;
+use crate::room::Room;
 use crate::timers::Timers;
 
 /// Starts that one call of [`Engine::dispatch`] makes at most, so that a large fan-out cannot keep
@@ -22,16 +26,19 @@ pub(crate) type JobKey = u64;
 
 #[derive(Debug)]
 pub struct Engine {
-    jobs: BTreeMap<JobKey, Job>,
+    pub(crate) jobs: BTreeMap<JobKey, Job>,
     keys: HashMap<JobId, JobKey>,
     timers: Timers,
-    slots: Slots,
-    /// Jobs that may have something to start.
+    pub(crate) room: Room,
+    /// Jobs that may have something to start, here.
     hungry: BTreeSet<JobKey>,
-    worker: Arc<str>,
+    /// Jobs that have something to start, on workers.
+    queue: Queue,
     /// Nothing new starts.
     draining: bool,
     last_key: JobKey,
+    /// The monotonic clock, as far as workers are concerned.
+    pub(crate) mono: u64,
 }
 
 /// No such job is under way.
@@ -39,16 +46,17 @@ pub struct Engine {
 pub struct Unknown(pub JobId);
 
 impl Engine {
-    pub fn new(slots: Slots, worker: &str) -> Self {
+    pub fn new(room: Room) -> Self {
         Self {
             jobs: BTreeMap::new(),
             keys: HashMap::new(),
             timers: Timers::default(),
-            slots,
+            room,
             hungry: BTreeSet::new(),
-            worker: worker.into(),
+            queue: Queue::default(),
             draining: false,
             last_key: 0,
+            mono: 0,
         }
     }
 
@@ -61,7 +69,7 @@ impl Engine {
         let (job, log) = accept(accepted, now);
         let key = self.insert(job);
         let mut batch = Batch::default();
-        self.book(key, log, false, &mut batch);
+        self.book(key, log, false, &mut batch, 0);
         batch
     }
 
@@ -75,6 +83,10 @@ impl Engine {
     /// Goes on with a job that was stored. It is told that the engine was down.
     pub fn adopt(&mut self, job: Job, down_since: Timestamp, now: Timestamp) -> Batch {
         let key = self.insert(job);
+        let running = self.expect_workers(key);
+        if let (Room::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
+            self.queue.update(key, job, running);
+        }
         let mut batch = Batch::default();
         let _ = self.transact(key, &Input::Restarted { down_since }, now, &mut batch);
         batch
@@ -85,6 +97,7 @@ impl Engine {
         let key = self.keys.remove(id)?;
         self.timers.forget(key);
         self.hungry.remove(&key);
+        self.queue.forget(key);
         self.jobs.remove(&key)
     }
 
@@ -102,7 +115,10 @@ impl Engine {
 
     /// Attempts under way.
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.in_use()
+        match &self.room {
+            Room::Here { slots, .. } => slots.in_use(),
+            Room::Fleet(fleet) => fleet.in_flight(),
+        }
     }
 
     /// From now on nothing new starts.
@@ -154,6 +170,10 @@ impl Engine {
         if self.draining {
             return batch;
         }
+        if matches!(self.room, Room::Fleet(_)) {
+            self.dispatch_to_workers(now, &mut batch);
+            return batch;
+        }
         let mut from = 0;
         while batch.effects.len() < STARTS_PER_BATCH
             && let Some(&key) = self.hungry.range(from..).next()
@@ -174,13 +194,13 @@ impl Engine {
             loop {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
-                if batch.effects.len() >= STARTS_PER_BATCH
-                    || !self.slots.take(job.plan.datacenter(run))
+                let Room::Here { slots, worker } = &mut self.room else { return };
+                if batch.effects.len() >= STARTS_PER_BATCH || !slots.take(job.plan.datacenter(run))
                 {
                     still_hungry = true;
                     break;
                 }
-                let input = Input::Start { item, worker: self.worker.clone() };
+                let input = Input::Start { item, worker: worker.clone() };
                 // Core named the item as startable, so it has nothing to refuse.
                 let _ = self.transact(key, &input, now, batch);
             }
@@ -189,6 +209,31 @@ impl Engine {
             self.hungry.insert(key);
         } else {
             self.hungry.remove(&key);
+        }
+    }
+
+    /// Whoever's turn it is gets the first worker that can take it, until nobody can take more.
+    fn dispatch_to_workers(&mut self, now: Timestamp, batch: &mut Batch) {
+        if let Room::Fleet(fleet) = &mut self.room {
+            self.queue.look_again(fleet);
+        }
+        while batch.effects.len() < STARTS_PER_BATCH
+            && let Some((key, class)) = self.queue.first()
+            && let Room::Fleet(fleet) = &self.room
+        {
+            let job = &self.jobs[&key];
+            let Some(item) = self.queue.item(key, job, class) else {
+                // Nothing of it is left to start: its place was not brought up to date.
+                self.queue.update(key, job, 0);
+                continue;
+            };
+            let last = job.live(item).and_then(|live| live.worker.clone());
+            let Some(worker) = fleet.place(self.queue.needs(class), last.as_deref()) else {
+                self.queue.nobody_for(class);
+                continue;
+            };
+            // Core named the item as startable, so it has nothing to refuse.
+            let _ = self.transact(key, &Input::Start { item, worker }, now, batch);
         }
     }
 
@@ -218,19 +263,31 @@ impl Engine {
             Err(Refusal::Illegal(illegal)) => panic!("job {}: {illegal}", job.id),
             advanced => advanced?,
         };
+        let mut started = 0;
         for Killed { item, attempt, token, worker } in killed {
-            self.slots.give_back(job.plan.datacenter(item.run));
+            match &mut self.room {
+                Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                Room::Fleet(fleet) => fleet.give_back(&worker, &(job.id.clone(), token)),
+            }
+            started -= 1;
             let over = Assignment { job: job.id.clone(), item, attempt, token, worker };
             batch.effects.push(Effect::Withdraw(over));
         }
         let reported = matches!(input, Input::Report { .. });
-        self.book(key, log, reported, batch);
+        self.book(key, log, reported, batch, started);
         Ok(())
     }
 
-    /// Keeps timers and slots in line with what has happened, and notes the effects.
+    /// Keeps timers and room in line with what has happened, and notes the effects.
     /// `reported`: the worker itself said that the attempt is over, and need not be told.
-    fn book(&mut self, key: JobKey, log: Vec<Recorded>, reported: bool, batch: &mut Batch) {
+    fn book(
+        &mut self,
+        key: JobKey,
+        log: Vec<Recorded>,
+        reported: bool,
+        batch: &mut Batch,
+        mut started: i64,
+    ) {
         let Some(job) = self.jobs.get(&key) else { return };
         let assignment =
             |item: &ItemId, attempt: &u32, token: &u64, worker: &Arc<str>| Assignment {
@@ -245,11 +302,25 @@ impl Engine {
             self.timers.after(key, job, &record.event);
             match &record.event {
                 Event::AttemptStarted { item, attempt, token, worker } => {
+                    started += 1;
+                    if let Room::Fleet(fleet) = &mut self.room {
+                        let needs = Needs::of(&job.plan, *item);
+                        fleet.take(worker, (job.id.clone(), *token), *item, *attempt, &needs);
+                    }
                     let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));
                 }
-                Event::AttemptEnded { item, attempt, token, worker, .. } => {
-                    self.slots.give_back(job.plan.datacenter(item.run));
+                Event::AttemptEnded { item, attempt, token, worker, outcome, .. } => {
+                    started -= 1;
+                    match &mut self.room {
+                        Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                        Room::Fleet(fleet) => {
+                            fleet.give_back(worker, &(job.id.clone(), *token));
+                            if let Some(sign) = sign(outcome) {
+                                fleet.note(worker, (key, item.step), sign, self.mono);
+                            }
+                        }
+                    }
                     if !reported {
                         let over = assignment(item, attempt, token, worker);
                         batch.effects.push(Effect::Withdraw(over));
@@ -259,6 +330,19 @@ impl Engine {
             }
             batch.records.push((job.id.clone(), record));
         }
-        self.hungry.insert(key);
+        match self.room {
+            Room::Here { .. } => drop(self.hungry.insert(key)),
+            Room::Fleet(_) => self.queue.update(key, job, started),
+        }
+    }
+}
+
+/// What the end of an attempt says of the worker it ended on.
+fn sign(outcome: &Outcome) -> Option<Sign> {
+    match outcome {
+        Outcome::Succeeded { .. } => Some(Sign::Good),
+        Outcome::Failed(_) => Some(Sign::Bad),
+        Outcome::Lost { started: false } => Some(Sign::NotBegun),
+        Outcome::Lost { started: true } => None,
     }
 }

@@ -10,15 +10,28 @@
 mod batch;
 mod crash;
 mod engine;
+mod fleet;
 mod live;
+mod queue;
+mod recover;
+mod room;
 mod slots;
 mod timers;
 mod work;
+mod workers;
 mod writer;
 
 pub use batch::{Assignment, Batch, Effect, Log};
 pub use crash::crash_point;
 pub use engine::{Engine, Unknown};
-pub use live::{Adopted, Answer, Clock, Inbox, Live, Lost, Observer, Stopped, Workers};
+pub use fleet::{
+    AttemptKey, Fleet, FleetNews, FleetRules, NameInUse, WorkerSpec, WorkerState, WorkerView,
+};
+pub use live::{
+    Adopted, Answer, Clock, Inbox, Live, Lost, NotDone, Observer, Reply, Stopped, Unheard, Workers,
+};
+pub use recover::{Unreadable, adopt_all, state};
+pub use room::Room;
 pub use slots::Slots;
 pub use work::Work;
+pub use workers::Arriving;

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,13 +14,15 @@ use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Refused, Row, Store, StoreError};
+use steadfast_store::{IdempotencyKey, Refused, Row, Store, StoreError};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
 use crate::engine::Engine;
-use crate::slots::Slots;
+use crate::fleet::{FleetNews, NameInUse};
+use crate::room::Room;
 use crate::work::Work;
+use crate::workers::Arriving;
 use crate::writer::Writer;
 
 /// Messages that wait to be decided; whoever sends more waits with them.
@@ -42,9 +44,13 @@ const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 /// Events after which the state is stored too, so that recovery does not read a long log.
 const SNAPSHOT_EVERY: u64 = 1000;
 
-/// What time it is. Unix milliseconds.
-pub trait Clock: Send {
+/// What time it is.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Unix milliseconds.
     fn now(&self) -> Timestamp;
+
+    /// Milliseconds since some moment, whatever is done to the clock.
+    fn monotonic_ms(&self) -> u64;
 }
 
 /// Who runs attempts. Called after the events that say so are durable.
@@ -58,10 +64,35 @@ pub trait Workers: Send {
 /// Who wants to know. Called with durable events only.
 pub trait Observer: Send {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>);
+
+    /// Of the workers.
+    fn fleet(&mut self, _news: Vec<FleetNews>) {}
 }
 
 /// What was asked has happened and is durable, or why not.
-pub type Answer = Result<(), String>;
+pub type Answer = Result<(), NotDone>;
+
+/// Why what was asked has not happened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotDone {
+    #[error("there is no job {0} under way")]
+    Unknown(JobId),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Whether it has happened is known once the engine is back.
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+impl From<NotDone> for String {
+    fn from(why: NotDone) -> Self {
+        why.to_string()
+    }
+}
+
+/// Called once with the answer, on a thread of the engine, so it must not wait for anything. Dropped if
+/// the engine ends before it can answer.
+pub type Reply<T> = Box<dyn FnOnce(T) + Send>;
 
 /// A stored job that this engine goes on with.
 #[derive(Debug)]
@@ -84,11 +115,25 @@ pub struct Lost {
 }
 
 enum Message {
-    Submit { accepted: Box<Accepted>, answer: SyncSender<Answer> },
-    Adopt { adopted: Box<Adopted>, answer: SyncSender<Answer> },
-    Input { job: JobId, input: Input, answer: Option<SyncSender<Answer>> },
+    Submit { accepted: Box<Accepted>, key: Option<IdempotencyKey>, reply: Reply<Answer> },
+    Adopt { adopted: Box<Adopted>, reply: Reply<Answer> },
+    Input { job: JobId, input: Input, reply: Option<Reply<Answer>> },
+    Connect { arriving: Box<Arriving>, reply: Reply<Result<(), NameInUse>> },
+    Beat { worker: Arc<str>, incarnation: Arc<str>, reply: Reply<bool> },
+    Away { worker: Arc<str>, session: u64 },
+    DrainWorker { worker: String, reply: Reply<bool> },
+    Look(Box<dyn FnOnce(&Engine) + Send>),
     Drain,
     Stop,
+}
+
+/// The engine has stopped, or cannot take more at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unheard {
+    #[error("the engine has stopped")]
+    Stopped,
+    #[error("the engine has more to do than it can take; try again in a moment")]
+    Full,
 }
 
 /// A way to the engine; cheap to clone, one for each who reports.
@@ -102,26 +147,82 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Takes a new job in; durable when this returns.
-    pub fn submit(&self, accepted: Accepted) -> Answer {
-        self.ask(|answer| Message::Submit { accepted: Box::new(accepted), answer })
+    /// Takes a new job in; durable when this returns, with its key. Nobody has the key: that is for
+    /// the one who submits to see to.
+    pub fn submit(&self, accepted: Accepted, key: Option<IdempotencyKey>) -> Answer {
+        self.ask(|reply| Message::Submit { accepted: Box::new(accepted), key, reply })
     }
 
     /// Goes on with a stored job.
     pub fn adopt(&self, adopted: Adopted) -> Answer {
-        self.ask(|answer| Message::Adopt { adopted: Box::new(adopted), answer })
+        self.ask(|reply| Message::Adopt { adopted: Box::new(adopted), reply })
+    }
+
+    /// Goes on with one of many stored jobs; `reply` is called when that is durable.
+    pub fn adopt_and(&self, adopted: Adopted, reply: Reply<Answer>) -> Result<(), Unheard> {
+        let message = Message::Adopt { adopted: Box::new(adopted), reply };
+        self.0.send(message).map_err(|_| Unheard::Stopped)
     }
 
     /// A wish of a person; durable when this returns.
     pub fn wish(&self, job: &JobId, input: Input) -> Answer {
         let job = job.clone();
-        self.ask(|answer| Message::Input { job, input, answer: Some(answer) })
+        self.ask(|reply| Message::Input { job, input, reply: Some(reply) })
+    }
+
+    /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable.
+    /// Gives the reply back if the engine cannot hear it now.
+    pub fn hear(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), Unheard> {
+        self.try_send(Message::Input { job: job.clone(), input, reply: Some(reply) })
+    }
+
+    /// A worker comes in. `reply` is called before it is assigned anything.
+    pub fn connect(
+        &self,
+        arriving: Arriving,
+        reply: Reply<Result<(), NameInUse>>,
+    ) -> Result<(), Unheard> {
+        self.try_send(Message::Connect { arriving: Box::new(arriving), reply })
+    }
+
+    /// A worker is alive. Answered with whether this life of it is known here.
+    pub fn beat(
+        &self,
+        worker: &Arc<str>,
+        incarnation: &Arc<str>,
+        reply: Reply<bool>,
+    ) -> Result<(), Unheard> {
+        let (worker, incarnation) = (worker.clone(), incarnation.clone());
+        self.try_send(Message::Beat { worker, incarnation, reply })
+    }
+
+    /// The session of a worker has ended. Waits for room, as nobody says it again.
+    pub fn away(&self, worker: &Arc<str>, session: u64) {
+        let _ = self.0.send(Message::Away { worker: worker.clone(), session });
+    }
+
+    /// A worker takes nothing new. Answered with whether there is such a worker.
+    pub fn drain_worker(&self, worker: &str, reply: Reply<bool>) -> Result<(), Unheard> {
+        self.try_send(Message::DrainWorker { worker: worker.to_owned(), reply })
+    }
+
+    /// A look at the workers and at what waits for them. Of jobs only what is durable may be shown, so
+    /// their state is not for this.
+    pub fn look(&self, look: impl FnOnce(&Engine) + Send + 'static) -> Result<(), Unheard> {
+        self.try_send(Message::Look(Box::new(look)))
+    }
+
+    fn try_send(&self, message: Message) -> Result<(), Unheard> {
+        self.0.try_send(message).map_err(|error| match error {
+            TrySendError::Full(_) => Unheard::Full,
+            TrySendError::Disconnected(_) => Unheard::Stopped,
+        })
     }
 
     /// A worker's word on an attempt. A stale one is refused by its fence.
     pub fn report(&self, job: &JobId, input: Input) {
         // An engine that has stopped has nothing to hear: the attempt will be a loss.
-        let _ = self.0.send(Message::Input { job: job.clone(), input, answer: None });
+        let _ = self.0.send(Message::Input { job: job.clone(), input, reply: None });
     }
 
     /// From now on nothing new starts.
@@ -129,11 +230,11 @@ impl Inbox {
         let _ = self.0.send(Message::Drain);
     }
 
-    fn ask(&self, message: impl FnOnce(SyncSender<Answer>) -> Message) -> Answer {
+    fn ask(&self, message: impl FnOnce(Reply<Answer>) -> Message) -> Answer {
         let (answer, answered) = sync_channel(1);
-        let gone = || "the engine has stopped".to_owned();
-        self.0.send(message(answer)).map_err(|_| gone())?;
-        answered.recv().map_err(|_| gone())?
+        let reply: Reply<Answer> = Box::new(move |said| drop(answer.send(said)));
+        self.0.send(message(reply)).map_err(|_| NotDone::Stopped)?;
+        answered.recv().map_err(|_| NotDone::Stopped)?
     }
 }
 
@@ -161,8 +262,7 @@ impl Live {
     pub fn start<W: Workers + 'static>(
         store: Box<dyn Store>,
         clock: Box<dyn Clock>,
-        slots: Slots,
-        worker: &str,
+        room: Room,
         make_workers: impl FnOnce(Inbox) -> W,
         observer: Box<dyn Observer>,
     ) -> Self {
@@ -171,7 +271,7 @@ impl Live {
         let inbox = Inbox(inbox);
         let workers = Box::new(make_workers(inbox.clone()));
         let decider = Decider {
-            engine: Engine::new(slots, worker).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS),
+            engine: Engine::new(room).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS),
             clock,
             ours: HashMap::new(),
             messages,
@@ -212,7 +312,8 @@ pub(crate) struct Group {
     pub(crate) batch: Batch,
     pub(crate) metas: BTreeMap<JobId, Meta>,
     pub(crate) works: HashMap<(JobId, u64), Work>,
-    pub(crate) answers: Vec<(SyncSender<Answer>, Answer)>,
+    pub(crate) answers: Vec<(Reply<Answer>, Answer)>,
+    pub(crate) news: Vec<FleetNews>,
 }
 
 /// What the store keeps of a job beside its events.
@@ -221,11 +322,15 @@ pub(crate) struct Meta {
     pub(crate) row: Row,
     pub(crate) snapshot: Option<Vec<u8>>,
     pub(crate) plan: Arc<Plan>,
+    /// With the first group of a job only.
+    pub(crate) key: Option<IdempotencyKey>,
 }
 
 struct Ours {
     epoch: u64,
     snapshot_seq: u64,
+    /// Not handed to the store yet.
+    key: Option<IdempotencyKey>,
 }
 
 struct Decider {
@@ -242,7 +347,10 @@ impl Decider {
         while open {
             let mut batch = Batch::default();
             let mut answers = Vec::new();
-            let first = self.messages.recv_timeout(self.wait());
+            self.engine.hear(self.clock.monotonic_ms(), 0);
+            let wait = self.wait();
+            let first = self.messages.recv_timeout(wait);
+            self.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
             let mut next = match first {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -252,6 +360,7 @@ impl Decider {
                 }
             };
             let mut taken = 0;
+            let mut caught_up = next.is_none();
             let mut waits = WAITS;
             while let Some(message) = next.take() {
                 if matches!(message, Message::Stop) {
@@ -262,6 +371,7 @@ impl Decider {
                 taken += 1;
                 if taken < GROUP {
                     next = self.messages.try_recv().ok();
+                    caught_up = next.is_none();
                 }
                 // With much under way the next report is close, and each sync is worth sharing.
                 if next.is_none() && waits > 0 && taken < self.engine.in_flight() / BUSY {
@@ -275,6 +385,10 @@ impl Decider {
             while self.engine.next_due().is_some_and(|due| due < now) {
                 batch.join(self.engine.tick(now));
             }
+            // Only when everything that was said has been heard is silence silence.
+            if caught_up {
+                batch.join(self.engine.tick_workers(now));
+            }
             loop {
                 let starts = self.engine.dispatch(now);
                 if starts.is_empty() {
@@ -282,11 +396,12 @@ impl Decider {
                 }
                 batch.join(starts);
             }
-            if batch.is_empty() && answers.is_empty() {
+            let news = self.engine.take_news();
+            if batch.is_empty() && answers.is_empty() && news.is_empty() {
                 continue;
             }
             crash_point("before-append");
-            let group = self.group(batch, answers);
+            let group = Group { news, ..self.group(batch, answers) };
             if self.groups.send(group).is_err() {
                 return;
             }
@@ -294,28 +409,31 @@ impl Decider {
     }
 
     fn wait(&self) -> Duration {
-        let Some(due) = self.engine.next_due() else { return LONGEST_WAIT };
-        Duration::from_millis(due.plus(1).since(self.clock.now())).min(LONGEST_WAIT)
+        let timer = self.engine.next_due().map(|due| due.plus(1).since(self.clock.now()));
+        let wake = self.engine.next_wake();
+        let wake = wake.map(|wake| wake.saturating_sub(self.clock.monotonic_ms()));
+        let soonest = timer.into_iter().chain(wake).min();
+        soonest.map_or(LONGEST_WAIT, Duration::from_millis).min(LONGEST_WAIT)
     }
 
     fn take(
         &mut self,
         message: Message,
         batch: &mut Batch,
-        answers: &mut Vec<(SyncSender<Answer>, Answer)>,
+        answers: &mut Vec<(Reply<Answer>, Answer)>,
     ) {
         let now = self.clock.now();
         match message {
-            Message::Submit { accepted, answer } => {
-                let ours = Ours { epoch: 1, snapshot_seq: 0 };
+            Message::Submit { accepted, key, reply } => {
+                let ours = Ours { epoch: 1, snapshot_seq: 0, key };
                 self.ours.insert(accepted.id.clone(), ours);
                 batch.join(self.engine.submit(*accepted, now));
-                answers.push((answer, Ok(())));
+                answers.push((reply, Ok(())));
             }
-            Message::Adopt { adopted, answer } => {
+            Message::Adopt { adopted, reply } => {
                 crash_point("during-recovery");
                 let Adopted { job, epoch, down_since, lost } = *adopted;
-                let ours = Ours { epoch, snapshot_seq: job.seq };
+                let ours = Ours { epoch, snapshot_seq: job.seq, key: None };
                 self.ours.insert(job.id.clone(), ours);
                 let id = job.id.clone();
                 batch.join(self.engine.adopt(job, down_since, now));
@@ -326,24 +444,34 @@ impl Decider {
                         batch.join(more);
                     }
                 }
-                answers.push((answer, Ok(())));
+                answers.push((reply, Ok(())));
             }
-            Message::Input { job, input, answer } => {
+            Message::Input { job, input, reply } => {
                 let said = match self.engine.handle(&job, &input, now) {
                     Ok((more, said)) => {
                         batch.join(more);
-                        said.map_err(|refusal: Refusal| refusal.to_string())
+                        said.map_err(NotDone::from)
                     }
-                    Err(_) => Err(format!("there is no job {job} under way")),
+                    Err(_) => Err(NotDone::Unknown(job)),
                 };
-                answers.extend(answer.map(|answer| (answer, said)));
+                answers.extend(reply.map(|reply| (reply, said)));
             }
+            Message::Connect { arriving, reply } => {
+                let connected = self.engine.connect(*arriving, now);
+                reply(connected.map(|more| batch.join(more)));
+            }
+            Message::Beat { worker, incarnation, reply } => {
+                reply(self.engine.beat(&worker, &incarnation));
+            }
+            Message::Away { worker, session } => self.engine.away(&worker, session),
+            Message::DrainWorker { worker, reply } => reply(self.engine.drain_worker(&worker)),
+            Message::Look(look) => look(&self.engine),
             Message::Drain => self.engine.drain(),
             Message::Stop => {}
         }
     }
 
-    fn group(&mut self, batch: Batch, answers: Vec<(SyncSender<Answer>, Answer)>) -> Group {
+    fn group(&mut self, batch: Batch, answers: Vec<(Reply<Answer>, Answer)>) -> Group {
         let mut metas = BTreeMap::new();
         for (id, _) in &batch.records {
             if !metas.contains_key(id)
@@ -367,7 +495,7 @@ impl Decider {
                 self.ours.remove(id);
             }
         }
-        Group { batch, metas, works, answers }
+        Group { batch, metas, works, answers, news: Vec::new() }
     }
 
     fn meta(&mut self, id: &JobId) -> Option<Meta> {
@@ -393,6 +521,7 @@ impl Decider {
             labels: job.plan.labels().clone(),
             retried_from: job.retried_from.clone(),
         };
-        Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone() })
+        let key = ours.key.take();
+        Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone(), key })
     }
 }

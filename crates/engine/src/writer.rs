@@ -1,7 +1,7 @@
 //! The thread that makes groups durable, and only then lets their effects, answers and news out.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
 
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::outcome::Outcome;
@@ -10,7 +10,8 @@ use steadfast_store::{Entry, Store, Write};
 
 use crate::batch::Effect;
 use crate::crash::crash_point;
-use crate::live::{Answer, Group, Meta, Observer, Stopped, Workers};
+use crate::fleet::FleetNews;
+use crate::live::{Answer, Group, Meta, Observer, Reply, Stopped, Workers};
 use crate::work::Work;
 
 pub(crate) struct Writer {
@@ -34,7 +35,7 @@ impl Writer {
         let mut writes = Vec::new();
         let mut after = Vec::new();
         for group in groups {
-            let Group { batch, mut metas, works, answers } = group;
+            let Group { batch, mut metas, works, answers, news } = group;
             let mut by_job: BTreeMap<JobId, Vec<Recorded>> = BTreeMap::new();
             for (id, record) in batch.records {
                 by_job.entry(id).or_default().push(record);
@@ -45,6 +46,9 @@ impl Writer {
                 after.push(After::News(records));
             }
             after.push(After::Effects(batch.effects, works, answers));
+            if !news.is_empty() {
+                after.push(After::Fleet(news));
+            }
         }
         let jobs: Vec<JobId> = writes.iter().map(|write| write.job.clone()).collect();
         crash_point("in-append");
@@ -67,9 +71,10 @@ impl Writer {
                     }
                     self.observer.committed(&job, records);
                 }
+                After::Fleet(news) => self.observer.fleet(news),
                 After::Effects(effects, mut works, answers) => {
-                    for (to, answer) in answers {
-                        let _ = to.send(answer);
+                    for (reply, answer) in answers {
+                        reply(answer);
                     }
                     for effect in effects {
                         crash_point("before-effect");
@@ -92,7 +97,8 @@ impl Writer {
 
 enum After {
     News(Vec<Recorded>),
-    Effects(Vec<Effect>, HashMap<(JobId, u64), Work>, Vec<(SyncSender<Answer>, Answer)>),
+    Effects(Vec<Effect>, HashMap<(JobId, u64), Work>, Vec<(Reply<Answer>, Answer)>),
+    Fleet(Vec<FleetNews>),
 }
 
 fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
@@ -107,7 +113,7 @@ fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
         records: entries.collect(),
         row: meta.row,
         snapshot: meta.snapshot,
-        key: None,
+        key: meta.key,
     }
 }
 

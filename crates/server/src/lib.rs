@@ -3,8 +3,15 @@
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
 
+pub mod archive;
 pub mod config;
 pub mod guard;
+pub mod http;
+pub mod hub;
 pub mod listen;
+pub mod news;
+pub mod orders;
+pub mod serve;
 pub mod tls;
 pub mod tokens;
+pub mod trouble;

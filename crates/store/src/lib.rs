@@ -39,10 +39,18 @@ pub trait Store: Send {
     /// [`StoreError::is_fatal`].
     fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError>;
 
-    /// Takes a job over: later writes with an older epoch are refused. Durable. None: no such job.
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError>;
+    /// Takes jobs over: later writes with an older epoch are refused. Durable, all in one
+    /// transaction. None: no such job.
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError>;
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
+
+    /// What lists show of the job, and the number of its last event: [`Store::get`] without the
+    /// snapshot, which may be large.
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError>;
+
+    /// The job that was submitted with an idempotency key, and the digest of its body.
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError>;
 
     /// Newest first; of the same moment, the highest id first. The cursor is a page's `next`.
     fn list(

@@ -8,7 +8,7 @@ use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
 use crate::{
-    Claimed, Filter, IdempotencyKey, Page, Refused, Snapshot, Store, StoreError, Stored, Write,
+    Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Store, StoreError, Stored, Write,
 };
 
 #[derive(Debug, Default)]
@@ -90,16 +90,26 @@ impl Store for MemoryStore {
         Ok(writes.into_iter().map(|write| self.write(write)).collect())
     }
 
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError> {
-        Ok(self.jobs.get_mut(job).map(|Kept { stored, .. }| {
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
+        let claimed = jobs.iter().map(|job| {
+            let Kept { stored, .. } = self.jobs.get_mut(*job)?;
             stored.epoch += 1;
             stored.owner = Some(owner.to_owned());
-            Claimed { epoch: stored.epoch, seq: stored.seq }
-        }))
+            Some(Claimed { epoch: stored.epoch, seq: stored.seq })
+        });
+        Ok(claimed.collect())
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         Ok(self.jobs.get(job).map(|kept| kept.stored.clone()))
+    }
+
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
+        Ok(self.jobs.get(job).map(|Kept { stored, .. }| (stored.row.clone(), stored.seq)))
+    }
+
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
+        Ok(self.keys.get(key).cloned())
     }
 
     fn list(

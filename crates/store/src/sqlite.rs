@@ -15,7 +15,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
-use crate::{Claimed, Filter, Page, Refused, Store, StoreError, Stored, Write};
+use crate::{Claimed, Filter, Page, Refused, Row, Store, StoreError, Stored, Write};
 use fault::Fault;
 
 const BUSY_S: u64 = 10;
@@ -120,12 +120,22 @@ impl Store for SqliteStore {
         self.transact("writing", |connection| write::group(connection, &writes, &bodies))
     }
 
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError> {
-        self.transact("claiming a job", |connection| write::claim(connection, job, owner))
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
+        self.transact("claiming jobs", |connection| {
+            jobs.iter().map(|job| write::claim(connection, job, owner)).collect()
+        })
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         self.attempt("reading", |connection| read::get(connection, job))
+    }
+
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
+        self.attempt("reading", |connection| read::end(connection, job))
+    }
+
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
+        self.attempt("reading", |connection| read::key(connection, key))
     }
 
     fn list(

@@ -28,6 +28,8 @@ macro_rules! cases {
             a_writer_that_lost_the_job_is_fenced,
             an_idempotency_key_is_one_job,
             the_key_answers_before_the_id_does,
+            a_key_names_its_job_and_body_until_the_job_is_purged,
+            the_row_is_the_one_that_the_whole_job_has,
             a_refused_write_leaves_its_key_free,
             a_log_with_gaps_cannot_be_written,
             pages_have_each_job_once_also_when_submitted_at_the_same_moment,
@@ -126,15 +128,15 @@ fn a_conflict_fails_alone_in_its_group(store: &mut impl Store) {
 fn a_writer_that_lost_the_job_is_fenced(store: &mut impl Store) {
     put(store, write("a", 0, 2));
     put(store, write("b", 0, 1));
-    assert_eq!(store.claim("a", "second").unwrap(), Some(Claimed { epoch: 2, seq: 2 }));
+    assert_eq!(store.claim(&["a"], "second").unwrap(), [Some(Claimed { epoch: 2, seq: 2 })]);
     let fenced = |epoch| Err(Refused::Fenced { epoch, current: 2 });
     let in_epoch = |epoch| Write { epoch, ..write("a", 2, 1) };
     let group = vec![in_epoch(1), write("b", 1, 1), in_epoch(3), in_epoch(2)];
     assert_eq!(commit(store, group), [fenced(1), Ok(()), fenced(3), Ok(())]);
     let stored = store.get("a").unwrap().unwrap();
     assert_eq!((stored.seq, stored.epoch, stored.owner.as_deref()), (3, 2, Some("second")));
-    assert_eq!(store.claim("a", "third").unwrap(), Some(Claimed { epoch: 3, seq: 3 }));
-    assert_eq!(store.claim("ghost", "third").unwrap(), None);
+    assert_eq!(store.claim(&["a"], "third").unwrap(), [Some(Claimed { epoch: 3, seq: 3 })]);
+    assert_eq!(store.claim(&["ghost"], "third").unwrap(), [None]);
 }
 
 fn an_idempotency_key_is_one_job(store: &mut impl Store) {
@@ -154,6 +156,28 @@ fn the_key_answers_before_the_id_does(store: &mut impl Store) {
     put(store, new.clone());
     let again = commit(store, vec![new]);
     assert_eq!(again, [Err(Refused::KeyTaken { job: "a".into(), same_body: true })]);
+}
+
+fn a_key_names_its_job_and_body_until_the_job_is_purged(store: &mut impl Store) {
+    let mut new = Write { key: Some(key("k", "x")), ..write("a", 0, 1) };
+    new.row.over = true;
+    new.row.finished_at = Some(Timestamp(5));
+    put(store, new);
+    put(store, write("b", 0, 1));
+    assert_eq!(store.key("k").unwrap(), Some(("a".into(), "x".to_owned())));
+    assert_eq!(store.key("K").unwrap(), None);
+    assert_eq!(store.purge(Timestamp(6)).unwrap(), 1);
+    assert_eq!(store.key("k").unwrap(), None);
+}
+
+fn the_row_is_the_one_that_the_whole_job_has(store: &mut impl Store) {
+    let mut new = write("a", 0, 3);
+    new.row.labels = [("team".into(), "search".into())].into();
+    new.snapshot = Some(b"state".to_vec());
+    put(store, new);
+    let stored = store.get("a").unwrap().expect("it was put");
+    assert_eq!(store.row("a").unwrap(), Some((stored.row, stored.seq)));
+    assert_eq!(store.row("b").unwrap(), None);
 }
 
 fn a_refused_write_leaves_its_key_free(store: &mut impl Store) {

@@ -1,4 +1,5 @@
 //! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome.
+//! And [`remote`], which does so for a server.
 //!
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
@@ -10,7 +11,9 @@
 mod log;
 mod output;
 mod ports;
+mod prepare;
 mod processes;
+pub mod remote;
 mod run;
 mod start;
 mod stop;
@@ -22,6 +25,7 @@ use steadfast_core::outcome::Outcome;
 
 pub use log::tail;
 pub use ports::{Port, Ports};
+pub use prepare::{KILL_GRACE, LOG_CAP, MARK, OUTPUT_CAP, Order, Surroundings, prepare};
 pub use processes::kill_marked;
 pub use run::{PIPE_GRACE, run, run_and_tell};
 pub use stop::Stop;

@@ -82,6 +82,22 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     }))
 }
 
+pub(super) fn end(connection: &Connection, job: &str) -> Result<Option<(Row, u64)>, Fault> {
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {ROW}, jobs.seq FROM jobs WHERE id = ?1"))?;
+    let mut rows = statement.query([job])?;
+    let Some(from) = rows.next()? else { return Ok(None) };
+    Ok(Some((row(from)?, from.get::<_, i64>(9)? as u64)))
+}
+
+pub(super) fn key(connection: &Connection, key: &str) -> Result<Option<(JobId, String)>, Fault> {
+    let mut statement =
+        connection.prepare_cached("SELECT id, key_digest FROM jobs WHERE key = ?1")?;
+    let mut rows = statement.query([key])?;
+    let Some(from) = rows.next()? else { return Ok(None) };
+    Ok(Some((from.get::<_, String>(0)?.into(), from.get(1)?)))
+}
+
 /// Fixed conditions are spelled out: with a parameter, `SQLite` would not use a partial index.
 pub(super) fn list(
     connection: &Connection,

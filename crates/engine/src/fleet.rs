@@ -1,0 +1,576 @@
+//! Workers that come and go: what each can run, what it runs, and how long it is believed.
+//!
+//! All of it is in memory. After a restart the workers come back and say what they hold; those that do
+//! not are lost when the lease ends that they are given then. Leases run on a monotonic clock, so that
+//! a clock that is set does not end them.
+
+mod health;
+mod needs;
+mod why;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use steadfast_core::event::{ItemId, JobId};
+
+pub(crate) use health::Sign;
+use health::{Health, Succeeded};
+pub(crate) use needs::Needs;
+
+/// What a worker says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerSpec {
+    pub name: Arc<str>,
+    /// Of this life; a restarted worker has another.
+    pub incarnation: Arc<str>,
+    pub datacenter: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub slots: u32,
+    /// None: not counted.
+    pub cpu: Option<f64>,
+    pub memory_bytes: Option<u64>,
+    pub functions: BTreeSet<String>,
+    /// It can run processes.
+    pub processes: bool,
+}
+
+/// How workers are treated. Milliseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetRules {
+    /// A worker that is silent for so long is lost.
+    pub lease_ms: u64,
+    /// Failures in a row, of what succeeds elsewhere, that put a worker aside.
+    pub failures: u32,
+    /// Attempts in a row that a worker could not even begin.
+    pub not_begun: u32,
+    /// How long the first time; each further time twice as long, up to the most.
+    pub quarantine_ms: u64,
+    pub quarantine_most_ms: u64,
+}
+
+impl Default for FleetRules {
+    fn default() -> Self {
+        Self {
+            lease_ms: 15_000,
+            failures: 5,
+            not_begun: 3,
+            quarantine_ms: 30_000,
+            quarantine_most_ms: 600_000,
+        }
+    }
+}
+
+/// An attempt, as workers and the fleet name it.
+pub type AttemptKey = (JobId, u64);
+
+/// Something about a worker that people want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FleetNews {
+    Connected {
+        worker: Arc<str>,
+        datacenter: Option<String>,
+        returning: bool,
+    },
+    /// Its session broke; it is believed until its lease ends.
+    Away {
+        worker: Arc<str>,
+    },
+    Lost {
+        worker: Arc<str>,
+        attempts: usize,
+        why: &'static str,
+    },
+    /// It left with nothing under way.
+    Left {
+        worker: Arc<str>,
+    },
+    Draining {
+        worker: Arc<str>,
+    },
+    Quarantined {
+        worker: Arc<str>,
+        for_ms: u64,
+        why: String,
+    },
+    /// It may show with one attempt that it is well again.
+    OnProbation {
+        worker: Arc<str>,
+    },
+}
+
+/// A worker, to be shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerView {
+    pub spec: WorkerSpec,
+    pub state: WorkerState,
+    /// For people: why it is in that state.
+    pub why: Option<String>,
+    pub running: u32,
+    pub cpu_used: f64,
+    pub memory_used: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkerState {
+    Connected,
+    /// Not heard of at the moment; its lease has not ended.
+    Away,
+    Draining,
+    Quarantined,
+}
+
+impl WorkerState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Away => "away",
+            Self::Draining => "draining",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+/// Why a worker cannot come in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a worker named {name} is connected already (incarnation {incarnation}); give this one another \
+     name, or wait until the other has left"
+)]
+pub struct NameInUse {
+    pub name: Arc<str>,
+    pub incarnation: Arc<str>,
+}
+
+#[derive(Debug)]
+pub struct Fleet {
+    rules: FleetRules,
+    members: BTreeMap<Arc<str>, Member>,
+    /// By when each lease ends.
+    leases: BTreeSet<(u64, Arc<str>)>,
+    /// Members with a free slot that take new work.
+    open: BTreeSet<Arc<str>>,
+    /// Members that have become able to take more since somebody last asked.
+    gained: BTreeSet<Arc<str>>,
+    succeeded: Succeeded,
+    news: Vec<FleetNews>,
+}
+
+#[derive(Debug)]
+struct Member {
+    spec: WorkerSpec,
+    /// The number of its latest session.
+    session: u64,
+    connected: bool,
+    draining: bool,
+    lease_ends: u64,
+    cpu_used_milli: u64,
+    memory_used: u64,
+    held: BTreeMap<AttemptKey, Held>,
+    health: Health,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) item: ItemId,
+    pub(crate) attempt: u32,
+    cpu_milli: u64,
+    memory: u64,
+}
+
+/// What a worker that has come is to be told, and what its predecessor left.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival {
+    /// Assigned to it, and never arrived.
+    pub(crate) again: Vec<(AttemptKey, Held)>,
+    /// Gone with an earlier life of it.
+    pub(crate) lost: Vec<(AttemptKey, Held)>,
+    /// It holds these, and nobody wants them any more.
+    pub(crate) unwanted: Vec<AttemptKey>,
+}
+
+impl Member {
+    fn slots(&self) -> u32 {
+        if self.health.on_probation() { 1 } else { self.spec.slots }
+    }
+
+    fn takes_work(&self) -> bool {
+        self.connected && !self.draining && !self.health.quarantined()
+    }
+
+    fn has_room(&self) -> bool {
+        self.takes_work() && (self.held.len() as u32) < self.slots()
+    }
+
+    fn can_ever(&self, needs: &Needs) -> bool {
+        needs.fits(&self.spec)
+    }
+
+    fn can_now(&self, needs: &Needs) -> bool {
+        let enough = |has: Option<u64>, used: u64, wanted: u64| {
+            has.is_none_or(|has| used.saturating_add(wanted) <= has)
+        };
+        self.has_room()
+            && self.can_ever(needs)
+            && enough(self.spec.cpu.map(needs::milli), self.cpu_used_milli, needs.cpu_milli)
+            && enough(self.spec.memory_bytes, self.memory_used, needs.memory)
+    }
+}
+
+impl Fleet {
+    pub fn new(rules: FleetRules) -> Self {
+        Self {
+            rules,
+            members: BTreeMap::new(),
+            leases: BTreeSet::new(),
+            open: BTreeSet::new(),
+            gained: BTreeSet::new(),
+            succeeded: Succeeded::default(),
+            news: Vec::new(),
+        }
+    }
+
+    pub fn rules(&self) -> FleetRules {
+        self.rules
+    }
+
+    /// A worker says that it is there. `returning`: this life of it was here before, so that what it
+    /// does not hold never reached it.
+    pub(crate) fn connect(
+        &mut self,
+        spec: WorkerSpec,
+        session: u64,
+        returning: bool,
+        holds: &BTreeSet<AttemptKey>,
+        mono: u64,
+    ) -> Result<Arrival, NameInUse> {
+        let name = spec.name.clone();
+        let mut arrival = Arrival::default();
+        let mut known = BTreeMap::new();
+        let mut health = Health::default();
+        if let Some(before) = self.members.get(&name) {
+            let same = before.spec.incarnation == spec.incarnation;
+            if !same && before.connected && before.lease_ends > mono {
+                return Err(NameInUse { name, incarnation: before.spec.incarnation.clone() });
+            }
+            self.leases.remove(&(before.lease_ends, name.clone()));
+        }
+        if let Some(before) = self.members.remove(&name) {
+            health = before.health;
+            for (key, held) in before.held {
+                if holds.contains(&key) {
+                    known.insert(key, held);
+                } else if returning {
+                    arrival.again.push((key.clone(), held));
+                    known.insert(key, held);
+                } else {
+                    // Still its, until the loss is decided, which gives it back.
+                    arrival.lost.push((key.clone(), held));
+                    known.insert(key, held);
+                }
+            }
+        }
+        arrival.unwanted = holds.iter().filter(|key| !known.contains_key(*key)).cloned().collect();
+        self.news.push(FleetNews::Connected {
+            worker: name.clone(),
+            datacenter: spec.datacenter.clone(),
+            returning,
+        });
+        let lease_ends = mono + self.rules.lease_ms;
+        self.leases.insert((lease_ends, name.clone()));
+        let member = Member {
+            cpu_used_milli: known.values().map(|held| held.cpu_milli).sum(),
+            memory_used: known.values().map(|held| held.memory).sum(),
+            spec,
+            session,
+            connected: true,
+            draining: false,
+            lease_ends,
+            held: known,
+            health,
+        };
+        self.members.insert(name.clone(), member);
+        self.keep_open(&name);
+        Ok(arrival)
+    }
+
+    /// Believed for another lease. False: this life of it is not known here, and must come in anew.
+    pub(crate) fn beat(&mut self, name: &str, incarnation: &str, mono: u64) -> bool {
+        let Some((name, member)) = self.members.get_key_value(name) else { return false };
+        if &*member.spec.incarnation != incarnation {
+            return false;
+        }
+        let (name, before) = (name.clone(), member.lease_ends);
+        let ends = mono + self.rules.lease_ms;
+        self.leases.remove(&(before, name.clone()));
+        self.leases.insert((ends, name.clone()));
+        if let Some(member) = self.members.get_mut(&name) {
+            member.lease_ends = ends;
+        }
+        true
+    }
+
+    /// That session of it has ended; it may have another by now.
+    pub(crate) fn away(&mut self, name: &str, session: u64) {
+        let Some(member) = self.members.get_mut(name) else { return };
+        if member.session != session || !member.connected {
+            return;
+        }
+        member.connected = false;
+        let name = member.spec.name.clone();
+        if member.draining && member.held.is_empty() {
+            self.news.push(FleetNews::Left { worker: name.clone() });
+            self.remove(&name);
+            return;
+        }
+        self.news.push(FleetNews::Away { worker: name.clone() });
+        self.keep_open(&name);
+    }
+
+    /// It takes nothing new. False: there is no such worker.
+    pub(crate) fn drain(&mut self, name: &str) -> bool {
+        let Some(member) = self.members.get_mut(name) else { return false };
+        let name = member.spec.name.clone();
+        if !member.draining {
+            member.draining = true;
+            self.news.push(FleetNews::Draining { worker: name.clone() });
+        }
+        self.keep_open(&name);
+        true
+    }
+
+    /// An attempt that was under way when the engine stopped: its worker has a lease to come back in.
+    pub(crate) fn expect(
+        &mut self,
+        name: &Arc<str>,
+        key: AttemptKey,
+        item: ItemId,
+        attempt: u32,
+        needs: &Needs,
+        mono: u64,
+    ) {
+        if !self.members.contains_key(name) {
+            let lease_ends = mono + self.rules.lease_ms;
+            self.leases.insert((lease_ends, name.clone()));
+            let spec = WorkerSpec {
+                name: name.clone(),
+                incarnation: "".into(),
+                datacenter: None,
+                labels: BTreeMap::new(),
+                slots: 0,
+                cpu: None,
+                memory_bytes: None,
+                functions: BTreeSet::new(),
+                processes: false,
+            };
+            let member = Member {
+                spec,
+                session: 0,
+                connected: false,
+                draining: false,
+                lease_ends,
+                cpu_used_milli: 0,
+                memory_used: 0,
+                held: BTreeMap::new(),
+                health: Health::default(),
+            };
+            self.members.insert(name.clone(), member);
+        }
+        self.take(name, key, item, attempt, needs);
+    }
+
+    pub(crate) fn take(
+        &mut self,
+        name: &Arc<str>,
+        key: AttemptKey,
+        item: ItemId,
+        attempt: u32,
+        needs: &Needs,
+    ) {
+        let Some(member) = self.members.get_mut(name) else { return };
+        member.cpu_used_milli += needs.cpu_milli;
+        member.memory_used += needs.memory;
+        let held = Held { item, attempt, cpu_milli: needs.cpu_milli, memory: needs.memory };
+        member.held.insert(key, held);
+        self.keep_open(name);
+    }
+
+    pub(crate) fn give_back(&mut self, name: &str, key: &AttemptKey) {
+        let Some(member) = self.members.get_mut(name) else { return };
+        let Some(held) = member.held.remove(key) else { return };
+        member.cpu_used_milli -= held.cpu_milli;
+        member.memory_used -= held.memory;
+        let name = member.spec.name.clone();
+        if !member.connected && member.draining && member.held.is_empty() {
+            self.news.push(FleetNews::Left { worker: name.clone() });
+            self.remove(&name);
+            return;
+        }
+        self.keep_open(&name);
+    }
+
+    /// What an attempt's end says about the worker it ended on. `step` tells steps of jobs apart.
+    pub(crate) fn note(&mut self, name: &str, step: (u64, u32), sign: Sign, mono: u64) {
+        let Some(member) = self.members.get_mut(name) else { return };
+        if member.draining {
+            return;
+        }
+        let name = member.spec.name.clone();
+        let was = (member.health.quarantined(), member.health.on_probation());
+        member.health.note(&name, step, sign, &self.succeeded, &self.rules, mono);
+        let mut changed = vec![(name.clone(), was)];
+        if sign == Sign::Good && self.succeeded.add(step, &name) {
+            // What broke there works here: now it is known whose fault it was.
+            for (other, member) in self.members.iter_mut().filter(|(other, _)| **other != name) {
+                let was = (member.health.quarantined(), member.health.on_probation());
+                if member.health.judge(other, &self.succeeded, &self.rules, mono) {
+                    changed.push((other.clone(), was));
+                }
+            }
+        }
+        for (name, (quarantined, probation)) in changed {
+            let Some(member) = self.members.get(&name) else { continue };
+            if !quarantined && let Some((for_ms, why)) = member.health.sentence() {
+                self.news.push(FleetNews::Quarantined { worker: name.clone(), for_ms, why });
+            }
+            if (quarantined, probation)
+                != (member.health.quarantined(), member.health.on_probation())
+            {
+                self.keep_open(&name);
+            }
+        }
+    }
+
+    /// When something happens by itself.
+    pub(crate) fn next_wake(&self) -> Option<u64> {
+        let lease = self.leases.first().map(|(ends, _)| *ends);
+        let quarantine = self.members.values().filter_map(|member| member.health.ends()).min();
+        lease.into_iter().chain(quarantine).min()
+    }
+
+    /// Ends quarantines and leases that are over; what the lost ones held is lost.
+    pub(crate) fn tick(&mut self, mono: u64) -> Vec<(AttemptKey, Held)> {
+        let released: Vec<Arc<str>> = self
+            .members
+            .iter_mut()
+            .filter_map(|(name, member)| member.health.release(mono).then(|| name.clone()))
+            .collect();
+        for name in released {
+            self.news.push(FleetNews::OnProbation { worker: name.clone() });
+            self.keep_open(&name);
+        }
+        let mut lost = Vec::new();
+        while let Some((ends, name)) = self.leases.first().cloned()
+            && ends <= mono
+        {
+            self.leases.remove(&(ends, name.clone()));
+            let Some(member) = self.members.get_mut(&name) else { continue };
+            member.connected = false;
+            let why = if member.spec.incarnation.is_empty() {
+                "it did not come back after the restart"
+            } else {
+                "it was silent for longer than its lease"
+            };
+            lost.extend(member.held.iter().map(|(key, held)| (key.clone(), *held)));
+            let attempts = member.held.len();
+            self.news.push(FleetNews::Lost { worker: name.clone(), attempts, why });
+            self.remove(&name);
+        }
+        lost
+    }
+
+    /// All leases are so much longer: the engine itself was not there to hear.
+    pub(crate) fn extend_leases(&mut self, by: u64) {
+        self.leases.clear();
+        for (name, member) in &mut self.members {
+            member.lease_ends += by;
+            self.leases.insert((member.lease_ends, name.clone()));
+        }
+    }
+
+    /// Somebody who can take it now: rather not the one to avoid, and the least busy.
+    pub(crate) fn place(&self, needs: &Needs, avoid: Option<&str>) -> Option<Arc<str>> {
+        let free = self.open.iter().filter_map(|name| {
+            let member = self.members.get(name)?;
+            member.can_now(needs).then_some((name, member))
+        });
+        free.min_by_key(|(name, member)| {
+            let busy = member.held.len() as u64 * 1000 / u64::from(member.slots().max(1));
+            (avoid == Some(&***name), busy, (*name).clone())
+        })
+        .map(|(name, _)| name.clone())
+    }
+
+    /// Whether one of those that have become able to take more could take this.
+    pub(crate) fn gained_for(&self, needs: &Needs) -> bool {
+        self.gained
+            .iter()
+            .filter_map(|name| self.members.get(name))
+            .any(|member| member.can_now(needs))
+    }
+
+    pub(crate) fn forget_gained(&mut self) {
+        self.gained.clear();
+    }
+
+    pub(crate) fn has_gained(&self) -> bool {
+        !self.gained.is_empty()
+    }
+
+    pub(crate) fn take_news(&mut self) -> Vec<FleetNews> {
+        std::mem::take(&mut self.news)
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.members.values().map(|member| member.held.len()).sum()
+    }
+
+    pub fn views(&self) -> Vec<WorkerView> {
+        self.members
+            .values()
+            .map(|member| {
+                let (state, why) = member.standing();
+                WorkerView {
+                    spec: member.spec.clone(),
+                    state,
+                    why,
+                    running: member.held.len() as u32,
+                    cpu_used: member.cpu_used_milli as f64 / 1000.0,
+                    memory_used: member.memory_used,
+                }
+            })
+            .collect()
+    }
+
+    fn remove(&mut self, name: &Arc<str>) {
+        if let Some(member) = self.members.remove(name) {
+            self.leases.remove(&(member.lease_ends, name.clone()));
+        }
+        self.open.remove(name);
+        self.gained.remove(name);
+    }
+
+    fn keep_open(&mut self, name: &Arc<str>) {
+        if self.members.get(name).is_some_and(Member::has_room) {
+            self.open.insert(name.clone());
+            self.gained.insert(name.clone());
+        } else {
+            self.open.remove(name);
+            self.gained.remove(name);
+        }
+    }
+}
+
+impl Member {
+    fn standing(&self) -> (WorkerState, Option<String>) {
+        if !self.connected {
+            let why = "its session has ended; it is believed until its lease ends";
+            (WorkerState::Away, Some(why.to_owned()))
+        } else if self.draining {
+            (WorkerState::Draining, Some("it takes nothing new".to_owned()))
+        } else if let Some((_, why)) = self.health.sentence() {
+            (WorkerState::Quarantined, Some(why))
+        } else {
+            (WorkerState::Connected, None)
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What an attempt wants of a worker.
+
+use std::collections::BTreeMap;
+
+use steadfast_core::event::{ItemId, Role};
+use steadfast_core::plan::{Action, Plan};
+
+use super::WorkerSpec;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Needs {
+    pub(crate) datacenter: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) cpu_milli: u64,
+    pub(crate) memory: u64,
+    /// The function it calls; none: it is for a worker that runs processes.
+    pub(crate) function: Option<String>,
+}
+
+/// Thousandths, rounded up: a step that wants a little must not seem to want nothing.
+pub(crate) fn milli(cpu: f64) -> u64 {
+    (cpu * 1000.0).ceil() as u64
+}
+
+impl Needs {
+    pub(crate) fn of(plan: &Plan, item: ItemId) -> Self {
+        let step = plan.step(item.step);
+        let action = match item.role {
+            Role::Item => Some(&step.action),
+            Role::Fallback => step.on_failure.as_ref().and_then(|aside| aside.action.as_ref()),
+            Role::Compensation => step.compensate.as_ref(),
+        };
+        Self {
+            datacenter: plan.datacenter(item.run).map(str::to_owned),
+            labels: step.labels.clone(),
+            cpu_milli: step.resources.cpu.map_or(0, milli),
+            memory: step.resources.memory_bytes.unwrap_or(0),
+            function: match action {
+                Some(Action::Call { name, .. }) => Some(name.clone()),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether an idle worker of this kind could run it.
+    pub(crate) fn fits(&self, spec: &WorkerSpec) -> bool {
+        self.place_fits(spec)
+            && self.labels_fit(spec)
+            && self.kind_fits(spec)
+            && spec.cpu.is_none_or(|cpu| self.cpu_milli <= milli(cpu))
+            && spec.memory_bytes.is_none_or(|memory| self.memory <= memory)
+    }
+
+    pub(crate) fn place_fits(&self, spec: &WorkerSpec) -> bool {
+        self.datacenter.is_none() || self.datacenter == spec.datacenter
+    }
+
+    pub(crate) fn labels_fit(&self, spec: &WorkerSpec) -> bool {
+        self.labels.iter().all(|(name, value)| spec.labels.get(name) == Some(value))
+    }
+
+    pub(crate) fn kind_fits(&self, spec: &WorkerSpec) -> bool {
+        match &self.function {
+            Some(function) => spec.functions.contains(function),
+            None => spec.processes,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Workers come, beat, go and are lost: what that does to the jobs they have attempts of.
+
+use std::collections::BTreeSet;
+
+use steadfast_core::decide::Input;
+use steadfast_core::event::{ItemId, Role};
+use steadfast_core::job::Phase;
+use steadfast_core::outcome::Outcome;
+use steadfast_core::time::Timestamp;
+
+use crate::batch::{Assignment, Batch, Effect};
+use crate::engine::{Engine, JobKey};
+use crate::fleet::{
+    Arrival, AttemptKey, Fleet, FleetNews, Held, NameInUse, Needs, WorkerSpec, WorkerView,
+};
+use crate::room::Room;
+
+/// A worker that says that it is there.
+#[derive(Clone, Debug)]
+pub struct Arriving {
+    pub spec: WorkerSpec,
+    /// A number that no other session has.
+    pub session: u64,
+    /// This life of it was here before: what it does not hold never reached it.
+    pub returning: bool,
+    /// What it runs, or has a report of that was not acknowledged.
+    pub holds: BTreeSet<AttemptKey>,
+}
+
+/// A gap in the engine's own attention that is longer than this is not held against the workers.
+const INATTENTION_MS: u64 = 1000;
+
+impl Engine {
+    fn fleet(&mut self) -> Option<&mut Fleet> {
+        match &mut self.room {
+            Room::Fleet(fleet) => Some(fleet),
+            Room::Here { .. } => None,
+        }
+    }
+
+    /// Tells the engine what the monotonic clock says, and how long it has been waiting for something
+    /// to happen: what it was otherwise absent, workers could not be heard.
+    pub fn hear(&mut self, mono: u64, waited: u64) {
+        let gap = mono.saturating_sub(self.mono).saturating_sub(waited);
+        self.mono = self.mono.max(mono);
+        if gap > INATTENTION_MS
+            && let Some(fleet) = self.fleet()
+        {
+            fleet.extend_leases(gap);
+        }
+    }
+
+    /// When leases or quarantines end, on the monotonic clock.
+    pub fn next_wake(&self) -> Option<u64> {
+        match &self.room {
+            Room::Fleet(fleet) => fleet.next_wake(),
+            Room::Here { .. } => None,
+        }
+    }
+
+    /// A worker is there. What it was assigned and never got it gets again, what an earlier life of it
+    /// took along is lost, and what it holds in vain it is told to stop.
+    pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Batch, NameInUse> {
+        let mut batch = Batch::default();
+        let Arriving { spec, session, returning, holds } = arriving;
+        let (mono, worker) = (self.mono, spec.name.clone());
+        let Some(fleet) = self.fleet() else { return Ok(batch) };
+        let Arrival { again, lost, unwanted } =
+            fleet.connect(spec, session, returning, &holds, mono)?;
+        let assignment = |(job, token): AttemptKey, held: Held| Assignment {
+            job,
+            item: held.item,
+            attempt: held.attempt,
+            token,
+            worker: worker.clone(),
+        };
+        let again = again.into_iter().map(|(key, held)| Effect::Assign(assignment(key, held)));
+        batch.effects.extend(again);
+        for (job, token) in unwanted {
+            let item = ItemId { run: 0, step: 0, role: Role::default(), index: 0 };
+            let over = Assignment { job, item, attempt: 0, token, worker: worker.clone() };
+            batch.effects.push(Effect::Withdraw(over));
+        }
+        self.lose(lost, now, &mut batch);
+        Ok(batch)
+    }
+
+    /// False: this life of the worker is not known here, and must come in anew.
+    pub fn beat(&mut self, worker: &str, incarnation: &str) -> bool {
+        let mono = self.mono;
+        self.fleet().is_some_and(|fleet| fleet.beat(worker, incarnation, mono))
+    }
+
+    /// A session of the worker has ended.
+    pub fn away(&mut self, worker: &str, session: u64) {
+        if let Some(fleet) = self.fleet() {
+            fleet.away(worker, session);
+        }
+    }
+
+    /// The worker takes nothing new. False: there is no such worker.
+    pub fn drain_worker(&mut self, worker: &str) -> bool {
+        self.fleet().is_some_and(|fleet| fleet.drain(worker))
+    }
+
+    /// Ends leases and quarantines that are over.
+    pub fn tick_workers(&mut self, now: Timestamp) -> Batch {
+        let mut batch = Batch::default();
+        let mono = self.mono;
+        if let Some(fleet) = self.fleet() {
+            let lost = fleet.tick(mono);
+            self.lose(lost, now, &mut batch);
+        }
+        batch
+    }
+
+    pub fn take_news(&mut self) -> Vec<FleetNews> {
+        self.fleet().map(Fleet::take_news).unwrap_or_default()
+    }
+
+    pub fn workers(&self) -> Vec<WorkerView> {
+        match &self.room {
+            Room::Fleet(fleet) => fleet.views(),
+            Room::Here { .. } => Vec::new(),
+        }
+    }
+
+    /// Of every step that has something to start, by run and step: why it has not started.
+    pub fn why_not_running(&self, job: &str) -> Vec<((u32, u32), String)> {
+        let (Room::Fleet(fleet), Some(job)) = (&self.room, self.job(job)) else {
+            return Vec::new();
+        };
+        job.startable()
+            .map(|item| ((item.run, item.step), fleet.why_not(&Needs::of(&job.plan, item))))
+            .collect()
+    }
+
+    fn lose(&mut self, lost: Vec<(AttemptKey, Held)>, now: Timestamp, batch: &mut Batch) {
+        for ((job, token), held) in lost {
+            let input = Input::Report { item: held.item, token, outcome: Outcome::LOST };
+            if let Ok((more, _)) = self.handle(&job, &input, now) {
+                batch.join(more);
+            }
+        }
+    }
+
+    /// The workers of a job that is taken up again may still be at it. How many attempts that is.
+    pub(crate) fn expect_workers(&mut self, key: JobKey) -> i64 {
+        let mono = self.mono;
+        let (Some(job), Room::Fleet(fleet)) = (self.jobs.get(&key), &mut self.room) else {
+            return 0;
+        };
+        let mut running = 0;
+        for (item, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
+            let Some(worker) = &live.worker else { continue };
+            let (held, needs) = ((job.id.clone(), live.token), Needs::of(&job.plan, item));
+            fleet.expect(worker, held, item, live.history.attempts, &needs, mono);
+            running += 1;
+        }
+        running
+    }
+}

@@ -1,0 +1,401 @@
+//! Workers that come and go: who gets what, who is believed, and what becomes of what they had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use steadfast_core::decide::Input;
+use steadfast_core::event::{Accepted, Event, JobId, Recorded};
+use steadfast_core::outcome::{FailureKind, Outcome};
+use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
+use steadfast_core::policy::{Policy, PolicyDraft};
+use steadfast_core::time::Timestamp;
+use steadfast_engine::{
+    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Log, Room,
+    WorkerSpec, WorkerState,
+};
+
+struct World {
+    engine: Engine,
+    log: Vec<(JobId, Recorded)>,
+    now: u64,
+    sessions: u64,
+    jobs: u32,
+}
+
+impl Log for World {
+    type Error = Infallible;
+
+    fn append(&mut self, records: Vec<(JobId, Recorded)>) -> Result<(), Infallible> {
+        self.log.extend(records);
+        Ok(())
+    }
+}
+
+fn step(name: &str, items: u32) -> StepDraft {
+    let policy = Policy::new(PolicyDraft::default()).expect("the defaults are valid");
+    let action = Action::Run("true".to_owned());
+    let for_each = if items == 1 { ForEach::Once } else { ForEach::Range(items) };
+    StepDraft { for_each, ..StepDraft::new(name, action, policy) }
+}
+
+fn worker(name: &str, slots: u32) -> WorkerSpec {
+    WorkerSpec {
+        name: name.into(),
+        incarnation: "1".into(),
+        datacenter: None,
+        labels: BTreeMap::new(),
+        slots,
+        cpu: Some(4.0),
+        memory_bytes: Some(1 << 30),
+        functions: BTreeSet::new(),
+        processes: true,
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let mut engine = Engine::new(Room::fleet(FleetRules::default()));
+        engine.hear(1000, 0);
+        Self { engine, log: vec![], now: 1000, sessions: 0, jobs: 0 }
+    }
+
+    fn done(&mut self, batch: Batch) -> Vec<Effect> {
+        let Ok(mut effects) = batch.commit(self);
+        loop {
+            let more = self.engine.dispatch(Timestamp(self.now));
+            if more.is_empty() {
+                return effects;
+            }
+            let Ok(more) = more.commit(self);
+            effects.extend(more);
+        }
+    }
+
+    fn submit(&mut self, draft: PlanDraft) -> (JobId, Vec<Effect>) {
+        self.jobs += 1;
+        let id: JobId = format!("job{}", self.jobs).into();
+        let plan = Arc::new(Plan::new(draft).expect("valid"));
+        let batch = self.engine.submit(Accepted::new(id.clone(), plan), Timestamp(self.now));
+        (id, self.done(batch))
+    }
+
+    fn connect(&mut self, spec: WorkerSpec) -> Vec<Effect> {
+        self.arrive(spec, false, &[]).expect("the name is free")
+    }
+
+    fn arrive(
+        &mut self,
+        spec: WorkerSpec,
+        returning: bool,
+        holds: &[AttemptKey],
+    ) -> Result<Vec<Effect>, String> {
+        self.sessions += 1;
+        let holds = holds.iter().cloned().collect();
+        let arriving = Arriving { spec, session: self.sessions, returning, holds };
+        let batch = self.engine.connect(arriving, Timestamp(self.now));
+        Ok(self.done(batch.map_err(|error| error.to_string())?))
+    }
+
+    fn report(&mut self, about: &Assignment, outcome: Outcome) -> Result<Vec<Effect>, String> {
+        let input = Input::Report { item: about.item, token: about.token, outcome };
+        let handled = self.engine.handle(&about.job, &input, Timestamp(self.now));
+        let (batch, said) = handled.map_err(|unknown| format!("{unknown:?}"))?;
+        let effects = self.done(batch);
+        said.map(|()| effects).map_err(|refusal| refusal.to_string())
+    }
+
+    /// Time passes, in which the engine waits for something to happen.
+    fn wait(&mut self, ms: u64) -> Vec<Effect> {
+        self.now += ms;
+        self.engine.hear(self.now, ms);
+        let batch = self.engine.tick_workers(Timestamp(self.now));
+        self.done(batch)
+    }
+
+    fn news(&mut self) -> Vec<FleetNews> {
+        self.engine.take_news()
+    }
+
+    fn outcomes(&self) -> Vec<Outcome> {
+        let ended = |(_, record): &(JobId, Recorded)| match &record.event {
+            Event::AttemptEnded { outcome, .. } => Some(outcome.clone()),
+            _ => None,
+        };
+        self.log.iter().filter_map(ended).collect()
+    }
+}
+
+fn assigned(effects: &[Effect]) -> Vec<&Assignment> {
+    let assigns = effects.iter().filter_map(|effect| match effect {
+        Effect::Assign(assignment) => Some(assignment),
+        Effect::Withdraw(_) => None,
+    });
+    assigns.collect()
+}
+
+fn on(effects: &[Effect], worker: &str) -> usize {
+    assigned(effects).iter().filter(|assignment| &*assignment.worker == worker).count()
+}
+
+fn key(assignment: &Assignment) -> AttemptKey {
+    (assignment.job.clone(), assignment.token)
+}
+
+fn fan_out(name: &str, items: u32) -> PlanDraft {
+    PlanDraft::new(name, vec![step("s", items)])
+}
+
+#[test]
+fn nothing_starts_without_a_worker_and_everything_fits_its_slots() {
+    let mut world = World::new();
+    let (job, effects) = world.submit(fan_out("a", 10));
+    assert_eq!(assigned(&effects).len(), 0);
+    assert_eq!(
+        world.engine.why_not_running(&job)[0].1,
+        "no worker is connected; start one with `steadfast worker`"
+    );
+    let effects = world.connect(worker("w1", 3));
+    assert_eq!(assigned(&effects).len(), 3);
+    assert_eq!(
+        world.engine.why_not_running(&job)[0].1,
+        "w1, the one worker that could take it, is busy"
+    );
+    let next = world.report(assigned(&effects)[0], Outcome::OK).expect("current");
+    assert_eq!(assigned(&next).len(), 1, "a slot that is given back is taken at once");
+}
+
+#[test]
+fn resources_are_counted_and_what_nobody_has_is_named() {
+    let mut world = World::new();
+    world.connect(worker("w1", 100));
+    let mut heavy = step("s", 10);
+    heavy.resources.cpu = Some(1.5);
+    let (_, effects) = world.submit(PlanDraft::new("a", vec![heavy.clone()]));
+    assert_eq!(assigned(&effects).len(), 2, "4 cpus have room for two times 1.5");
+    heavy.resources.cpu = Some(8.0);
+    let (job, effects) = world.submit(PlanDraft::new("b", vec![heavy, step("light", 1)]));
+    assert_eq!(assigned(&effects).len(), 1, "a step that nobody can take holds up no other");
+    let why = &world.engine.why_not_running(&job)[0].1;
+    assert_eq!(why, "no worker has 8 cpus; the largest has 4");
+}
+
+#[test]
+fn labels_functions_and_datacenters_are_held_against_the_worker() {
+    let mut world = World::new();
+    let spec = WorkerSpec {
+        datacenter: Some("eu-west".to_owned()),
+        labels: BTreeMap::from([("gpu".to_owned(), "a100".to_owned())]),
+        functions: BTreeSet::from(["train".to_owned()]),
+        ..worker("w1", 10)
+    };
+    world.connect(spec);
+    let mut labelled = step("s", 1);
+    labelled.labels.insert("gpu".to_owned(), "h100".to_owned());
+    let mut call = step("t", 1);
+    call.action = Action::Call { name: "infer".to_owned(), input: serde_json::Value::Null };
+    let (job, effects) = world.submit(PlanDraft::new("a", vec![labelled.clone(), call]));
+    assert!(assigned(&effects).is_empty());
+    let why: Vec<String> =
+        world.engine.why_not_running(&job).into_iter().map(|(_, why)| why).collect();
+    assert_eq!(why, ["no worker has the label gpu=h100", "no worker has the function infer"]);
+
+    labelled.labels.insert("gpu".to_owned(), "a100".to_owned());
+    let draft = PlanDraft {
+        datacenters: vec!["eu-west".to_owned(), "us-east".to_owned()],
+        ..PlanDraft::new("b", vec![labelled])
+    };
+    let (job, effects) = world.submit(draft);
+    assert_eq!(assigned(&effects).len(), 1);
+    let why = world.engine.why_not_running(&job);
+    assert_eq!(why, [((1, 0), "no worker in us-east is connected".to_owned())]);
+}
+
+#[test]
+fn jobs_share_alike_and_a_higher_priority_goes_first() {
+    let mut world = World::new();
+    let (first, _) = world.submit(fan_out("a", 100));
+    let (second, _) = world.submit(fan_out("b", 100));
+    let effects = world.connect(worker("w1", 10));
+    let of = |job: &JobId| assigned(&effects).iter().filter(|one| one.job == *job).count();
+    assert_eq!((of(&first), of(&second)), (5, 5));
+
+    let urgent = PlanDraft { priority: 1, ..fan_out("c", 100) };
+    let (urgent, none) = world.submit(urgent);
+    assert!(assigned(&none).is_empty(), "nothing that runs is thrown out");
+    for about in assigned(&effects) {
+        let next = world.report(about, Outcome::OK).expect("current");
+        assert_eq!(assigned(&next)[0].job, urgent);
+    }
+}
+
+#[test]
+fn a_silent_worker_is_lost_and_its_items_go_elsewhere_without_a_charge() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    let (_, effects) = world.submit(fan_out("a", 2));
+    assert_eq!(on(&effects, "w1"), 2);
+    world.wait(10_000);
+    assert!(world.engine.beat("w1", "1"));
+    world.connect(worker("w2", 2));
+    world.wait(14_999);
+    assert!(world.engine.beat("w2", "1"));
+    assert!(world.outcomes().is_empty(), "the lease counts from the last beat");
+    let again = world.wait(1);
+    assert_eq!(on(&again, "w2"), 2);
+    assert_eq!(world.outcomes(), [Outcome::LOST, Outcome::LOST]);
+    assert!(!world.engine.beat("w1", "1"), "it must come in anew");
+    let late = world.report(assigned(&effects)[0], Outcome::OK);
+    assert!(late.expect_err("fenced").contains("stale"));
+    assert!(world.news().contains(&FleetNews::Lost {
+        worker: "w1".into(),
+        attempts: 2,
+        why: "it was silent for longer than its lease",
+    }));
+}
+
+#[test]
+fn an_engine_that_was_away_does_not_blame_the_workers() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    world.submit(fan_out("a", 2));
+    // A minute in which nothing was heard, not even waited.
+    world.now += 60_000;
+    world.engine.hear(world.now, 0);
+    world.wait(0);
+    assert!(world.outcomes().is_empty());
+    assert!(world.engine.beat("w1", "1"));
+}
+
+#[test]
+fn a_worker_that_returns_goes_on_with_what_it_holds_and_gets_the_rest_again() {
+    let mut world = World::new();
+    world.connect(worker("w1", 3));
+    let (_, effects) = world.submit(fan_out("a", 3));
+    let all = assigned(&effects);
+    world.engine.away("w1", world.sessions);
+    let foreign: AttemptKey = ("other".into(), 7);
+    let holds = [key(all[0]), foreign.clone()];
+    let told = world.arrive(worker("w1", 3), true, &holds).expect("its own name");
+    let again: Vec<AttemptKey> = assigned(&told).iter().map(|one| key(one)).collect();
+    assert_eq!(again, [key(all[1]), key(all[2])]);
+    assert!(
+        told.iter().any(|effect| matches!(effect, Effect::Withdraw(one) if key(one) == foreign))
+    );
+    assert!(world.outcomes().is_empty());
+    world.report(all[0], Outcome::OK).expect("current");
+}
+
+#[test]
+fn a_restarted_worker_has_lost_what_its_earlier_life_had_but_for_kept_reports() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    let (_, effects) = world.submit(fan_out("a", 2));
+    let all = assigned(&effects);
+    let reborn = WorkerSpec { incarnation: "2".into(), ..worker("w1", 2) };
+    let refused = world.arrive(reborn.clone(), false, &[]).expect_err("the other is connected");
+    assert!(refused.contains("a worker named w1 is connected already"), "{refused}");
+    world.engine.away("w1", world.sessions - 1);
+    let told = world.arrive(reborn, false, &[key(all[0])]).expect("the other has gone");
+    assert_eq!(world.outcomes(), [Outcome::LOST]);
+    assert_eq!(on(&told, "w1"), 1, "what was lost starts again");
+    world.report(all[0], Outcome::OK).expect("a report that was kept counts");
+}
+
+#[test]
+fn the_end_of_an_old_session_does_not_end_the_new_one() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    world.arrive(worker("w1", 2), true, &[]).expect("the same life");
+    world.engine.away("w1", 1);
+    assert_eq!(world.engine.workers()[0].state, WorkerState::Connected);
+    let (_, effects) = world.submit(fan_out("a", 2));
+    assert_eq!(on(&effects, "w1"), 2);
+}
+
+#[test]
+fn after_a_restart_workers_have_a_lease_to_come_back_in() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    world.connect(worker("w2", 2));
+    let (id, effects) = world.submit(fan_out("a", 4));
+    let job = world.engine.job(&id).expect("live").clone();
+    let mut restarted = World { log: vec![], ..World::new() };
+    let batch = restarted.engine.adopt(job, Timestamp(1000), Timestamp(2000));
+    assert!(assigned(&restarted.done(batch)).is_empty());
+    let holds: Vec<AttemptKey> =
+        assigned(&effects).into_iter().filter(|one| &*one.worker == "w1").map(key).collect();
+    let told = restarted.arrive(worker("w1", 2), true, &holds).expect("welcome");
+    assert!(told.is_empty(), "it goes on as if nothing had happened: {told:?}");
+    restarted.wait(14_000);
+    assert!(restarted.engine.beat("w1", "1"));
+    let again = restarted.wait(1000);
+    assert_eq!(restarted.outcomes(), [Outcome::LOST, Outcome::LOST]);
+    assert!(assigned(&again).is_empty(), "w1 is full");
+    for one in assigned(&effects).into_iter().filter(|one| &*one.worker == "w1") {
+        let next = restarted.report(one, Outcome::OK).expect("current");
+        assert_eq!(on(&next, "w1"), 1);
+    }
+}
+
+#[test]
+fn a_worker_that_drains_takes_nothing_new_and_leaves_without_a_loss() {
+    let mut world = World::new();
+    world.connect(worker("w1", 1));
+    let (_, effects) = world.submit(fan_out("a", 2));
+    assert!(world.engine.drain_worker("w1"));
+    let next = world.report(assigned(&effects)[0], Outcome::OK).expect("current");
+    assert!(assigned(&next).is_empty());
+    world.engine.away("w1", world.sessions);
+    assert!(world.engine.workers().is_empty());
+    assert!(world.news().contains(&FleetNews::Left { worker: "w1".into() }));
+}
+
+#[test]
+fn a_worker_that_fails_what_succeeds_elsewhere_is_put_aside_and_says_why() {
+    let mut world = World::new();
+    world.connect(worker("bad", 1));
+    let (_, mut effects) = world.submit(fan_out("a", 40));
+    let broken = |world: &mut World, effects: &[Effect]| {
+        let one = assigned(effects)[0].clone();
+        world.report(&one, FailureKind::Exited(1).into()).expect("current")
+    };
+    for _ in 0..10 {
+        assert_eq!(on(&effects, "bad"), 1, "alone, it may be the job's fault");
+        effects = broken(&mut world, &effects);
+    }
+    let good = world.connect(worker("good", 1));
+    world.report(assigned(&good)[0], Outcome::OK).expect("current");
+    let view = world.engine.workers().into_iter().find(|view| &*view.spec.name == "bad");
+    let view = view.expect("it is there");
+    assert_eq!(view.state, WorkerState::Quarantined);
+    assert_eq!(
+        view.why.as_deref(),
+        Some("10 attempts in a row failed there, of steps that succeed elsewhere")
+    );
+    let last = broken(&mut world, &effects);
+    assert_eq!(on(&last, "bad"), 0);
+    // Its time is over: one attempt shows whether it is well.
+    for _ in 0..6 {
+        world.wait(5000);
+        world.engine.beat("bad", "1");
+        world.engine.beat("good", "1");
+    }
+    assert!(world.news().contains(&FleetNews::OnProbation { worker: "bad".into() }));
+    let tried = world.wait(0);
+    let running = world.engine.workers().into_iter().find(|view| &*view.spec.name == "bad");
+    assert_eq!(running.expect("it is there").running, 1, "{tried:?}");
+}
+
+#[test]
+fn a_worker_that_cannot_begin_anything_is_put_aside_at_once() {
+    let mut world = World::new();
+    world.connect(worker("full", 1));
+    let (_, mut effects) = world.submit(fan_out("a", 10));
+    for _ in 0..3 {
+        let one = assigned(&effects)[0].clone();
+        effects = world.report(&one, Outcome::Lost { started: false }).expect("current");
+    }
+    assert!(assigned(&effects).is_empty());
+    assert_eq!(world.engine.workers()[0].state, WorkerState::Quarantined);
+}

@@ -1,0 +1,196 @@
+//! What is stored of jobs, for whoever asks. Everything shown comes from the store, so nothing is
+//! shown before it is durable; the engine is never asked, and never waited for.
+
+mod attempts;
+mod cache;
+mod readers;
+
+use std::sync::Arc;
+
+use steadfast_api::JobStatus;
+use steadfast_core::apply::fold;
+use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::explain::{Explanation, Select, explain};
+use steadfast_core::job::Job;
+use steadfast_core::time::Timestamp;
+use steadfast_store::{Filter, Folder, Page, Row, Store, StoreError};
+use tokio::sync::Semaphore;
+
+use crate::trouble::Trouble;
+use cache::Cache;
+use readers::Readers;
+
+pub use attempts::{AttemptRow, AttemptsPage};
+
+/// Events read at once while a log is walked.
+const CHUNK: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub struct Archive {
+    readers: Readers,
+    cache: Cache,
+    /// An explanation holds a whole log: one at a time.
+    explaining: Arc<Semaphore>,
+}
+
+impl Archive {
+    /// `readers`: how many read at the same moment.
+    pub fn open(folder: &Folder, readers: usize) -> Result<Self, StoreError> {
+        Ok(Self {
+            readers: Readers::open(folder.database(), readers)?,
+            cache: Cache::default(),
+            explaining: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    pub async fn row(&self, id: &str) -> Result<Row, Trouble> {
+        Ok(self.end(id).await?.0)
+    }
+
+    /// The row, and the number of the last event that there is.
+    pub async fn end(&self, id: &str) -> Result<(Row, u64), Trouble> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| store.row(&id)?.ok_or_else(|| Trouble::no_job(&id))).await
+    }
+
+    pub async fn list(
+        &self,
+        filter: Filter,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Result<Page, Trouble> {
+        self.readers.read(move |store| Ok(store.list(&filter, cursor.as_deref(), limit)?)).await
+    }
+
+    /// The events after `after`; none once there are no more yet.
+    pub async fn events(
+        &self,
+        id: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, Trouble> {
+        let id = job_id(id)?;
+        self.readers
+            .read(move |store| {
+                let events = store.events(&id, after, limit)?;
+                if events.is_empty() && store.row(&id)?.is_none() {
+                    return Err(Trouble::no_job(&id));
+                }
+                Ok(events)
+            })
+            .await
+    }
+
+    pub async fn job(&self, id: &str) -> Result<Arc<Job>, Trouble> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| state(store, &id).map(Arc::new)).await
+    }
+
+    pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, Trouble> {
+        let id = job_id(id)?;
+        let mut folded = self.cache.of(&id).lock_owned().await;
+        let (cache, known) = (self.cache.clone(), id.clone());
+        self.readers
+            .read(move |store| {
+                let status = folded.status(store, &known);
+                if status.is_err() {
+                    cache.forget(&known);
+                }
+                status
+            })
+            .await
+    }
+
+    /// Why the job, or a step of it, is where it is.
+    pub async fn explain(
+        &self,
+        id: &str,
+        step: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Explanation, Trouble> {
+        let id = job_id(id)?;
+        let step = step.map(str::to_owned);
+        let turn = self.explaining.clone().acquire_owned().await.map_err(Trouble::internal)?;
+        self.readers
+            .read(move |store| {
+                let _turn = turn;
+                let mut log = Vec::new();
+                each_event(store, &id, 0, |record| {
+                    log.push(record);
+                    Ok(())
+                })?;
+                let select = match (step, plan_of(&log)) {
+                    (_, None) => return Err(Trouble::no_job(&id)),
+                    (None, _) => None,
+                    (Some(name), Some(plan)) => {
+                        let none = || Trouble::NotFound(format!("job {id} has no step {name:?}"));
+                        Some(Select { step: Some(plan.find(&name).ok_or_else(none)?), item: None })
+                    }
+                };
+                explain(&log, now, select.as_ref()).map_err(Trouble::internal)
+            })
+            .await
+    }
+
+    /// All attempts of a job, in the order in which they began.
+    pub async fn attempts(
+        &self,
+        id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<AttemptsPage, Trouble> {
+        let id = job_id(id)?;
+        let after = attempts::read_cursor(cursor)?;
+        self.readers.read(move |store| attempts::page(store, &id, after, limit)).await
+    }
+
+    /// The job that was submitted with a key, and the digest of its body.
+    pub async fn find_key(&self, key: &str) -> Result<Option<(JobId, String)>, Trouble> {
+        let key = key.to_owned();
+        self.readers.read(move |store| Ok(store.key(&key)?)).await
+    }
+}
+
+/// An id as jobs have them. Anything else is no job, and never becomes part of a path.
+pub fn job_id(text: &str) -> Result<JobId, Trouble> {
+    let fits = text.len() == ulid::ULID_LEN
+        && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
+    if fits { Ok(text.into()) } else { Err(Trouble::no_job(text)) }
+}
+
+fn plan_of(log: &[Recorded]) -> Option<&steadfast_core::plan::Plan> {
+    match &log.first()?.event {
+        steadfast_core::event::Event::JobAccepted(accepted) => Some(&accepted.plan),
+        _ => None,
+    }
+}
+
+/// Every event after one, in order.
+fn each_event(
+    store: &mut dyn Store,
+    job: &str,
+    mut after: u64,
+    mut see: impl FnMut(Recorded) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    loop {
+        let page = store.events(job, after, CHUNK)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.seq;
+        for record in page {
+            see(record)?;
+        }
+    }
+}
+
+/// The snapshot, and the events since.
+fn state(store: &mut dyn Store, id: &JobId) -> Result<Job, Trouble> {
+    let stored = store.get(id)?.ok_or_else(|| Trouble::no_job(id))?;
+    let unreadable = |error| Trouble::Internal(format!("the stored state of {id}: {error}"));
+    let mut job: Option<Job> = match stored.snapshot {
+        Some(snapshot) => Some(serde_json::from_slice(&snapshot.state).map_err(unreadable)?),
+        None => None,
+    };
+    let after = job.as_ref().map_or(0, |job| job.seq);
+    each_event(store, id, after, |record| fold(&mut job, &record).map_err(Trouble::internal))?;
+    job.ok_or_else(|| Trouble::no_job(id))
+}

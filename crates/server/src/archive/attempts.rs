@@ -1,0 +1,90 @@
+//! All attempts of a job, page by page, from its log.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use steadfast_api::AttemptView;
+use steadfast_core::event::{Event, ItemId, JobId, Role};
+use steadfast_store::Store;
+
+use super::{CHUNK, plan_of};
+use crate::trouble::Trouble;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AttemptsPage {
+    pub attempts: Vec<AttemptRow>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptRow {
+    pub datacenter: Option<String>,
+    pub step: String,
+    pub role: Role,
+    pub item: u32,
+    #[serde(flatten)]
+    pub view: AttemptView,
+}
+
+/// The number of the event with which the last attempt of a page began.
+pub(super) fn read_cursor(cursor: Option<&str>) -> Result<u64, Trouble> {
+    let Some(text) = cursor else { return Ok(0) };
+    text.parse().map_err(|_| Trouble::BadCursor(text.to_owned()))
+}
+
+pub(super) fn page(
+    store: &mut dyn Store,
+    id: &JobId,
+    after: u64,
+    limit: usize,
+) -> Result<AttemptsPage, Trouble> {
+    let first = store.events(id, 0, 1)?;
+    let plan = plan_of(&first).ok_or_else(|| Trouble::no_job(id))?;
+    let mut page = AttemptsPage::default();
+    // Those of the page that have not ended, by what names them in the log.
+    let mut open: HashMap<(ItemId, u32), usize> = HashMap::new();
+    let mut last_start = 0;
+    let mut after = after;
+    loop {
+        let events = store.events(id, after, CHUNK)?;
+        let Some(last) = events.last() else { return Ok(page) };
+        after = last.seq;
+        for record in &events {
+            match &record.event {
+                Event::AttemptStarted { .. } if page.attempts.len() >= limit => {
+                    page.next.get_or_insert_with(|| last_start.to_string());
+                }
+                Event::AttemptStarted { item, attempt, worker, .. } => {
+                    last_start = record.seq;
+                    open.insert((*item, *attempt), page.attempts.len());
+                    page.attempts.push(AttemptRow {
+                        datacenter: plan.datacenter(item.run).map(str::to_owned),
+                        step: plan.step(item.step).name.clone(),
+                        role: item.role,
+                        item: item.index,
+                        view: AttemptView::started(*attempt, worker.clone(), record.at),
+                    });
+                }
+                Event::AttemptEnded { item, attempt, outcome, .. } => {
+                    if let Some(place) = open.remove(&(*item, *attempt)) {
+                        page.attempts[place].view.ended(outcome, record.at);
+                    }
+                }
+                Event::RunFailing { run, .. } | Event::RunEnded { run, .. } => {
+                    open.retain(|(item, _), place| {
+                        let cut_off = item.run == *run;
+                        if cut_off {
+                            page.attempts[*place].view.killed(record.at);
+                        }
+                        !cut_off
+                    });
+                }
+                _ => {}
+            }
+        }
+        if page.next.is_some() && open.is_empty() {
+            return Ok(page);
+        }
+    }
+}

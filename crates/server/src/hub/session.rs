@@ -1,0 +1,350 @@
+//! One worker's session, from Hello to its end.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Component, Path};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_api::proto;
+use steadfast_core::decide::Input;
+use steadfast_core::event::JobId;
+use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
+use steadfast_engine::{Answer, Arriving, AttemptKey, Inbox, NameInUse, Unheard, WorkerSpec};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Hub, Session};
+use proto::from_worker::Kind as Said;
+use proto::to_worker::Kind as Told;
+use proto::workers_server::Workers;
+
+/// Whoever opens a session has so long to say who it is.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// Before the engine is asked again to hear something it had no room for.
+const AGAIN: Duration = Duration::from_millis(2);
+const LONGEST_NAME: usize = 200;
+const MOST_SLOTS: u32 = 10_000;
+/// One message of a worker: an output of 1 MiB, and what is around it.
+pub const LARGEST_MESSAGE: usize = 4 << 20;
+const FILE_CHUNK: usize = 64 << 10;
+
+/// The gRPC service.
+#[derive(Clone, Debug)]
+pub struct WorkerSessions {
+    hub: Hub,
+    inbox: Inbox,
+}
+
+type Out<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// Who is at the other end.
+#[derive(Clone)]
+struct Peer {
+    id: u64,
+    name: Arc<str>,
+    incarnation: Arc<str>,
+    out: mpsc::UnboundedSender<proto::ToWorker>,
+    /// Told when the session is to end.
+    ended: Arc<Notify>,
+}
+
+impl WorkerSessions {
+    pub fn new(hub: Hub, inbox: Inbox) -> Self {
+        Self { hub, inbox }
+    }
+
+    async fn welcome(&self, hello: proto::Hello, peer: &Peer) -> Result<(), Status> {
+        let holds: BTreeSet<AttemptKey> =
+            hello.holds.iter().map(|held| (held.job_id.as_str().into(), held.token)).collect();
+        let spec = spec(&hello, peer);
+        let arriving = Arriving { spec, session: peer.id, returning: hello.returning, holds };
+        let (tell, told) = oneshot::channel();
+        let (hub, arrived) = (self.hub.clone(), peer.clone());
+        let held: HashSet<AttemptKey> = arriving.holds.iter().cloned().collect();
+        // On the engine's thread, before the worker is assigned anything: what it is assigned must find
+        // its way, and Welcome comes first.
+        let reply = Box::new(move |answer: Result<(), NameInUse>| {
+            if answer.is_ok() {
+                let rules = hub.0.rules;
+                let kind = proto::Welcome { lease_ms: rules.lease_ms, beat_ms: rules.beat_ms };
+                let _ = arrived.out.send(proto::ToWorker { kind: Some(Told::Welcome(kind)) });
+                let Peer { id, name, out, ended, .. } = arrived;
+                let before = hub.sessions().insert(name, Session { id, out, held, ended });
+                if let Some(before) = before {
+                    before.ended.notify_one();
+                }
+            }
+            drop(tell.send(answer));
+        });
+        self.inbox.connect(arriving, reply).map_err(unavailable)?;
+        let answer = told.await.map_err(|_| unavailable(Unheard::Stopped))?;
+        answer.map_err(|in_use| Status::already_exists(in_use.to_string()))
+    }
+
+    async fn listen(self, peer: Peer, mut said: Streaming<proto::FromWorker>) {
+        loop {
+            let kind = tokio::select! {
+                message = said.next() => match message {
+                    Some(Ok(proto::FromWorker { kind: Some(kind) })) => kind,
+                    Some(Ok(proto::FromWorker { kind: None })) => continue,
+                    Some(Err(_)) | None => break,
+                },
+                () = peer.ended.notified() => break,
+                () = peer.out.closed() => break,
+            };
+            match kind {
+                Said::Beat(beat) => self.beat(&peer, beat),
+                Said::Report(report) => {
+                    if self.report(&peer, report).await.is_err() {
+                        break;
+                    }
+                }
+                Said::Output(output) => self.output(&peer, output).await,
+                Said::Draining(_) => drop(self.inbox.drain_worker(&peer.name, Box::new(|_| ()))),
+                Said::Hello(_) => {}
+            }
+        }
+        self.hub.forget(&peer);
+        let inbox = self.inbox.clone();
+        // The engine may have no room for a moment, and nobody says this again.
+        let _ = tokio::task::spawn_blocking(move || inbox.away(&peer.name, peer.id)).await;
+    }
+
+    fn beat(&self, peer: &Peer, beat: proto::Beat) {
+        let (hub, answered) = (self.hub.clone(), peer.clone());
+        let reply = Box::new(move |known: bool| {
+            if known {
+                let _ = answered.out.send(proto::ToWorker { kind: Some(Told::Beat(beat)) });
+            } else {
+                // It was silent for too long; it comes in anew.
+                hub.forget(&answered);
+            }
+        });
+        // One that is not heard is not answered, as if it had been lost on the way.
+        let _ = self.inbox.beat(&peer.name, &peer.incarnation, reply);
+    }
+
+    /// Acknowledged when it is durable, or refused as stale.
+    async fn report(&self, peer: &Peer, report: proto::Report) -> Result<(), Unheard> {
+        let Some(attempt) = report.attempt.clone() else { return Ok(()) };
+        let outcome = match steadfast_api::from_report(report) {
+            Ok((_, outcome)) => outcome,
+            // Said again it would be the same: the attempt must not wait for it for ever.
+            Err(malformed) => Outcome::Failed(Failure {
+                error: Some(ErrorText {
+                    kind: Some("malformed_report".to_owned()),
+                    message: format!("worker {}: {malformed}", peer.name),
+                }),
+                ..Failure::new(FailureKind::NotCompleted)
+            }),
+        };
+        let job: JobId = attempt.job_id.as_str().into();
+        let (item, token) = (attempt.item(), attempt.token);
+        loop {
+            let (hub, peer, attempt) = (self.hub.clone(), peer.clone(), attempt.clone());
+            let key = (job.clone(), token);
+            let reply = Box::new(move |answer: Answer| {
+                if let Err(why) = &answer {
+                    tracing::warn!(
+                        event = "AttemptRejected", job_id = %key.0, token, worker = %peer.name,
+                        attempt = attempt.attempt, %why,
+                    );
+                }
+                if let Some(session) = hub.sessions().get_mut(&peer.name) {
+                    session.held.remove(&key);
+                }
+                let counted = answer.is_ok();
+                let kind = proto::Acknowledgement { attempt: Some(attempt), counted };
+                let kind = Some(Told::Acknowledgement(kind));
+                let _ = peer.out.send(proto::ToWorker { kind });
+            });
+            let input = Input::Report { item, token, outcome: outcome.clone() };
+            match self.inbox.hear(&job, input, reply) {
+                Err(Unheard::Full) => tokio::time::sleep(AGAIN).await,
+                heard => return heard,
+            }
+        }
+    }
+
+    async fn output(&self, peer: &Peer, output: proto::Output) {
+        let Some(attempt) = &output.attempt else { return };
+        let key = (attempt.job_id.as_str().into(), attempt.token);
+        let is_its =
+            self.hub.sessions().get(&peer.name).is_some_and(|session| session.held.contains(&key));
+        // The log may be a little longer than the cap, by the line about what was left out.
+        let end = output.offset.saturating_add(output.bytes.len() as u64);
+        if !is_its || end > self.hub.0.rules.log_cap + 4096 || !is_plain(&output.step_name) {
+            return;
+        }
+        let path = self.hub.0.folder.log(
+            &attempt.job_id,
+            &output.step_name,
+            attempt.item(),
+            attempt.attempt,
+        );
+        let written = tokio::task::spawn_blocking(move || write_log(&path, &output)).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
+        }
+    }
+}
+
+fn write_log(path: &Path, output: &proto::Output) -> io::Result<()> {
+    if output.bytes.is_empty() && !path.exists() {
+        return Ok(());
+    }
+    let open = || File::options().write(true).create(true).truncate(false).open(path);
+    let file = match (open(), path.parent()) {
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder)?;
+            open()?
+        }
+        (opened, _) => opened?,
+    };
+    file.write_all_at(&output.bytes, output.offset)?;
+    if output.last {
+        file.set_len(output.offset + output.bytes.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// A name that can be part of a path without leading anywhere else.
+fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+        && !name.contains('\0')
+}
+
+fn spec(hello: &proto::Hello, peer: &Peer) -> WorkerSpec {
+    let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+    WorkerSpec {
+        name: peer.name.clone(),
+        incarnation: peer.incarnation.clone(),
+        datacenter: some(&hello.datacenter),
+        labels: hello.labels.clone().into_iter().collect::<BTreeMap<_, _>>(),
+        slots: hello.slots,
+        cpu: Some(hello.cpu).filter(|cpu| *cpu > 0.0),
+        memory_bytes: Some(hello.memory_bytes).filter(|bytes| *bytes > 0),
+        functions: hello.functions.iter().cloned().collect(),
+        processes: hello.processes,
+    }
+}
+
+/// What is wrong with how a worker introduces itself.
+fn check(hello: &proto::Hello) -> Result<(), String> {
+    let good = |text: &str| text.len() <= LONGEST_NAME && !text.chars().any(char::is_control);
+    if hello.name.is_empty() || !good(&hello.name) || hello.name.contains('/') {
+        return Err(format!("{:?} is not a name for a worker", hello.name));
+    }
+    if hello.incarnation.is_empty() || !good(&hello.incarnation) || !good(&hello.datacenter) {
+        return Err("the incarnation or the datacenter has no fitting name".to_owned());
+    }
+    if hello.slots == 0 || hello.slots > MOST_SLOTS {
+        return Err(format!("a worker has 1 to {MOST_SLOTS} slots, not {}", hello.slots));
+    }
+    if !(hello.cpu.is_finite() && (0.0..=1e6).contains(&hello.cpu)) {
+        return Err(format!("{} is no number of cpus", hello.cpu));
+    }
+    let texts = hello.labels.iter().flat_map(|(name, value)| [name, value]);
+    if !texts.chain(&hello.functions).all(|text| good(text)) {
+        return Err("a label or function has a name that is too long or not printable".to_owned());
+    }
+    Ok(())
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
+fn unavailable(unheard: Unheard) -> Status {
+    Status::unavailable(unheard.to_string())
+}
+
+impl Hub {
+    /// Unless another session of that worker has taken its place.
+    fn forget(&self, peer: &Peer) {
+        let mut sessions = self.sessions();
+        if sessions.get(&peer.name).is_some_and(|session| session.id == peer.id) {
+            sessions.remove(&peer.name);
+        }
+        peer.ended.notify_one();
+    }
+}
+
+#[tonic::async_trait]
+impl Workers for WorkerSessions {
+    type SessionStream = Out<proto::ToWorker>;
+    type GetFileStream = Out<proto::FileChunk>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<proto::FromWorker>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let mut said = request.into_inner();
+        let first = tokio::time::timeout(HELLO_WITHIN, said.next()).await;
+        let Ok(Some(Ok(proto::FromWorker { kind: Some(Said::Hello(hello)) }))) = first else {
+            return Err(Status::invalid_argument("a session begins with Hello"));
+        };
+        check(&hello).map_err(Status::invalid_argument)?;
+        let (out, told) = mpsc::unbounded_channel();
+        let peer = Peer {
+            id: self.hub.next_session(),
+            name: hello.name.as_str().into(),
+            incarnation: hello.incarnation.as_str().into(),
+            out,
+            ended: Arc::default(),
+        };
+        self.welcome(hello, &peer).await?;
+        tokio::spawn(self.clone().listen(peer, said));
+        let told = UnboundedReceiverStream::new(told).map(Ok);
+        Ok(Response::new(Box::pin(told)))
+    }
+
+    async fn get_file(
+        &self,
+        request: Request<proto::GetFileRequest>,
+    ) -> Result<Response<Self::GetFileStream>, Status> {
+        let proto::GetFileRequest { job_id, path } = request.into_inner();
+        let inside = Path::new(&path);
+        let stays = inside.components().all(|part| matches!(part, Component::Normal(_)));
+        if !is_plain(&job_id) || path.is_empty() || path.contains('\0') || !stays {
+            return Err(Status::invalid_argument("not the path of a job's file"));
+        }
+        let path = self.hub.0.folder.files(&job_id).join(inside);
+        let opened = tokio::task::spawn_blocking(move || {
+            let file = File::open(&path)?;
+            let executable = file.metadata()?.permissions().mode() & 0o100 != 0;
+            Ok::<_, io::Error>((file, executable))
+        });
+        let (mut file, executable) = match opened.await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(_)) => return Err(Status::not_found("the job has no such file")),
+            Err(error) => return Err(Status::internal(error.to_string())),
+        };
+        // As many chunks as may wait for a slow reader.
+        let (chunks, sent) = mpsc::channel(4);
+        tokio::task::spawn_blocking(move || {
+            // An empty file is one empty chunk.
+            let mut sent = 0;
+            loop {
+                let mut bytes = vec![0; FILE_CHUNK];
+                let read = file.read(&mut bytes);
+                let count = read.as_ref().map_or(0, |count| *count);
+                if count == 0 && sent > 0 && read.is_ok() {
+                    return;
+                }
+                bytes.truncate(count);
+                sent += 1;
+                let chunk = read.map(|_| proto::FileChunk { bytes, executable });
+                let chunk = chunk.map_err(|error| Status::internal(error.to_string()));
+                if chunks.blocking_send(chunk).is_err() || count == 0 {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
+    }
+}

@@ -1,0 +1,102 @@
+//! Who follows a job, and how far its log is durable.
+//!
+//! Only numbers pass through here. Whoever follows reads the events themselves from the archive, at
+//! its own pace: a slow reader holds up nobody.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use steadfast_core::event::JobId;
+use tokio::sync::watch;
+
+/// Jobs that nobody follows any more are looked for when there are so many, and then at every
+/// doubling.
+const SWEEP: usize = 64;
+
+#[derive(Clone, Debug, Default)]
+pub struct News(Arc<Mutex<Followed>>);
+
+#[derive(Debug, Default)]
+struct Followed {
+    jobs: HashMap<JobId, watch::Sender<u64>>,
+    sweep_at: usize,
+    closed: bool,
+}
+
+impl News {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The job's log is durable up to `seq`; `over`: nothing comes after it, as far as that is known.
+    /// Waits for nobody.
+    pub fn told(&self, job: &JobId, seq: u64, over: bool) {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(sender) = followed.jobs.get(job) else { return };
+        sender.send_replace(seq);
+        if over || sender.is_closed() {
+            followed.jobs.remove(job);
+        }
+    }
+
+    /// The number of the last durable event from now on; 0 until there is another. Ends when the job
+    /// is over, or the server is. Begin to follow, then read: what comes after the reading is told.
+    pub fn follow(&self, job: &str) -> watch::Receiver<u64> {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if followed.jobs.len() >= followed.sweep_at.max(SWEEP) {
+            followed.jobs.retain(|_, sender| !sender.is_closed());
+            followed.sweep_at = followed.jobs.len() * 2;
+        }
+        if let Some(sender) = followed.jobs.get(job) {
+            return sender.subscribe();
+        }
+        let (sender, receiver) = watch::channel(0);
+        if !followed.closed {
+            followed.jobs.insert(job.into(), sender);
+        }
+        receiver
+    }
+
+    /// Nothing more is told: whoever follows is let go, so that a server can end.
+    pub fn close(&self) {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.closed = true;
+        followed.jobs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(news: &News) -> usize {
+        news.0.lock().unwrap().jobs.len()
+    }
+
+    #[tokio::test]
+    async fn what_is_told_after_following_began_is_not_missed() {
+        let news = News::new();
+        let mut receiver = news.follow("a");
+        news.told(&"a".into(), 3, false);
+        news.told(&"a".into(), 4, false);
+        receiver.changed().await.unwrap();
+        assert_eq!(*receiver.borrow_and_update(), 4);
+        news.told(&"a".into(), 5, true);
+        receiver.changed().await.unwrap();
+        assert_eq!(*receiver.borrow_and_update(), 5);
+        assert!(receiver.changed().await.is_err(), "the job is over");
+        assert_eq!(followed(&news), 0);
+    }
+
+    #[test]
+    fn jobs_that_nobody_follows_are_let_go() {
+        let news = News::new();
+        drop(news.follow("a"));
+        news.told(&"a".into(), 1, false);
+        assert_eq!(followed(&news), 0);
+        for n in 0..1000 {
+            drop(news.follow(&n.to_string()));
+        }
+        assert!(followed(&news) <= SWEEP);
+    }
+}

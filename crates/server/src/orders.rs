@@ -1,0 +1,268 @@
+//! What people and programs want of jobs: taken to the engine, answered once it is durable.
+//!
+//! Nothing is decided here. An idempotency key is looked up and used under a lock of its own, so that
+//! one key is one job however many ask at once.
+
+mod files;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as Held, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use steadfast_core::again::{CannotRetry, again};
+use steadfast_core::decide::{Input, Refusal};
+use steadfast_core::event::{Accepted, JobId, JobState};
+use steadfast_core::plan::{Cwd, Plan};
+use steadfast_engine::{Inbox, NotDone};
+use steadfast_jobfile::{Operator, load};
+use steadfast_store::{Folder, IdempotencyKey};
+use tokio::sync::Mutex;
+
+use crate::archive::{Archive, job_id};
+use crate::trouble::Trouble;
+
+pub use files::{AttachedFile, MOST_BYTES};
+
+/// Longer keys are somebody's mistake.
+const KEY_CHARS: usize = 255;
+
+#[derive(Clone, Debug)]
+pub struct Orders {
+    inbox: Inbox,
+    archive: Archive,
+    operator: Arc<Operator>,
+    folder: Folder,
+    keys: Keys,
+}
+
+/// A job that is to be run.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    pub plan: Arc<Plan>,
+    pub files: Vec<AttachedFile>,
+    pub key: Option<String>,
+    /// Of everything that makes the submission what it is: [`digest`].
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    pub id: JobId,
+    /// It was submitted before, with the same key and body.
+    pub existing: bool,
+}
+
+/// How a job is to be run again.
+#[derive(Clone, Debug, Default)]
+pub struct Again {
+    /// That step and all that need it run again even if they succeeded.
+    pub from: Option<String>,
+    /// More attempts and budget.
+    pub grant: Option<u32>,
+    pub key: Option<String>,
+}
+
+/// Of the parts of a submission, in order.
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        // With its length, so that no two lists of parts are the same bytes.
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        text.push_str(&format!("{byte:02x}"));
+        text
+    })
+}
+
+impl Orders {
+    pub fn new(inbox: Inbox, archive: Archive, operator: Arc<Operator>, folder: Folder) -> Self {
+        Self { inbox, archive, operator, folder, keys: Keys::default() }
+    }
+
+    /// A job file and what came with it. `name` is what messages call it.
+    pub async fn submit_file(
+        &self,
+        text: Vec<u8>,
+        name: &str,
+        files: Vec<AttachedFile>,
+        key: Option<String>,
+    ) -> Result<Submitted, Trouble> {
+        let executable = |file: &AttachedFile| [u8::from(file.executable)];
+        let flags: Vec<[u8; 1]> = files.iter().map(executable).collect();
+        let attached = files.iter().zip(&flags);
+        let parts = attached.flat_map(|(file, flag)| [file.path.as_bytes(), &file.content, flag]);
+        let digest = digest(std::iter::once(text.as_slice()).chain(parts));
+        // The same body again is answered before it is read, as what is valid may have changed since.
+        if let Some(known) = self.known(key.as_deref(), &digest).await? {
+            return Ok(known);
+        }
+        let (operator, name) = (self.operator.clone(), name.to_owned());
+        let loaded = tokio::task::spawn_blocking(move || load(&name, &text, &operator));
+        let job = loaded.await.map_err(Trouble::internal)?.map_err(Trouble::InvalidJob)?;
+        self.submit(Submission { plan: Arc::new(job.plan), files, key, digest }).await
+    }
+
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, Trouble> {
+        let Submission { plan, files, key, digest } = submission;
+        fits_a_server(&plan)?;
+        let files = files::checked(files, &plan)?;
+        let id = new_id();
+        let accepted = Accepted::new(id.clone(), plan);
+        let folder = self.folder.clone();
+        let put = move || files::put(&folder.files(&id), &files);
+        self.accept(accepted, put, key, digest).await
+    }
+
+    pub async fn cancel(&self, id: &str) -> Result<(), Trouble> {
+        self.wish(id, Input::Cancel, JobState::Cancelled).await
+    }
+
+    pub async fn pause(&self, id: &str) -> Result<(), Trouble> {
+        self.wish(id, Input::Pause, JobState::Paused).await
+    }
+
+    pub async fn resume(&self, id: &str) -> Result<(), Trouble> {
+        self.wish(id, Input::Resume, JobState::Running).await
+    }
+
+    /// A new job that keeps what succeeded.
+    pub async fn retry(&self, id: &str, how: Again) -> Result<Submitted, Trouble> {
+        let old = self.archive.job(id).await?;
+        let Again { from, grant, key } = how;
+        let grant_text = grant.map(|grant| grant.to_string()).unwrap_or_default();
+        let from_text = from.as_deref().map(|step| format!("from {step}")).unwrap_or_default();
+        let parts =
+            ["retry".as_bytes(), id.as_bytes(), from_text.as_bytes(), grant_text.as_bytes()];
+        let digest = digest(parts);
+        if let Some(known) = self.known(key.as_deref(), &digest).await? {
+            return Ok(known);
+        }
+        let new = new_id();
+        let accepted = again(&old, new.clone(), from.as_deref(), grant);
+        let mut accepted = accepted.map_err(|why| match why {
+            CannotRetry::NoSuchStep { .. } => Trouble::NotFound(why.to_string()),
+            CannotRetry::Grant { .. } => Trouble::BadRequest(why.to_string()),
+            why => Trouble::NotPossible(why.to_string()),
+        })?;
+        accepted.source = None;
+        fits_a_server(&accepted.plan)?;
+        let (before, after) = (self.folder.files(&old.id), self.folder.files(&new));
+        let wanted = files::wanted(&accepted.plan)?;
+        let put = move || files::copy(&before, &after, &wanted);
+        self.accept(accepted, put, key, digest).await
+    }
+
+    async fn known(&self, key: Option<&str>, digest: &str) -> Result<Option<Submitted>, Trouble> {
+        let Some(key) = key else { return Ok(None) };
+        check_key(key)?;
+        match self.archive.find_key(key).await? {
+            None => Ok(None),
+            Some((id, known)) if known == digest => Ok(Some(Submitted { id, existing: true })),
+            Some((job, _)) => Err(Trouble::IdempotencyConflict { job }),
+        }
+    }
+
+    /// Its files are there before the job is: whoever runs it finds them.
+    async fn accept(
+        &self,
+        accepted: Accepted,
+        put: impl FnOnce() -> Result<(), Trouble> + Send + 'static,
+        key: Option<String>,
+        digest: String,
+    ) -> Result<Submitted, Trouble> {
+        let orders = self.clone();
+        // Its own task: a client that hangs up must not let go of the key half way.
+        let accepting = tokio::spawn(async move {
+            let turn = match &key {
+                Some(key) => Some(orders.keys.of(key).lock_owned().await),
+                None => None,
+            };
+            if let Some(known) = orders.known(key.as_deref(), &digest).await? {
+                return Ok(known);
+            }
+            let id = accepted.id.clone();
+            let key = key.map(|key| IdempotencyKey { key, digest });
+            let asking = tokio::task::spawn_blocking(move || {
+                // Kept while a thread is at it, whoever else goes.
+                let _turn = turn;
+                let folder = orders.folder.files(&accepted.id);
+                let taken = put().and_then(|()| match orders.inbox.submit(accepted, key) {
+                    // Whether it was taken is not known: its files stay.
+                    Err(NotDone::Stopped) => Ok(Err(Trouble::from(NotDone::Stopped))),
+                    answer => answer.map(Ok).map_err(Trouble::from),
+                });
+                if taken.is_err() {
+                    let _ = std::fs::remove_dir_all(&folder);
+                }
+                taken?
+            });
+            asking.await.map_err(Trouble::internal)??;
+            Ok(Submitted { id, existing: false })
+        });
+        accepting.await.map_err(Trouble::internal)?
+    }
+
+    /// `wanted`: a job that is so already is as wished.
+    async fn wish(&self, id: &str, input: Input, wanted: JobState) -> Result<(), Trouble> {
+        let id = job_id(id)?;
+        let (inbox, job) = (self.inbox.clone(), id.clone());
+        let asking = tokio::task::spawn_blocking(move || inbox.wish(&job, input));
+        match asking.await.map_err(Trouble::internal)? {
+            Ok(()) | Err(NotDone::Refused(Refusal::AlreadyPaused | Refusal::NotPaused)) => Ok(()),
+            Err(NotDone::Unknown(_) | NotDone::Refused(Refusal::Ended)) => {
+                let row = self.archive.row(&id).await?;
+                if row.state == wanted {
+                    Ok(())
+                } else if row.state.is_terminal() {
+                    Err(Trouble::AlreadyEnded { job: id, state: row.state })
+                } else {
+                    // A local `run` has it, and is asked on its own machine.
+                    Err(Trouble::NotPossible(format!("job {id} is not run by this server")))
+                }
+            }
+            Err(why) => Err(why.into()),
+        }
+    }
+}
+
+fn new_id() -> JobId {
+    ulid::Ulid::generate().to_string().to_lowercase().into()
+}
+
+/// There is no folder that the job file lies in.
+fn fits_a_server(plan: &Plan) -> Result<(), Trouble> {
+    let steps = plan.steps().iter();
+    let steps = steps.map(|step| (format!("steps.{}.cwd", step.name), &step.surroundings));
+    let mut places = std::iter::once(("cwd".to_owned(), plan.surroundings())).chain(steps);
+    match places.find(|(_, around)| around.cwd == Some(Cwd::Source)) {
+        None => Ok(()),
+        Some((place, _)) => Err(Trouble::BadRequest(format!(
+            "`{place}: source` is for `steadfast run`: a server does not have the job file's \
+             folder. Leave it out, and name what the job needs in `files`"
+        ))),
+    }
+}
+
+fn check_key(key: &str) -> Result<(), Trouble> {
+    let fits = (1..=KEY_CHARS).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+    if fits {
+        return Ok(());
+    }
+    Err(Trouble::BadRequest(format!(
+        "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
+    )))
+}
+
+/// A lock for each key that is being used, gone with its last user.
+#[derive(Clone, Debug, Default)]
+struct Keys(Arc<Held<HashMap<String, Arc<Mutex<()>>>>>);
+
+impl Keys {
+    fn of(&self, key: &str) -> Arc<Mutex<()>> {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, lock| Arc::strong_count(lock) > 1);
+        keys.entry(key.to_owned()).or_default().clone()
+    }
+}
