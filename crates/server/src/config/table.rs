@@ -329,11 +329,6 @@ const LIMITS: &[Setting] = &[
     ),
     setting("attached_files", "Files of one job.", Count(ANY, |c| &mut c.limits.attached_files)),
     setting(
-        "attached_file",
-        "One file of a job.",
-        Size(KIB..=GIB, |c| &mut c.limits.attached_file_bytes),
-    ),
-    setting(
         "attached_total",
         "All files of a job together.",
         Size(KIB..=GIB, |c| &mut c.limits.attached_total_bytes),
@@ -359,13 +354,23 @@ const WORKERS: &[Setting] = &[
     ),
     setting(
         "quarantine_after",
-        "A worker on which so many attempts in a row have failed gets no work for a while; 0: never.",
-        Count(ANY, |c| &mut c.workers.quarantine_after),
+        "A worker gets no work for a while after so many failures in a row of what succeeds elsewhere,",
+        Count(SOME, |c| &mut c.workers.quarantine_after),
+    ),
+    setting(
+        "quarantine_not_begun",
+        "or after so many attempts in a row that it could not even begin.",
+        Count(SOME, |c| &mut c.workers.quarantine_not_begun),
     ),
     setting(
         "quarantine_time",
-        "For how long.",
+        "For how long the first time; twice as long each further time,",
         Duration(SOME_MS, |c| &mut c.workers.quarantine_time_ms),
+    ),
+    setting(
+        "quarantine_time_max",
+        "up to this.",
+        Duration(SOME_MS, |c| &mut c.workers.quarantine_time_max_ms),
     ),
 ];
 

@@ -67,6 +67,26 @@ impl Running {
     }
 }
 
+/// What was logged.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("whole")).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("whole").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// For a handler that is asked once.
 pub(crate) fn once<T>(value: T) -> impl Fn() -> T + Clone {
     let kept = Arc::new(Mutex::new(Some(value)));
