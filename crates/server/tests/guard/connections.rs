@@ -79,12 +79,7 @@ async fn who_sends_no_whole_request_is_closed() {
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_a_stream_is_not() {
-    let settings = ServerSettings {
-        header_timeout_ms: 150,
-        idle_timeout_ms: 150,
-        body_timeout_ms: 150,
-        ..ServerSettings::default()
-    };
+    let settings = ServerSettings { idle_timeout_ms: 150, ..ServerSettings::default() };
     // One at a time is enough for a test.
     let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
     let receiver = once(receiver);

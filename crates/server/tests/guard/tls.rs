@@ -80,7 +80,7 @@ async fn both_versions_come_over_tls_and_plain_text_does_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let authority = issuer();
     let settings = ServerSettings {
-        tls_handshake_timeout_ms: 200,
+        tls_handshake_timeout_ms: 2000,
         ..settings(folder.path(), &authority, None)
     };
     let server = Running::start(Auth::None, settings).await;
