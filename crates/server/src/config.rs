@@ -4,6 +4,7 @@
 //! are read once, at the start; everything that is wrong is told at once, each with its place.
 //! Nothing here opens a socket or acts on a setting.
 
+mod check;
 mod document;
 mod read;
 mod table;
