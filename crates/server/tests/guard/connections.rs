@@ -91,12 +91,14 @@ async fn an_idle_connection_is_closed_and_a_stream_is_not() {
     let server = Running::start_with(Auth::None, settings, app).await;
     let events = Client::new().get(server.url("/v1/jobs/1/events")).send().await.expect("begun");
     let mut events = events.bytes_stream();
-    for number in ["1", "2", "3"] {
+    // Long enough for the farewell to one that is wrongly held to be idle.
+    for number in 0..12 {
+        let number = number.to_string();
         let mut idle = connect(&server).await;
         idle.write_all(REQUEST).await.expect("written");
         // Its end is the proof that the time for idleness has passed.
         assert!(until_closed(&mut idle).await.contains("200 OK"));
-        sender.send(Ok(number.into())).await.expect("the stream is open");
+        sender.send(Ok(number.clone().into())).await.expect("the stream is open");
         let event = timeout(PATIENCE, events.next()).await.expect("in time");
         assert_eq!(event.expect("open").expect("whole"), number);
     }
