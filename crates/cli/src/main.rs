@@ -10,9 +10,12 @@ mod jobs;
 mod local;
 mod paint;
 mod plan;
+mod purge;
 mod rehearse;
 mod run;
+mod serve;
 mod timeline;
+mod token;
 mod view;
 
 use std::io::{self, Write};
@@ -41,6 +44,11 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
         Command::Run(args) => run::run(args),
+        Command::Up(args) => serve::up(args),
+        Command::Server(args) => serve::server(args),
+        Command::Worker(args) => serve::worker(args),
+        Command::Token { command } => token::run(command),
+        Command::Purge(args) => purge::run(args),
         Command::Resume(args) => run::resume(args),
         Command::Retry(args) => again::retry(args),
         Command::Cancel(args) => again::cancel(args),

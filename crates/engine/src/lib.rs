@@ -12,6 +12,8 @@ mod crash;
 mod engine;
 mod fleet;
 mod live;
+mod mailbox;
+mod pace;
 mod queue;
 mod recover;
 mod room;

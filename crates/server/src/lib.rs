@@ -11,6 +11,7 @@ pub mod hub;
 pub mod listen;
 pub mod news;
 pub mod orders;
+pub mod purge;
 pub mod serve;
 pub mod tls;
 pub mod tokens;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use steadfast_api::proto::workers_server::WorkersServer;
+use steadfast_api::proto::workers_server::{self, WorkersServer};
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
@@ -23,7 +23,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::archive::Archive;
 use crate::config::Config;
 use crate::guard::Guard;
-use crate::hub::{Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
+use crate::http::{App, Limits, WorkersView as _};
+use crate::hub::{Fleet, Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
 use crate::listen::{ListenOptions, serve};
 use crate::news::News;
 use crate::orders::Orders;
@@ -78,6 +79,7 @@ pub struct Running {
     listener: TcpListener,
     app: Router,
     options: ListenOptions,
+    news: News,
     live: Live,
     /// Resolves when the engine can acknowledge nothing any more.
     gone: oneshot::Receiver<()>,
@@ -98,7 +100,7 @@ impl Running {
 
     /// Serves until `shutdown`, or until the engine can go on no more.
     pub async fn until(self, shutdown: impl Future<Output = ()>) -> Result<(), Stopped> {
-        let Self { listener, app, options, live, gone, lock, .. } = self;
+        let Self { listener, app, options, news, live, gone, lock, .. } = self;
         let ended = Arc::new(Notify::new());
         let alive = tokio::spawn(lock.keep_alive(ended.clone()));
         serve(listener, app, options, async {
@@ -106,6 +108,7 @@ impl Running {
                 () = shutdown => {}
                 _ = gone => {}
             }
+            news.close();
         })
         .await;
         let stopped = tokio::task::spawn_blocking(move || live.stop()).await;
@@ -156,17 +159,32 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone());
     let sessions = WorkersServer::new(WorkerSessions::new(hub.clone(), inbox.clone()))
         .max_decoding_message_size(LARGEST_MESSAGE);
-    let grpc = tonic::service::Routes::new(sessions);
+    let grpc = Router::new()
+        .route_service(&format!("/{}/{{*method}}", workers_server::SERVICE_NAME), sessions);
+    let fleet = Fleet { hub, inbox };
+    let now = clock.clone();
+    let rest = crate::http::router(App {
+        archive,
+        orders,
+        news: news.clone(),
+        clock: Arc::new(move || now.now()),
+        operator,
+        workers: Arc::new(fleet.clone()),
+        folder,
+        limits: Limits {
+            page: config.limits.jobs_per_page as usize,
+            most_per_page: config.limits.jobs_per_page_max as usize,
+        },
+    });
     let health = Router::new()
         .route("/healthz", get(|| std::future::ready("ok\n")))
-        .route("/readyz", get(move || ready(inbox.clone())));
-    let app = health.merge(grpc.into_axum_router());
+        .route("/readyz", get(move || ready(fleet.clone())));
+    let app = rest.merge(health).merge(grpc);
     let now = clock.clone();
     let guard = Guard::new(&config.server, auth, address, tokens, move || now.now());
     let app = guard.protect(app);
     let options = ListenOptions::new(&config.server, tls);
-    let _ = (&orders, &archive);
-    Ok(Running { address, listener, app, options, live, gone, lock, adopted })
+    Ok(Running { address, listener, app, options, news, live, gone, lock, adopted })
 }
 
 fn fleet_rules(config: &Config) -> FleetRules {
@@ -204,8 +222,8 @@ fn take_up(
     if durable == adopted { Ok(adopted) } else { Err(StartError::Stopped) }
 }
 
-async fn ready(inbox: Inbox) -> (StatusCode, &'static str) {
-    match tokio::time::timeout(READY_WITHIN, crate::hub::workers(&inbox)).await {
+async fn ready(fleet: Fleet) -> (StatusCode, &'static str) {
+    match tokio::time::timeout(READY_WITHIN, fleet.list()).await {
         Ok(Ok(_)) => (StatusCode::OK, "ready\n"),
         _ => (StatusCode::SERVICE_UNAVAILABLE, "the engine does not answer\n"),
     }
@@ -233,7 +251,7 @@ struct Told {
 impl Observer for Told {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         if let Some(last) = records.last() {
-            self.news.told(job, last.seq);
+            self.news.told(job, last.seq, false);
         }
     }
 }

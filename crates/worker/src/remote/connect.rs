@@ -120,7 +120,7 @@ pub(super) async fn sessions(hand: &Arc<Hand>, server: Server) -> RemoteError {
             return std::future::pending().await;
         }
         let status = ended.status;
-        if !hand.state().welcomed && will_not_heal(status.code()) {
+        if !hand.is_welcomed() && will_not_heal(status.code()) {
             let message = status.message().to_owned();
             return RemoteError::Refused { server: server.address, message };
         }

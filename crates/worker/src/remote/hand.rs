@@ -56,8 +56,7 @@ pub(super) struct State {
     lease: Lease,
     /// Why nothing new is taken.
     pub(super) draining: Option<String>,
-    /// This life was in a session before.
-    pub(super) welcomed: bool,
+    welcomed: bool,
     /// Everything is over: a session may end, and none is opened any more.
     pub(super) leaving: bool,
     /// Of the session there is.
@@ -444,6 +443,15 @@ impl Hand {
             running.cut(Cut::Preempted);
             running.stop.kill();
         }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.state().draining.is_some()
+    }
+
+    /// This life was in a session before.
+    pub(super) fn is_welcomed(&self) -> bool {
+        self.state().welcomed
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -58,7 +58,7 @@ async fn goodbye(hand: &Hand) {
 
 /// The server wants us gone, and nothing is left.
 async fn drained(hand: &Hand) {
-    until(hand, |hand| hand.state().draining.is_some() && hand.is_idle() && hand.is_heard()).await;
+    until(hand, |hand| hand.is_draining() && hand.is_idle() && hand.is_heard()).await;
 }
 
 async fn until(hand: &Hand, what: impl Fn(&Hand) -> bool) {
@@ -70,8 +70,9 @@ async fn until(hand: &Hand, what: impl Fn(&Hand) -> bool) {
 }
 
 async fn at_least(orders: &mut tokio::sync::watch::Receiver<Told>, least: Told) -> Told {
-    match orders.wait_for(|told| *told >= least).await {
-        Ok(told) => *told,
+    let told = orders.wait_for(|told| *told >= least).await.map(|told| *told);
+    match told {
+        Ok(told) => told,
         // Nobody is left who could tell us anything.
         Err(_) => std::future::pending().await,
     }

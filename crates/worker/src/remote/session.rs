@@ -88,7 +88,7 @@ fn hello(hand: &Hand) -> proto::Hello {
     proto::Hello {
         name: config.name.clone(),
         incarnation: hand.incarnation.clone(),
-        returning: hand.state().welcomed,
+        returning: hand.is_welcomed(),
         datacenter: config.datacenter.clone().unwrap_or_default(),
         labels: config.labels.clone().into_iter().collect(),
         slots: config.slots,
