@@ -4,6 +4,7 @@
 //! are read once, at the start; everything that is wrong is told at once, each with its place.
 //! Nothing here opens a socket or acts on a setting.
 
+mod check;
 mod document;
 mod read;
 mod table;
@@ -68,7 +69,6 @@ pub struct LimitSettings {
     pub items_per_page: u32,
     pub items_per_page_max: u32,
     pub attached_files: u32,
-    pub attached_file_bytes: usize,
     pub attached_total_bytes: usize,
 }
 
@@ -83,7 +83,9 @@ pub struct WorkerSettings {
     pub lease_ms: u64,
     pub beat_ms: u64,
     pub quarantine_after: u32,
+    pub quarantine_not_begun: u32,
     pub quarantine_time_ms: u64,
+    pub quarantine_time_max_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,8 +146,7 @@ impl Default for LimitSettings {
             jobs_per_page_max: 1000,
             items_per_page: 100,
             items_per_page_max: 1000,
-            attached_files: 100,
-            attached_file_bytes: 16 << 20,
+            attached_files: 1000,
             attached_total_bytes: 32 << 20,
         }
     }
@@ -160,7 +161,14 @@ impl Default for RetentionSettings {
 impl Default for WorkerSettings {
     fn default() -> Self {
         // Ten beats in a lease: with a third of them lost, a false loss is one in a hundred thousand.
-        Self { lease_ms: 30_000, beat_ms: 3000, quarantine_after: 5, quarantine_time_ms: 300_000 }
+        Self {
+            lease_ms: 30_000,
+            beat_ms: 3000,
+            quarantine_after: 5,
+            quarantine_not_begun: 3,
+            quarantine_time_ms: 30_000,
+            quarantine_time_max_ms: 600_000,
+        }
     }
 }
 
@@ -227,6 +235,11 @@ impl Config {
             wrong.push(
                 "workers.beat must be half of workers.lease at most: one lost beat must not lose a worker"
                     .to_owned(),
+            );
+        }
+        if self.workers.quarantine_time_ms > self.workers.quarantine_time_max_ms {
+            wrong.push(
+                "workers.quarantine_time is longer than workers.quarantine_time_max".to_owned(),
             );
         }
         let limits = &self.limits;

@@ -86,7 +86,12 @@ impl Guard {
         if caller.is_preflight(request) {
             return Ok(caller);
         }
-        self.authenticate(request)?;
+        let granted = self.authenticate(request)?;
+        if let Some(granted) = granted {
+            request.extensions_mut().insert(granted);
+        }
+        // Nobody behind the door needs it, and what nobody has nobody prints.
+        request.headers_mut().remove(header::AUTHORIZATION);
         refuse_forms(request.headers())?;
         if !routes::is_grpc(request.uri().path()) {
             body::bound(request, self.0.max_body_bytes, self.0.body_timeout)?;
@@ -94,12 +99,13 @@ impl Guard {
         Ok(caller)
     }
 
-    fn authenticate(&self, request: &mut Request) -> Result<(), Refusal> {
+    /// None: nobody in particular, which is enough here.
+    fn authenticate(&self, request: &Request) -> Result<Option<Granted>, Refusal> {
         if self.0.auth == Auth::None {
-            return Ok(());
+            return Ok(None);
         }
         let Need::Scope(wanted) = routes::need(request.method(), request.uri().path()) else {
-            return Ok(());
+            return Ok(None);
         };
         let granted: Granted = bearer(request.headers())?
             .and_then(|token| self.0.tokens.check(token, (self.0.now)()))
@@ -107,8 +113,7 @@ impl Guard {
         if !granted.scope.allows(wanted) {
             return Err(Refusal::Scope { wanted, has: granted.scope });
         }
-        request.extensions_mut().insert(granted);
-        Ok(())
+        Ok(Some(granted))
     }
 }
 

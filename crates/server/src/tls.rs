@@ -42,17 +42,17 @@ pub fn server_config(settings: &ServerSettings) -> Result<Option<Arc<ServerConfi
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| refused(CERT, cert, error))?;
+        .map_err(|error| refused(CERT, cert, &error))?;
     let builder = match &settings.tls_client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let path = Path::new(path);
             let mut roots = RootCertStore::empty();
             for root in certificates(CLIENT_CA, path)? {
-                roots.add(root).map_err(|error| refused(CLIENT_CA, path, error))?;
+                roots.add(root).map_err(|error| refused(CLIENT_CA, path, &error))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
-            let verifier = verifier.build().map_err(|error| refused(CLIENT_CA, path, error))?;
+            let verifier = verifier.build().map_err(|error| refused(CLIENT_CA, path, &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -60,7 +60,7 @@ pub fn server_config(settings: &ServerSettings) -> Result<Option<Arc<ServerConfi
         rustls::Error::InconsistentKeys(_) => {
             TlsError::Mismatch { cert: cert.to_owned(), key: key.to_owned() }
         }
-        error => refused(CERT, cert, error),
+        error => refused(CERT, cert, &error),
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Some(Arc::new(config)))
@@ -92,6 +92,6 @@ fn pem_error(setting: &'static str, what: &'static str, path: &Path, error: PemE
     }
 }
 
-fn refused(setting: &'static str, path: &Path, error: impl ToString) -> TlsError {
+fn refused(setting: &'static str, path: &Path, error: &dyn std::error::Error) -> TlsError {
     TlsError::Refused { setting, path: path.to_owned(), error: error.to_string() }
 }

@@ -8,6 +8,7 @@ use steadfast_core::plan::{LateResults, MAX_ITEMS};
 use steadfast_core::policy::MAX_DURATION_MS;
 use tracing::Level;
 
+use super::check::{address, host, origin, url, written};
 use super::{Auth, Config, LogFormat};
 
 #[derive(Debug)]
@@ -329,11 +330,6 @@ const LIMITS: &[Setting] = &[
     ),
     setting("attached_files", "Files of one job.", Count(ANY, |c| &mut c.limits.attached_files)),
     setting(
-        "attached_file",
-        "One file of a job.",
-        Size(KIB..=GIB, |c| &mut c.limits.attached_file_bytes),
-    ),
-    setting(
         "attached_total",
         "All files of a job together.",
         Size(KIB..=GIB, |c| &mut c.limits.attached_total_bytes),
@@ -359,13 +355,23 @@ const WORKERS: &[Setting] = &[
     ),
     setting(
         "quarantine_after",
-        "A worker on which so many attempts in a row have failed gets no work for a while; 0: never.",
-        Count(ANY, |c| &mut c.workers.quarantine_after),
+        "A worker gets no work for a while after so many failures in a row of what succeeds elsewhere,",
+        Count(SOME, |c| &mut c.workers.quarantine_after),
+    ),
+    setting(
+        "quarantine_not_begun",
+        "or after so many attempts in a row that it could not even begin.",
+        Count(SOME, |c| &mut c.workers.quarantine_not_begun),
     ),
     setting(
         "quarantine_time",
-        "For how long.",
+        "For how long the first time; twice as long each further time,",
         Duration(SOME_MS, |c| &mut c.workers.quarantine_time_ms),
+    ),
+    setting(
+        "quarantine_time_max",
+        "up to this.",
+        Duration(SOME_MS, |c| &mut c.workers.quarantine_time_max_ms),
     ),
 ];
 
@@ -406,46 +412,3 @@ const OTEL: &[Setting] = &[setting(
     "Where spans are sent, by OTLP over HTTP; unset: nowhere.",
     Unset("http://127.0.0.1:4318", url, |c| &mut c.otel.endpoint),
 )];
-
-fn written(text: &str) -> Result<(), &'static str> {
-    if text.is_empty() { Err("it cannot be empty") } else { Ok(()) }
-}
-
-fn address(text: &str) -> Result<(), &'static str> {
-    let fits = text.rsplit_once(':').is_some_and(|(host, port)| {
-        let bracketed = host.starts_with('[') && host.ends_with(']');
-        !host.is_empty() && (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok()
-    });
-    if fits {
-        Ok(())
-    } else {
-        Err("write an address and a port, as \"127.0.0.1:7117\" or \"[::1]:7117\"")
-    }
-}
-
-fn url(text: &str) -> Result<(), &'static str> {
-    let uri = text.parse::<axum::http::Uri>().ok();
-    let scheme = uri.as_ref().and_then(axum::http::Uri::scheme_str);
-    let whole = matches!(scheme, Some("http" | "https"));
-    if whole { Ok(()) } else { Err("write it with its scheme, as \"https://example.com\"") }
-}
-
-fn host(text: &str) -> Result<(), &'static str> {
-    let fits =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':' | '[' | ']');
-    let port =
-        text.parse::<std::net::IpAddr>().is_err() && text.contains(':') && !text.ends_with(']');
-    if text.is_empty() || !text.chars().all(fits) || port {
-        Err("write names without scheme and port, as \"steadfast.example.com\"")
-    } else {
-        Ok(())
-    }
-}
-
-fn origin(text: &str) -> Result<(), &'static str> {
-    url(text).map_err(|_| ORIGIN)?;
-    let host = text.split_once("://").map_or("", |(_, host)| host);
-    if host.is_empty() || host.contains(['/', '?', '#', '@']) { Err(ORIGIN) } else { Ok(()) }
-}
-
-const ORIGIN: &str = "write scheme, host and port, as \"https://ops.example.com\"";

@@ -201,6 +201,14 @@ mod tests {
         assert!(!hosts("10.0.0.1", &[]).is_called("10.0.0.2:7117"));
         assert!(hosts("0.0.0.0", &[]).is_called("10.0.0.2:7117"));
         assert!(!hosts("0.0.0.0", &[]).is_called("evil.example"));
+        let settings = ServerSettings {
+            listen: "node1.example:7117".into(),
+            public_url: Some("https://steadfast.example:8443/here".into()),
+            ..ServerSettings::default()
+        };
+        let named = Hosts::new(&settings, "10.0.0.1".parse().expect("an address"));
+        assert!(named.is_called("node1.example") && named.is_called("steadfast.example:8443"));
+        assert!(!named.is_called("node2.example"));
     }
 
     #[test]

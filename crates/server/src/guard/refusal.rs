@@ -36,7 +36,7 @@ impl Refusal {
             Self::Origin => "origin_not_allowed",
             Self::NoToken | Self::WrongToken => "unauthenticated",
             Self::Scope { .. } => "forbidden",
-            Self::Form => "form_not_accepted",
+            Self::Form => "unsupported_media_type",
             Self::TooLarge(_) => "too_large",
         }
     }
@@ -62,7 +62,7 @@ impl Refusal {
             return tonic::Status::new(code, self.to_string()).into_http();
         }
         let problem = json!({
-            "type": "about:blank",
+            "type": format!("urn:steadfast:problem:{}", self.code()),
             "title": status.canonical_reason(),
             "status": status.as_u16(),
             "code": self.code(),

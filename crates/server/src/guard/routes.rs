@@ -25,13 +25,11 @@ pub(super) fn need(method: &Method, path: &str) -> Need {
     if is_grpc(path) {
         return need_of_grpc(path);
     }
-    let file = path
-        .strip_prefix("/assets/")
-        .is_some_and(|file| !file.contains("..") && !file.contains('%'));
-    let callback = path.strip_prefix("/v1/callbacks/");
-    if reads && (matches!(path, "/" | "/healthz" | "/readyz") || file) {
-        Need::Open
-    } else if method == Method::POST && callback.is_some_and(|token| !token.contains('/')) {
+    let plain = |file: &str| !file.contains("..") && !file.contains('%');
+    let file = path.strip_prefix("/assets/").is_some_and(plain);
+    let callback = path.strip_prefix("/v1/callbacks/").is_some_and(|token| !token.contains('/'));
+    let open = reads && (file || matches!(path, "/" | "/healthz" | "/readyz"));
+    if open || (callback && method == Method::POST) {
         Need::Open
     } else if reads {
         Need::Scope(Scope::Read)

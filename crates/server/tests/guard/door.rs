@@ -1,7 +1,10 @@
 //! Who gets in.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+use axum::Extension;
+use axum::http::HeaderMap;
 use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use steadfast_api::proto::jobs_client::JobsClient;
@@ -9,11 +12,11 @@ use steadfast_api::proto::workers_client::WorkersClient;
 use steadfast_api::proto::{GetFileRequest, LaunchJobRequest, ListJobsRequest};
 use steadfast_core::time::Timestamp;
 use steadfast_server::config::{Auth, ServerSettings};
-use steadfast_server::tokens::Scope;
+use steadfast_server::tokens::{Granted, Scope};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 
-use crate::support::Running;
+use crate::support::{Log, Running, routes};
 
 const OPEN: &[(Method, &str)] = &[
     (Method::GET, "/"),
@@ -110,6 +113,43 @@ async fn two_tokens_in_one_request_are_none() {
     let token = server.token(Scope::Admin);
     let request = Client::new().get(server.url("/v1/jobs")).bearer_auth(&token).bearer_auth(&token);
     assert_eq!(sent(request).await.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_token_is_neither_logged_nor_handed_on() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    let subscriber = subscriber.with_writer(Mutex::new(log.clone())).finish();
+    // Everything runs on this thread.
+    let _here = tracing::subscriber::set_default(subscriber);
+    let seen = |headers: HeaderMap, granted: Option<Extension<Granted>>| async move {
+        format!("{headers:?} {granted:?}")
+    };
+    let app = routes().route("/seen", axum::routing::get(seen));
+    let server = Running::start_with(Auth::Required, ServerSettings::default(), app).await;
+    let (good, gone) = (server.token(Scope::Read), server.token(Scope::Read));
+    let revoked = gone.split('_').nth(1).expect("an id");
+    server.tokens.revoke(revoked).expect("there");
+    let client = Client::new();
+    let seen = sent(client.get(server.url("/seen")).bearer_auth(&good)).await;
+    let seen = seen.text().await.expect("text");
+    let secret = |token: &str| token.rsplit('_').next().expect("a secret").to_owned();
+    assert!(seen.contains("Read") && !seen.contains(&secret(&good)), "{seen}");
+    sent(client.get(server.url("/seen")).bearer_auth(&gone)).await;
+    let forbidden = client.post(server.url("/v1/jobs")).bearer_auth(&good);
+    assert_eq!(sent(forbidden).await.status(), StatusCode::FORBIDDEN);
+    let callback = client.post(server.url("/v1/callbacks/callback-token")).header(HOST, "evil");
+    assert_eq!(sent(callback).await.status(), StatusCode::FORBIDDEN);
+    let said = log.text();
+    for code in ["unauthenticated", "forbidden", "host_not_allowed"] {
+        assert!(said.contains(code), "{said}");
+    }
+    for secret in [secret(&good), secret(&gone), "callback-token".to_owned()] {
+        // What the client itself says of its requests is not the server's.
+        let ours = said.lines().filter(|line| line.contains("steadfast_server"));
+        assert!(!ours.clone().any(|line| line.contains(&secret)), "{said}");
+        assert!(ours.count() > 0);
+    }
 }
 
 fn with<T>(message: T, token: &str) -> Request<T> {
@@ -271,7 +311,7 @@ async fn what_a_page_can_send_unasked_is_refused() {
         assert_eq!(response.status() == StatusCode::OK, fits, "{kind}");
         if !fits {
             assert_eq!(response.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
-            assert_eq!(code(response).await, "form_not_accepted");
+            assert_eq!(code(response).await, "unsupported_media_type");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A server on a free loopback port, with a route of every class behind the guard.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,7 +25,7 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) now: Arc<AtomicU64>,
-    pub(crate) folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
     stop: Option<oneshot::Sender<()>>,
     pub(crate) done: JoinHandle<()>,
 }
@@ -51,7 +51,7 @@ impl Running {
             let _ = stopped.await;
         };
         let done = tokio::spawn(serve(listener, guard.protect(app), options, stopped));
-        Self { address, tokens, now, folder, stop: Some(stop), done }
+        Self { address, tokens, now, _folder: folder, stop: Some(stop), done }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -65,6 +65,32 @@ impl Running {
     pub(crate) fn stop(&mut self) {
         let _ = self.stop.take().expect("running").send(());
     }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("whole")).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("whole").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// For a handler that is asked once.
+pub(crate) fn once<T>(value: T) -> impl Fn() -> T + Clone {
+    let kept = Arc::new(Mutex::new(Some(value)));
+    move || kept.lock().expect("whole").take().expect("asked once")
 }
 
 /// What answers says that it was reached, in its own way.

@@ -17,6 +17,7 @@ use tonic::transport::{Certificate as GrpcCertificate, ClientTlsConfig, Endpoint
 
 use crate::support::{PATIENCE, Running};
 
+type Change = fn(&mut ServerSettings) -> &mut Option<String>;
 type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 fn issuer() -> Issuer {
@@ -79,7 +80,7 @@ async fn both_versions_come_over_tls_and_plain_text_does_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let authority = issuer();
     let settings = ServerSettings {
-        tls_handshake_timeout_ms: 200,
+        tls_handshake_timeout_ms: 2000,
         ..settings(folder.path(), &authority, None)
     };
     let server = Running::start(Auth::None, settings).await;
@@ -127,7 +128,6 @@ fn files_that_are_missing_or_do_not_fit_are_named() {
     let broken = "-----BEGIN PRIVATE KEY-----\n!!\n-----END PRIVATE KEY-----\n";
     fs::write(path("broken.pem"), broken).expect("written");
     let none = path("none.pem");
-    type Change = fn(&mut ServerSettings) -> &mut Option<String>;
     let cert: Change = |settings| &mut settings.tls_cert;
     let key: Change = |settings| &mut settings.tls_key;
     let clients: Change = |settings| &mut settings.tls_client_ca;
