@@ -156,7 +156,10 @@ mod tests {
         for bytes in [1024, 1536 << 10, 1 << 20, 10 << 20, 3 << 30, 5 << 40] {
             assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
         }
-        assert_eq!((duration_text(5_400_000), size_text(10 << 20)), ("1h30m".into(), "10MiB".into()));
+        assert_eq!(
+            (duration_text(5_400_000), size_text(10 << 20)),
+            ("1h30m".into(), "10MiB".into())
+        );
     }
 
     #[test]
