@@ -1,7 +1,11 @@
-//! Fluster's `RetryConfig`, which comes by its API and never in a file.
+//! Fluster's requests, which come by its API and never in a file: `RetryConfig`, and the job around it.
+
+mod launch;
 
 use steadfast_core::backoff::Backoff;
 use steadfast_core::policy::{Policy, PolicyDraft, Problem, Problems};
+
+pub use launch::{Entrypoint, FlusterJob, plan};
 
 /// Its fields, none of which has to be there: unset is not 0.
 #[derive(Clone, Debug, Default, PartialEq)]

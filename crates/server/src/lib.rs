@@ -5,6 +5,7 @@
 
 pub mod archive;
 pub mod config;
+pub mod grpc;
 pub mod guard;
 pub mod http;
 pub mod hub;
