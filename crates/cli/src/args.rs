@@ -25,7 +25,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Up(UpArgs),
     Server(ServerArgs),
-    Worker(WorkerArgs),
+    Worker(Box<WorkerArgs>),
     /// Make, list and revoke the tokens of a server
     Token {
         #[command(subcommand)]

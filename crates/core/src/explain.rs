@@ -53,6 +53,18 @@ pub struct Explanation {
     pub left_out: LeftOut,
 }
 
+impl Explanation {
+    /// What those who know the workers have to say: by run and step, why nothing of it starts.
+    pub fn tell_why_not_running(&mut self, reasons: &[((u32, u32), String)]) {
+        for waiting in &mut self.waiting {
+            let reason = reasons.iter().find(|(place, _)| *place == waiting.place);
+            if let Some((_, because)) = reason {
+                waiting.tell(because);
+            }
+        }
+    }
+}
+
 /// What there was too much of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {

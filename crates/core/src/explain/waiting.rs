@@ -28,8 +28,26 @@ pub struct Waiting {
     /// When this ends at the latest; none: nobody knows.
     #[serde(rename = "until_ms")]
     pub until: Option<Timestamp>,
+    /// Why no worker takes it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
     /// What follows the name.
     pub sentence: String,
+    /// The run and the step.
+    #[serde(skip)]
+    pub place: (u32, u32),
+}
+
+impl Waiting {
+    /// Says why no worker takes it, if that is what it waits for.
+    pub(super) fn tell(&mut self, because: &str) {
+        if let Why::Ready { waits_for } | Why::NotStarted { waits_for, .. } = self.why
+            && waits_for == WaitsFor::Worker
+        {
+            self.sentence.push_str(&format!(": {because}"));
+            self.because = Some(because.to_owned());
+        }
+    }
 }
 
 impl fmt::Display for Waiting {
@@ -179,6 +197,8 @@ fn waiting_step(job: &Job, run: u32, step: u32, now: Timestamp) -> Waiting {
         why: Why::Waiting { needs: if pending { vec![] } else { needs.collect() } },
         since: None,
         until: pending.then_some(job.starts_at),
+        because: None,
+        place: (run, step),
         sentence: step_waits(job, run, step, now),
     }
 }
@@ -195,6 +215,8 @@ fn not_started(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) 
         why: Why::NotStarted { items, waits_for },
         since: state.starved_since,
         until,
+        because: None,
+        place: (run, step),
         sentence: format!("{items_wait}, {queued}"),
     }
 }
@@ -296,6 +318,8 @@ fn waiting_item(
         why,
         since: Some(item.since),
         until: end,
+        because: None,
+        place: (id.run, id.step),
         sentence,
     }
 }

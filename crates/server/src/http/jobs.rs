@@ -169,7 +169,11 @@ pub(super) async fn explain(
     params: Params,
 ) -> Result<Response, Trouble> {
     let now = (app.clock)();
-    let explained = app.archive.explain(&id, params.text("step")?, now).await?;
+    let mut explained = app.archive.explain(&id, params.text("step")?, now).await?;
+    // Without the engine's word on its workers the rest is still true.
+    if let Ok(reasons) = app.workers.why_not_running(&id).await {
+        explained.tell_why_not_running(&reasons);
+    }
     super::json(StatusCode::OK, &explained)
 }
 
