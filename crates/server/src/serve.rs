@@ -192,8 +192,9 @@ fn fleet_rules(config: &Config) -> FleetRules {
     FleetRules {
         lease_ms: workers.lease_ms,
         failures: workers.quarantine_after,
+        not_begun: workers.quarantine_not_begun,
         quarantine_ms: workers.quarantine_time_ms,
-        ..FleetRules::default()
+        quarantine_most_ms: workers.quarantine_time_max_ms,
     }
 }
 
