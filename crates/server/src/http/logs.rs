@@ -136,7 +136,7 @@ struct Told {
     attempt: u32,
 }
 
-/// What [`steadfast_store::attempt_name`] made the name of.
+/// What [`ItemId::attempt_name`] made the name of.
 fn told(step: &str, name: &str) -> Option<Told> {
     let (rest, attempt) = name.rsplit_once("_attempt_")?;
     let (rest, item) = rest.rsplit_once('_')?;
