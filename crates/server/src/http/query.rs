@@ -80,5 +80,5 @@ impl Params {
 /// Digits only, and no more than every language can count to.
 pub(super) fn number(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|number| digits && *number <= i64::MAX as u64)
+    text.parse::<u64>().ok().filter(|number| digits && i64::try_from(*number).is_ok())
 }

@@ -248,7 +248,8 @@ impl Stream {
                     event: event.to_owned(),
                     data: serde_json::from_str(field("data").unwrap()).unwrap(),
                 });
-                self.text = rest.to_owned();
+                let rest = rest.to_owned();
+                self.text = rest;
                 if told.is_some() {
                     return told;
                 }
