@@ -119,16 +119,19 @@ const DATA: &str =
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Remote {
-    /// The server's address, or STEADFAST_SERVER [default: http://127.0.0.1:7117]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = SERVER)]
     pub(crate) server: Option<String>,
-    /// What the server knows you by, or STEADFAST_TOKEN
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", help = TOKEN)]
     pub(crate) token: Option<Token>,
     /// A server and its token by name, from ~/.config/steadfast/config.toml
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
 }
+
+const SERVER: &str =
+    "The server's address, or STEADFAST_SERVER [default: http://127.0.0.1:7117]";
+/// Never shown, so the environment's value is not either.
+const TOKEN: &str = "What the server knows you by, or STEADFAST_TOKEN";
 
 const WHERE: &str = "\
 With --data (or STEADFAST_DATA and no server named), or when nobody answers at the default address, \

@@ -24,7 +24,7 @@ mod submit;
 mod token;
 mod trouble;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use api::Client;
 use place::{Place, Said};
@@ -82,36 +82,36 @@ pub(crate) struct Either {
 impl Either {
     pub(crate) fn list(self, args: &ListArgs) -> Done {
         let there = async |client| look::list(&client, args).await;
-        self.choose(&args.remote, &args.common.data, args.common.output, there, || jobs::list(args))
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || jobs::list(args))
     }
 
     pub(crate) fn status(self, args: &EitherJobArgs) -> Done {
         let of = &args.of;
         let there = async |client| look::status(&client, &of.job, of.common.output).await;
-        self.choose(&args.remote, &of.common.data, of.common.output, there, || jobs::status(of))
+        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || jobs::status(of))
     }
 
     pub(crate) fn history(self, args: &EitherJobArgs) -> Done {
         let of = &args.of;
         let there = async |client| look::history(&client, &of.job, of.common.output).await;
-        self.choose(&args.remote, &of.common.data, of.common.output, there, || jobs::history(of))
+        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || jobs::history(of))
     }
 
     pub(crate) fn cancel(self, args: &EitherJobArgs) -> Done {
         let of = &args.of;
         let there = async |client| look::wish(&client, &of.job, "cancel", of.common.output).await;
-        self.choose(&args.remote, &of.common.data, of.common.output, there, || again::cancel(of))
+        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || again::cancel(of))
     }
 
     pub(crate) fn logs(self, args: &LogsArgs) -> Done {
         let there = async |client| logs::logs(&client, args).await;
-        self.choose(&args.remote, &args.common.data, args.common.output, there, || jobs::logs(args))
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || jobs::logs(args))
     }
 
     pub(crate) fn explain(self, args: &ExplainArgs) -> Done {
         let there = async |client| look::explain(&client, args).await;
         let here = || explain::run(args);
-        self.choose(&args.remote, &args.common.data, args.common.output, there, here)
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, here)
     }
 
     pub(crate) fn resume(self, args: &ResumeArgs) -> Done {
@@ -120,7 +120,7 @@ impl Either {
             look::wish(&client, &args.job, "resume", args.common.output).await
         };
         let here = || run::resume(args);
-        self.choose(&args.remote, &args.common.data, args.common.output, there, here)
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, here)
     }
 
     pub(crate) fn retry(self, args: &RetryArgs) -> Done {
@@ -129,19 +129,19 @@ impl Either {
             submit::retry(&client, args).await
         };
         let here = || again::retry(args);
-        self.choose(&args.remote, &args.common.data, args.common.output, there, here)
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, here)
     }
 
     fn choose(
         self,
         remote: &Remote,
-        data: &Option<PathBuf>,
+        data: Option<&Path>,
         output: Output,
         there: impl AsyncFnOnce(Client) -> Result<Exit, Trouble>,
         here: impl FnOnce() -> Done,
     ) -> Done {
         let said =
-            Said { remote, data: data.as_deref().map(Path::new), data_typed: self.data_typed };
+            Said { remote, data, data_typed: self.data_typed };
         match place::of_job(said) {
             Err(why) => conclude(Err(Trouble::Wrong(why)), output),
             Ok(Place::Local) => here(),

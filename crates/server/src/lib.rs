@@ -4,6 +4,7 @@
 //! before anything here shows or acknowledges it.
 
 pub mod archive;
+pub mod http;
 pub mod hub;
 pub mod news;
 pub mod orders;

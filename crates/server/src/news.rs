@@ -20,6 +20,7 @@ pub struct News(Arc<Mutex<Followed>>);
 struct Followed {
     jobs: HashMap<JobId, watch::Sender<u64>>,
     sweep_at: usize,
+    closed: bool,
 }
 
 impl News {
@@ -27,7 +28,8 @@ impl News {
         Self::default()
     }
 
-    /// The job's log is durable up to `seq`; `over`: nothing comes after it. Waits for nobody.
+    /// The job's log is durable up to `seq`; `over`: nothing comes after it, as far as that is known.
+    /// Waits for nobody.
     pub fn told(&self, job: &JobId, seq: u64, over: bool) {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = followed.jobs.get(job) else { return };
@@ -38,7 +40,7 @@ impl News {
     }
 
     /// The number of the last durable event from now on; 0 until there is another. Ends when the job
-    /// is over. Begin to follow, then read: what comes after the reading is told.
+    /// is over, or the server is. Begin to follow, then read: what comes after the reading is told.
     pub fn follow(&self, job: &str) -> watch::Receiver<u64> {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if followed.jobs.len() >= followed.sweep_at.max(SWEEP) {
@@ -49,8 +51,17 @@ impl News {
             return sender.subscribe();
         }
         let (sender, receiver) = watch::channel(0);
-        followed.jobs.insert(job.into(), sender);
+        if !followed.closed {
+            followed.jobs.insert(job.into(), sender);
+        }
         receiver
+    }
+
+    /// Nothing more is told: whoever follows is let go, so that a server can end.
+    pub fn close(&self) {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.closed = true;
+        followed.jobs.clear();
     }
 }
 

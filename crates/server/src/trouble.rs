@@ -56,6 +56,7 @@ impl Trouble {
         Self::NotFound(format!("there is no job {shown:?}"))
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "errors are handed over as they come")]
     pub fn internal(why: impl ToString) -> Self {
         Self::Internal(why.to_string())
     }

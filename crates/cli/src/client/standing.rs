@@ -125,9 +125,10 @@ fn facts(step: &Step, now_ms: u64) -> Vec<String> {
         Some(item) if running => {
             let due_ms = item.retry_available_at_ms.unwrap_or(now_ms);
             let left = human_ms(due_ms.saturating_sub(now_ms).div_ceil(1000) * 1000);
-            facts.push(match many {
-                true => format!("the next in {left}"),
-                false => format!("attempt {} in {left}", last(item) + 1),
+            facts.push(if many {
+                format!("the next in {left}")
+            } else {
+                format!("attempt {} in {left}", last(item) + 1)
             });
             facts.extend(item.last_error.as_ref().map(ToString::to_string));
         }

@@ -86,7 +86,8 @@ pub(super) fn checked(files: Vec<AttachedFile>, plan: &Plan) -> Result<Checked, 
     }
     for path in checked.keys() {
         if let Some(above) = path.ancestors().skip(1).find(|above| checked.contains_key(*above)) {
-            return bad(format!("{above:?} cannot be a file and the folder of {path:?}"));
+            let (above, path) = (above.display(), path.display());
+            return bad(format!("{above} cannot be a file and the folder of {path}"));
         }
     }
     let missing: Vec<String> = (wanted.iter())

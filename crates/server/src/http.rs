@@ -1,0 +1,102 @@
+//! REST under `/v1`, and the document that describes it.
+//!
+//! Translates and answers. Who may ask is seen to before a request comes here; what is asked goes to
+//! the archive and to the orders, as gRPC's does.
+
+mod body;
+mod documented;
+mod events;
+mod jobs;
+mod logs;
+mod problem;
+mod query;
+mod schemas;
+mod workers;
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use steadfast_core::time::Timestamp;
+use steadfast_jobfile::Operator;
+use steadfast_store::Folder;
+
+use crate::archive::Archive;
+use crate::news::News;
+use crate::orders::Orders;
+use crate::trouble::Trouble;
+
+pub use workers::{WorkerView, WorkersView};
+
+/// Everything that answers are made of.
+#[derive(Clone)]
+pub struct App {
+    pub archive: Archive,
+    pub orders: Orders,
+    pub news: News,
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    pub operator: Arc<Operator>,
+    pub workers: Arc<dyn WorkersView>,
+    pub folder: Folder,
+    pub limits: Limits,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// On a page whose request does not say.
+    pub page: usize,
+    /// On any page.
+    pub most_per_page: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { page: 100, most_per_page: 1000 }
+    }
+}
+
+pub fn router(app: App) -> Router {
+    let (router, document) = documented::routes(app.limits).finish();
+    let document: Arc<str> = document.to_string().into();
+    router
+        .route(
+            "/openapi.json",
+            axum::routing::get(move || std::future::ready(json_text(document.to_string()))),
+        )
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_this_method)
+        .with_state(app)
+}
+
+/// What `/openapi.json` shows.
+pub fn document(limits: Limits) -> serde_json::Value {
+    documented::routes(limits).finish().1
+}
+
+async fn nothing_here(uri: Uri) -> Trouble {
+    let shown: String = uri.path().chars().take(200).collect();
+    Trouble::NotFound(format!("there is nothing at {shown}; /openapi.json lists what there is"))
+}
+
+async fn not_this_method(method: Method) -> Trouble {
+    let shown: String = method.as_str().chars().take(20).collect();
+    Trouble::MethodNotAllowed(format!("{shown} is not for this address; `Allow` lists what is"))
+}
+
+fn json_text(text: String) -> Response {
+    ([("content-type", "application/json")], text).into_response()
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, Trouble> {
+    let text = serde_json::to_string(value).map_err(Trouble::internal)?;
+    Ok((status, json_text(text)).into_response())
+}

@@ -1,0 +1,46 @@
+//! Bodies, read up to what may be used of them, and only of content types that were asked for.
+
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use tokio_stream::StreamExt as _;
+
+use crate::trouble::Trouble;
+
+/// Without parameters, in lower case. None: not said.
+pub(super) fn content_type(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(CONTENT_TYPE)?.to_str().unwrap_or("(unreadable)");
+    Some(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+/// A form is what a web page can send without being asked whether it may.
+pub(super) fn refuse_forms(headers: &HeaderMap) -> Result<(), Trouble> {
+    match content_type(headers).as_deref() {
+        Some(form @ ("application/x-www-form-urlencoded" | "multipart/form-data")) => Err(
+            Trouble::UnsupportedMedia(format!("{form} is not accepted; nothing here is a form")),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Refused before it is held, if its length is said, and as soon as it is too long otherwise.
+pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Vec<u8>, Trouble> {
+    let too_large = || Trouble::TooLarge(format!("at most {most} bytes are taken"));
+    let said: Option<u64> =
+        headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if said.is_some_and(|said| said > most as u64) {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| {
+            Trouble::BadRequest(format!("the body could not be read to its end: {error}"))
+        })?;
+        if bytes.len() + chunk.len() > most {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}

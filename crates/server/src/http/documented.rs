@@ -1,0 +1,259 @@
+//! The routes, each with its description: what is served and what is described are one list.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, on};
+use serde_json::{Value, json};
+use utoipa::openapi::path::{
+    HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn, PathItem, Paths,
+};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::{
+    Content, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder, Schema,
+};
+
+use super::{App, Limits, events, jobs, logs, schemas, workers};
+
+pub(super) struct Routes {
+    router: Router<App>,
+    paths: Paths,
+}
+
+pub(super) fn routes(limits: Limits) -> Routes {
+    let integer =
+        |least: u64, most: u64| json!({"type": "integer", "minimum": least, "maximum": most});
+    let text = || json!({"type": "string"});
+    let limit = || query("limit", "How many at most.", &integer(1, limits.most_per_page as u64));
+    let number = || integer(0, i64::MAX as u64);
+    let key = || {
+        let pattern = json!({"type": "string", "pattern": "^[!-~]{1,255}$"});
+        let about = "The same key with the same body is the same job; with another body, 409.";
+        parameter("Idempotency-Key", ParameterIn::Header, about, &pattern)
+    };
+    let states = schemas::job_states();
+    let label = json!({"type": "string", "pattern": "^[^=]+="});
+    let job_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}~[0-9a-z]{26}$"});
+    let log_cursor = json!({"type": "string", "pattern": "^[A-Za-z0-9_-]+/[A-Za-z0-9_-]+$"});
+    let event_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}$"});
+    let (get, post) = (HttpMethod::Get, HttpMethod::Post);
+
+    let submit = Described::new("submitJob", "Submit a job")
+        .parameter(key())
+        .job_file()
+        .answer(201, "The job is accepted, and durable.", "Created")
+        .answer(200, "It was submitted before, with the same key and body.", "Created")
+        .problems(&[400, 409, 413, 415, 503, 507]);
+    let list = Described::new("listJobs", "List jobs, the newest first")
+        .parameter(query("state", "Only jobs in this state.", &states))
+        .parameter(query("name", "Only jobs with this name.", &text()))
+        .parameter(query("label", "Only jobs with this label: NAME=VALUE.", &label))
+        .parameter(query("cursor", "The `next` of the page before.", &job_cursor))
+        .parameter(limit())
+        .answer(200, "A page of jobs.", "JobsPage")
+        .problems(&[400, 503]);
+    let status = Described::of_job("getJob", "Where a job is")
+        .answer(200, "Its status.", "JobStatus")
+        .problems(&[404, 503]);
+    let log_of_job = Described::of_job("getEvents", "The events of a job, or a stream of them")
+        .parameter(query("after", "Only events after this one.", &number()))
+        .parameter(limit())
+        .parameter(parameter(
+            "Last-Event-ID",
+            ParameterIn::Header,
+            "Of a stream: only events after this one. Wins over `after`.",
+            &event_cursor,
+        ))
+        .answer(200, "A page of events, or with `Accept: text/event-stream` all of them as they come, and `end` once the job is over.", "EventsPage")
+        .also("text/event-stream")
+        .problems(&[400, 404, 503]);
+    let explain = Described::of_job("explainJob", "Why a job is where it is")
+        .parameter(query("step", "Only this step.", &text()))
+        .answer(200, "What it waits for, and each verdict with its accounts.", "Explanation")
+        .problems(&[400, 404, 503]);
+    let wish = |id, about| {
+        Described::of_job(id, about)
+            .answer(200, "The status after it.", "JobStatus")
+            .problems(&[404, 409, 415, 503, 507])
+    };
+    let retry = Described::of_job("retryJob", "Run an ended job again, keeping what succeeded")
+        .parameter(key())
+        .body("application/json", "Again", false)
+        .answer(201, "The new job is accepted, and durable.", "Created")
+        .answer(200, "It was asked for before, with the same key.", "Created")
+        .problems(&[400, 404, 409, 413, 415, 503, 507]);
+    let attempts = Described::of_job("listAttempts", "All attempts, in the order they began")
+        .parameter(query("cursor", "The `next` of the page before.", &event_cursor))
+        .parameter(limit())
+        .answer(200, "A page of attempts.", "AttemptsPage")
+        .problems(&[400, 404, 503]);
+    let list_logs = Described::of_job("listLogs", "Which logs there are")
+        .parameter(query("step", "Only of this step.", &text()))
+        .parameter(query("cursor", "The `next` of the page before.", &log_cursor))
+        .parameter(limit())
+        .answer(200, "A page of logs, by step and name.", "LogsPage")
+        .problems(&[400, 404, 503]);
+    let log = Described::of_job("getLog", "What an attempt has printed")
+        .parameter(path("step", "The name of the step.", &text()))
+        .parameter(path("name", "Of the log, as the list has it.", &text()))
+        .parameter(query("offset", "From this byte on.", &number()))
+        .parameter(query("follow", "Go on until the job is over.", &json!({"type": "boolean"})))
+        .answer_text(200, "The bytes as they were printed.")
+        .problems(&[400, 404, 503]);
+    let list_workers = Described::new("listWorkers", "The workers, by name")
+        .answer(200, "All that are known.", "Workers")
+        .problems(&[503]);
+    let drain = Described::new("drainWorker", "Give a worker nothing new")
+        .parameter(path("name", "Of the worker.", &text()))
+        .answer(200, "The worker after it.", "Worker")
+        .problems(&[404, 415, 503]);
+
+    Routes { router: Router::new(), paths: Paths::new() }
+        .add(&post, "/v1/jobs", jobs::submit, submit)
+        .add(&get, "/v1/jobs", jobs::list, list)
+        .add(&get, "/v1/jobs/{id}", jobs::status, status)
+        .add(&get, "/v1/jobs/{id}/events", events::events, log_of_job)
+        .add(&get, "/v1/jobs/{id}/explain", jobs::explain, explain)
+        .add(&post, "/v1/jobs/{id}/cancel", jobs::cancel, wish("cancelJob", "Cancel a job"))
+        .add(&post, "/v1/jobs/{id}/pause", jobs::pause, wish("pauseJob", "Start nothing new of it"))
+        .add(&post, "/v1/jobs/{id}/resume", jobs::resume, wish("resumeJob", "Go on with it"))
+        .add(&post, "/v1/jobs/{id}/retry", jobs::retry, retry)
+        .add(&get, "/v1/jobs/{id}/attempts", jobs::attempts, attempts)
+        .add(&get, "/v1/jobs/{id}/logs", logs::list, list_logs)
+        .add(&get, "/v1/jobs/{id}/logs/{step}/{name}", logs::log, log)
+        .add(&get, "/v1/workers", workers::list, list_workers)
+        .add(&post, "/v1/workers/{name}/drain", workers::drain, drain)
+}
+
+impl Routes {
+    fn add<H, T>(
+        mut self,
+        method: &HttpMethod,
+        path: &str,
+        handler: H,
+        described: Described,
+    ) -> Self
+    where
+        H: Handler<T, App>,
+        T: 'static,
+    {
+        let filter =
+            if *method == HttpMethod::Post { MethodFilter::POST } else { MethodFilter::GET };
+        self.router = self.router.route(path, on(filter, handler));
+        let item = PathItem::new(method.clone(), described.0);
+        match self.paths.paths.get_mut(path) {
+            Some(known) => known.merge_operations(item),
+            None => drop(self.paths.paths.insert(path.to_owned(), item)),
+        }
+        self
+    }
+
+    pub(super) fn finish(self) -> (Router<App>, Value) {
+        let info = InfoBuilder::new()
+            .title("Steadfast")
+            .version("v1")
+            .description(Some("Durable jobs with flaky steps. Times are Unix milliseconds."));
+        let api = OpenApiBuilder::new().info(info).paths(self.paths).build();
+        // Made of strings, maps and numbers: there is nothing in it that is not JSON.
+        let mut document = serde_json::to_value(&api).expect("a description is JSON");
+        document["components"] = json!({ "schemas": schemas::schemas() });
+        (self.router, document)
+    }
+}
+
+/// One operation.
+struct Described(OperationBuilder);
+
+impl Described {
+    fn new(id: &str, summary: &str) -> Self {
+        Self(OperationBuilder::new().operation_id(Some(id)).summary(Some(summary)))
+    }
+
+    fn of_job(id: &str, summary: &str) -> Self {
+        let job = json!({"type": "string", "pattern": "^[0-9a-z]{26}$"});
+        Self::new(id, summary).parameter(path("id", "Of the job.", &job))
+    }
+
+    fn parameter(self, parameter: ParameterBuilder) -> Self {
+        Self(self.0.parameter(parameter))
+    }
+
+    fn body(self, content_type: &str, name: &str, required: bool) -> Self {
+        let required = if required { Required::True } else { Required::False };
+        let body = RequestBodyBuilder::new()
+            .content(content_type, Content::new(Some(component(name))))
+            .required(Some(required));
+        Self(self.0.request_body(Some(body.build())))
+    }
+
+    fn job_file(self) -> Self {
+        let file = || Content::new(Some(component("JobFile")));
+        let body = RequestBodyBuilder::new()
+            .description(Some("A job file, or one with the files that it names."))
+            .content("application/json", file())
+            .content("application/yaml", file())
+            .content(jobs::SUBMISSION, Content::new(Some(component("Submission"))))
+            .required(Some(Required::True));
+        Self(self.0.request_body(Some(body.build())))
+    }
+
+    fn answer(self, status: u16, about: &str, name: &str) -> Self {
+        let content = Content::new(Some(component(name)));
+        self.respond(status, about, "application/json", content)
+    }
+
+    fn answer_text(self, status: u16, about: &str) -> Self {
+        let content = Content::new(Some(schema(&json!({"type": "string"}))));
+        self.respond(status, about, "text/plain", content)
+    }
+
+    /// The answer before may come in another content type, as text.
+    fn also(self, content_type: &str) -> Self {
+        let mut operation = self.0.build();
+        if let Some(RefOr::T(response)) = operation.responses.responses.get_mut("200") {
+            let text = Content::new(Some(schema(&json!({"type": "string"}))));
+            response.content.insert(content_type.to_owned(), text.into());
+        }
+        Self(operation.into())
+    }
+
+    fn problems(self, statuses: &[u16]) -> Self {
+        // Of a defect, which no route expects.
+        let all = statuses.iter().chain(&[500]);
+        all.fold(self, |described, &status| {
+            let content = Content::new(Some(component("Problem")));
+            let about = schemas::problem_title(status);
+            described.respond(status, about, "application/problem+json", content)
+        })
+    }
+
+    fn respond(self, status: u16, about: &str, content_type: &str, content: Content) -> Self {
+        let response = ResponseBuilder::new().description(about).content(content_type, content);
+        Self(self.0.response(status.to_string(), response.build()))
+    }
+}
+
+fn component(name: &str) -> RefOr<Schema> {
+    RefOr::Ref(Ref::from_schema_name(name))
+}
+
+fn schema(value: &Value) -> RefOr<Schema> {
+    serde_json::from_value(value.clone()).expect("the schemas in this file are schemas")
+}
+
+fn parameter(name: &str, place: ParameterIn, about: &str, value: &Value) -> ParameterBuilder {
+    let required = if place == ParameterIn::Path { Required::True } else { Required::False };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(required)
+        .description(Some(about))
+        .schema(Some(schema(value)))
+}
+
+fn query(name: &str, about: &str, value: &Value) -> ParameterBuilder {
+    parameter(name, ParameterIn::Query, about, value)
+}
+
+fn path(name: &str, about: &str, value: &Value) -> ParameterBuilder {
+    parameter(name, ParameterIn::Path, about, value)
+}

@@ -1,0 +1,148 @@
+//! The log of a job: a page of it, or all of it as it grows.
+//!
+//! A follower is told that there is more, and reads it when it can. What it has not read waits in the
+//! store, not in memory.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::http::header::ACCEPT;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{Stream, unfold};
+use serde_json::json;
+use steadfast_core::event::{JobId, Recorded};
+use tokio::sync::watch;
+
+use super::query::Params;
+use super::{App, json_text};
+use crate::archive::{Archive, job_id};
+use crate::trouble::Trouble;
+
+/// Events read at once; one may carry an output of a megabyte.
+const CHUNK: usize = 50;
+/// A page ends after so many bytes, however many events were asked for.
+const PAGE_BYTES: usize = 8 << 20;
+/// Shorter than what proxies take for silence.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const A_NUMBER: &str = "the number of an event, 0 or more";
+
+pub(super) async fn events(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, Trouble> {
+    let id = job_id(&id)?;
+    let after = params.parse("after", A_NUMBER)?.unwrap_or(0);
+    let limit = params.limit(app.limits)?;
+    let streams = (headers.get_all(ACCEPT).iter())
+        .filter_map(|accept| accept.to_str().ok())
+        .flat_map(|accept| accept.split(','))
+        .any(|range| range.split(';').next().unwrap_or_default().trim() == "text/event-stream");
+    if !streams {
+        return page(&app.archive, &id, after, limit).await;
+    }
+    let after = match headers.get("last-event-id") {
+        None => after,
+        Some(last) => {
+            let number = last.to_str().ok().and_then(|text| text.parse().ok());
+            number
+                .ok_or_else(|| Trouble::BadRequest(format!("`Last-Event-ID` must be {A_NUMBER}")))?
+        }
+    };
+    // Following begins before the first reading, so that nothing falls between the two.
+    let told = app.news.follow(&id);
+    app.archive.row(&id).await?;
+    let follower =
+        Follower { archive: app.archive, id, after, told, waiting: VecDeque::new(), ended: false };
+    let stream = Sse::new(follower.stream());
+    Ok(stream.keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+async fn page(archive: &Archive, id: &str, after: u64, limit: usize) -> Result<Response, Trouble> {
+    let (_, end) = archive.end(id).await?;
+    let mut events: Vec<String> = Vec::new();
+    let (mut last, mut bytes) = (after, 0);
+    while events.len() < limit && bytes < PAGE_BYTES {
+        let some = archive.events(id, last, CHUNK.min(limit - events.len())).await?;
+        let Some(newest) = some.last() else { break };
+        last = newest.seq;
+        for record in &some {
+            let text = serde_json::to_string(record).map_err(Trouble::internal)?;
+            bytes += text.len();
+            events.push(text);
+        }
+    }
+    let next = if last < end { last.to_string() } else { "null".to_owned() };
+    Ok(json_text(format!("{{\"events\":[{}],\"next\":{next}}}", events.join(","))))
+}
+
+struct Follower {
+    archive: Archive,
+    id: JobId,
+    after: u64,
+    told: watch::Receiver<u64>,
+    waiting: VecDeque<Recorded>,
+    ended: bool,
+}
+
+impl Follower {
+    fn stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        unfold(self, |mut follower| async move {
+            let event = follower.next().await?;
+            Some((Ok(event), follower))
+        })
+    }
+
+    /// None: the stream ends here, and whoever wants more comes back with what it saw last.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            if let Some(record) = self.waiting.pop_front() {
+                self.after = record.seq;
+                let data = serde_json::to_string(&record).ok()?;
+                let event = Event::default().id(record.seq.to_string());
+                return Some(event.event(record.event.name()).data(data));
+            }
+            match self.read().await {
+                Err(trouble) => {
+                    trouble.log();
+                    return None;
+                }
+                Ok(Some(end)) => {
+                    self.ended = true;
+                    return Some(end);
+                }
+                Ok(None) if self.waiting.is_empty() => {
+                    let more = self.told.changed().await;
+                    // The job is over, or the server ends: the store knows which.
+                    if more.is_err() && self.archive.row(&self.id).await.is_ok_and(|row| !row.over)
+                    {
+                        return None;
+                    }
+                }
+                Ok(None) => {}
+            }
+        }
+    }
+
+    /// What there is now; the last word, if the job is over and all was said.
+    async fn read(&mut self) -> Result<Option<Event>, Trouble> {
+        self.told.borrow_and_update();
+        self.waiting = self.archive.events(&self.id, self.after, CHUNK).await?.into();
+        if !self.waiting.is_empty() {
+            return Ok(None);
+        }
+        let (row, end) = self.archive.end(&self.id).await?;
+        let over = row.over && self.after >= end;
+        let data = json!({ "state": row.state }).to_string();
+        Ok(over.then(|| Event::default().event("end").data(data)))
+    }
+}

@@ -1,0 +1,235 @@
+//! Jobs: submitted, listed, looked at, and wished upon.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::json;
+use steadfast_core::event::JobState;
+use steadfast_store::Filter;
+
+use super::query::Params;
+use super::{App, body};
+use crate::orders::{Again, AttachedFile, MOST_BYTES, Submitted};
+use crate::trouble::Trouble;
+
+pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
+/// Beside the job file and the files: the rest of a submission's JSON.
+const WRAPPING: usize = 1 << 20;
+/// What `retry` is told.
+const RETRY_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubmissionBody {
+    file: String,
+    #[serde(default)]
+    files: Vec<FileBody>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileBody {
+    path: String,
+    content_base64: String,
+    #[serde(default)]
+    executable: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RetryBody {
+    #[serde(default)]
+    from: Option<String>,
+    #[serde(default)]
+    grant: Option<u32>,
+}
+
+pub(super) async fn submit(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let key = idempotency_key(&headers)?;
+    let most = app.operator.max_file_bytes;
+    let content_type = body::content_type(&headers);
+    let (name, text, files) = match content_type.as_deref() {
+        Some("application/json") => ("job.json", body::read(&headers, body, most).await?, vec![]),
+        Some(
+            "application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml" | "text/plain",
+        ) => ("job.yaml", body::read(&headers, body, most).await?, vec![]),
+        Some(SUBMISSION) => {
+            // Text may take twice its bytes as a JSON string, base64 a third more.
+            let most = most.saturating_mul(2) + MOST_BYTES / 3 * 4 + WRAPPING;
+            let bytes = body::read(&headers, body, most).await?;
+            let (text, files) = tokio::task::spawn_blocking(move || submission(&bytes))
+                .await
+                .map_err(Trouble::internal)??;
+            ("job.yaml", text, files)
+        }
+        other => {
+            return Err(Trouble::UnsupportedMedia(format!(
+                "a job file is application/yaml or application/json, with files {SUBMISSION}; not {}",
+                other.unwrap_or("without a content type")
+            )));
+        }
+    };
+    created(&app.orders.submit_file(text, name, files, key).await?)
+}
+
+fn submission(bytes: &[u8]) -> Result<(Vec<u8>, Vec<AttachedFile>), Trouble> {
+    let body: SubmissionBody = read_json(bytes)?;
+    let files = body.files.into_iter().map(|file| {
+        let content = STANDARD.decode(&file.content_base64).map_err(|error| {
+            Trouble::BadRequest(format!("the content of {:?} is not base64: {error}", file.path))
+        })?;
+        Ok(AttachedFile { path: file.path, content, executable: file.executable })
+    });
+    Ok((body.file.into_bytes(), files.collect::<Result<_, Trouble>>()?))
+}
+
+fn read_json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Trouble> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Trouble::BadRequest(format!("the body is not what it should be: {error}")))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Trouble> {
+    let mut given = headers.get_all("idempotency-key").iter();
+    let (key, more) = (given.next(), given.next());
+    if more.is_some() {
+        return Err(Trouble::BadRequest("`Idempotency-Key` is given more than once".to_owned()));
+    }
+    let unreadable =
+        |_| Trouble::BadRequest("an idempotency key has visible ASCII characters only".to_owned());
+    key.map(|key| key.to_str().map(str::to_owned).map_err(unreadable)).transpose()
+}
+
+/// 201 of a new job, 200 of one that this very submission has made before.
+fn created(submitted: &Submitted) -> Result<Response, Trouble> {
+    let Submitted { id, existing } = submitted;
+    let status = if *existing { StatusCode::OK } else { StatusCode::CREATED };
+    let mut response = super::json(status, &json!({ "id": id }))?;
+    let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).map_err(Trouble::internal)?;
+    response.headers_mut().insert("location", location);
+    Ok(response)
+}
+
+pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, Trouble> {
+    let state = match params.text("state")? {
+        None => None,
+        Some(text) => Some(state_named(text)?),
+    };
+    let label = match params.text("label")? {
+        None => None,
+        Some(text) => {
+            let wrong = || Trouble::BadRequest(format!("`label` must be NAME=VALUE, not {text:?}"));
+            let (name, value) =
+                text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+            Some((name.to_owned(), value.to_owned()))
+        }
+    };
+    let name = params.text("name")?.map(str::to_owned);
+    let cursor = params.text("cursor")?.map(str::to_owned);
+    let filter = Filter { state, name, label, over: None };
+    let page = app.archive.list(filter, cursor, params.limit(app.limits)?).await?;
+    let jobs: Vec<_> = (page.jobs.iter())
+        .map(|row| {
+            json!({
+                "id": row.id, "name": row.name, "state": row.state,
+                "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
+                "labels": row.labels, "retried_from": row.retried_from,
+            })
+        })
+        .collect();
+    super::json(StatusCode::OK, &json!({ "jobs": jobs, "next": page.next }))
+}
+
+fn state_named(text: &str) -> Result<JobState, Trouble> {
+    serde_json::from_value(json!(text)).map_err(|_| {
+        Trouble::BadRequest(format!(
+            "`state` must be pending, running, paused, succeeded, partial, failed or cancelled, \
+             not {text:?}"
+        ))
+    })
+}
+
+pub(super) async fn status(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Response, Trouble> {
+    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+}
+
+pub(super) async fn explain(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    params: Params,
+) -> Result<Response, Trouble> {
+    let now = (app.clock)();
+    let explained = app.archive.explain(&id, params.text("step")?, now).await?;
+    super::json(StatusCode::OK, &explained)
+}
+
+pub(super) async fn attempts(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    params: Params,
+) -> Result<Response, Trouble> {
+    let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits)?);
+    super::json(StatusCode::OK, &app.archive.attempts(&id, cursor, limit).await?)
+}
+
+pub(super) async fn cancel(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    body::refuse_forms(&headers)?;
+    app.orders.cancel(&id).await?;
+    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+}
+
+pub(super) async fn pause(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    body::refuse_forms(&headers)?;
+    app.orders.pause(&id).await?;
+    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+}
+
+pub(super) async fn resume(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    body::refuse_forms(&headers)?;
+    app.orders.resume(&id).await?;
+    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+}
+
+pub(super) async fn retry(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let key = idempotency_key(&headers)?;
+    body::refuse_forms(&headers)?;
+    let bytes = body::read(&headers, body, RETRY_BYTES).await?;
+    let said = body::content_type(&headers);
+    let RetryBody { from, grant } = match said.as_deref() {
+        _ if bytes.is_empty() => RetryBody::default(),
+        Some("application/json") => read_json(&bytes)?,
+        _ => {
+            return Err(Trouble::UnsupportedMedia(
+                "what to retry is told as application/json".to_owned(),
+            ));
+        }
+    };
+    created(&app.orders.retry(&id, Again { from, grant, key }).await?)
+}

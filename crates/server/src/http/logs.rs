@@ -1,0 +1,253 @@
+//! What attempts have printed, byte for byte from its files.
+//!
+//! Names in requests are held against how names are made; none of them becomes a path by itself.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{Stream, unfold};
+use serde::Serialize;
+use steadfast_core::event::{JobId, Role};
+use steadfast_core::plan::Plan;
+use tokio::sync::watch;
+
+use super::App;
+use super::query::Params;
+use crate::archive::{Archive, job_id};
+use crate::trouble::Trouble;
+
+/// Bytes sent at once.
+const CHUNK: usize = 64 << 10;
+/// Printing is not an event, so a followed file is looked at so often.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Serialize)]
+struct LogsPage {
+    logs: Vec<LogView>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct LogView {
+    step: String,
+    name: String,
+    datacenter: Option<String>,
+    role: Role,
+    item: u32,
+    attempt: u32,
+    size: u64,
+}
+
+pub(super) async fn list(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    params: Params,
+) -> Result<Response, Trouble> {
+    let id = job_id(&id)?;
+    let limit = params.limit(app.limits)?;
+    let step = params.text("step")?.map(str::to_owned);
+    let cursor = match params.text("cursor")? {
+        None => None,
+        Some(text) => {
+            let wrong = || Trouble::BadCursor(text.to_owned());
+            let (step, name) = text.split_once('/').ok_or_else(wrong)?;
+            Some((step.to_owned(), name.to_owned()))
+        }
+    };
+    let job = app.archive.job(&id).await?;
+    if let Some(name) = &step
+        && job.plan.find(name).is_none()
+    {
+        return Err(Trouble::NotFound(format!("job {id} has no step {name:?}")));
+    }
+    let folder = app.folder.logs(&id);
+    let listing = tokio::task::spawn_blocking(move || {
+        listed(&folder, &job.plan, step.as_deref(), cursor.as_ref(), limit)
+    });
+    let page = listing.await.map_err(Trouble::internal)?.map_err(Trouble::internal)?;
+    super::json(StatusCode::OK, &page)
+}
+
+/// The first names after the cursor. However many there are, so many are held.
+fn listed(
+    folder: &FilePath,
+    plan: &Plan,
+    only: Option<&str>,
+    cursor: Option<&(String, String)>,
+    limit: usize,
+) -> io::Result<LogsPage> {
+    let mut first: BTreeSet<(String, String)> = BTreeSet::new();
+    let steps = plan.steps().iter().map(|step| &step.name);
+    for step in steps.filter(|step| only.is_none_or(|only| only == *step)) {
+        let entries = match fs::read_dir(folder.join(step)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let file = entry?.file_name();
+            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".log")) else {
+                continue;
+            };
+            let key = (step.clone(), name.to_owned());
+            if cursor.is_none_or(|cursor| key > *cursor) {
+                first.insert(key);
+                if first.len() > limit + 1 {
+                    first.pop_last();
+                }
+            }
+        }
+    }
+    let more = first.len() > limit;
+    if more {
+        first.pop_last();
+    }
+    let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
+    let logs = first.into_iter().filter_map(|(step, name)| {
+        let about = fs::symlink_metadata(folder.join(&step).join(format!("{name}.log"))).ok()?;
+        let Told { run, role, item, attempt } = told(&step, &name)?;
+        let datacenter = plan.datacenters().get(run as usize).cloned();
+        about.is_file().then_some(LogView {
+            step,
+            name,
+            datacenter,
+            role,
+            item,
+            attempt,
+            size: about.len(),
+        })
+    });
+    Ok(LogsPage { logs: logs.collect(), next })
+}
+
+struct Told {
+    run: u32,
+    role: Role,
+    item: u32,
+    attempt: u32,
+}
+
+/// What [`steadfast_store::attempt_name`] made the name of.
+fn told(step: &str, name: &str) -> Option<Told> {
+    let (rest, attempt) = name.rsplit_once("_attempt_")?;
+    let (rest, item) = rest.rsplit_once('_')?;
+    let roles =
+        [("", Role::Item), ("_fallback", Role::Fallback), ("_compensation", Role::Compensation)];
+    let (run, role) = roles.into_iter().find_map(|(suffix, role)| {
+        let run = match rest.strip_suffix(suffix)?.strip_suffix(step)? {
+            "" => 0,
+            datacenter => datacenter.strip_prefix("dc")?.strip_suffix('_')?.parse().ok()?,
+        };
+        Some((run, role))
+    })?;
+    Some(Told { run, role, item: item.parse().ok()?, attempt: attempt.parse().ok()? })
+}
+
+pub(super) async fn log(
+    State(app): State<App>,
+    Path((id, step, name)): Path<(String, String, String)>,
+    params: Params,
+) -> Result<Response, Trouble> {
+    let id = job_id(&id)?;
+    let offset = params.parse("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
+    let follow = params.flag("follow")?;
+    let job = app.archive.job(&id).await?;
+    let none = || Trouble::NotFound(format!("step {step:?} of job {id} has no log {name:?}"));
+    // The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
+    if job.plan.find(&step).is_none() || told(&step, &name).is_none() {
+        return Err(none());
+    }
+    let path = app.folder.logs(&id).join(&step).join(format!("{name}.log"));
+    let opening = tokio::task::spawn_blocking(move || open(&path));
+    let file = match opening.await.map_err(Trouble::internal)? {
+        Ok(file) => Arc::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
+        Err(error) => return Err(Trouble::internal(error)),
+    };
+    let told = follow.then(|| {
+        let mut told = app.news.follow(&id);
+        // The job may be over already.
+        told.mark_changed();
+        told
+    });
+    let reader = Reader { file, offset, archive: app.archive, id, told, last_look: false };
+    let headers = [
+        ("content-type", "text/plain; charset=utf-8"),
+        // A job can print anything, also what a browser would take for a page.
+        ("x-content-type-options", "nosniff"),
+    ];
+    Ok((headers, Body::from_stream(reader.stream())).into_response())
+}
+
+fn open(path: &FilePath) -> io::Result<File> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(no_follow).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+struct Reader {
+    file: Arc<File>,
+    offset: u64,
+    archive: Archive,
+    id: JobId,
+    /// Of a log that is followed.
+    told: Option<watch::Receiver<u64>>,
+    /// The job is over: what is there now is all there will be.
+    last_look: bool,
+}
+
+impl Reader {
+    fn stream(self) -> impl Stream<Item = io::Result<Vec<u8>>> {
+        unfold(self, |mut reader| async move {
+            let chunk = reader.next().await.transpose()?;
+            Some((chunk, reader))
+        })
+    }
+
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            let chunk = self.read().await?;
+            if !chunk.is_empty() {
+                self.offset += chunk.len() as u64;
+                return Ok(Some(chunk));
+            }
+            let Some(told) = &mut self.told else { return Ok(None) };
+            if self.last_look {
+                return Ok(None);
+            }
+            match tokio::time::timeout(LOOK, told.changed()).await {
+                Err(_) => {}
+                // The server ends.
+                Ok(Err(_)) => self.last_look = true,
+                Ok(Ok(())) => {
+                    let row = self.archive.row(&self.id).await.map_err(io::Error::other)?;
+                    self.last_look = row.over;
+                }
+            }
+        }
+    }
+
+    async fn read(&self) -> io::Result<Vec<u8>> {
+        let (file, offset) = (self.file.clone(), self.offset);
+        let reading = tokio::task::spawn_blocking(move || {
+            // Beyond the end there is nothing yet, however far.
+            if offset >= file.metadata()?.len() {
+                return Ok(vec![]);
+            }
+            let mut chunk = vec![0; CHUNK];
+            let count = file.read_at(&mut chunk, offset)?;
+            chunk.truncate(count);
+            Ok(chunk)
+        });
+        reading.await.map_err(io::Error::other)?
+    }
+}

@@ -1,0 +1,31 @@
+//! Errors as RFC 9457 has them.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::trouble::Trouble;
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        self.log();
+        let status = StatusCode::from_u16(self.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut body = json!({
+            "type": format!("urn:steadfast:problem:{}", self.code()),
+            "title": self.title(),
+            "status": status.as_u16(),
+            "code": self.code(),
+            "detail": self.to_string(),
+        });
+        if let Self::InvalidJob(problems) = &self {
+            body["errors"] = json!(problems);
+        }
+        let mut response =
+            (status, [("content-type", "application/problem+json")], body.to_string())
+                .into_response();
+        if matches!(self, Self::Overloaded(_)) {
+            response.headers_mut().insert("retry-after", axum::http::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

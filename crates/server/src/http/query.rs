@@ -1,0 +1,58 @@
+//! Parameters of a request. Those that nobody knows are passed over; those that are known and wrong
+//! are refused by name.
+
+use std::convert::Infallible;
+use std::str::FromStr;
+
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+
+use super::Limits;
+use crate::trouble::Trouble;
+
+#[derive(Debug)]
+pub(super) struct Params(Vec<(String, String)>);
+
+impl<S: Sync> FromRequestParts<S> for Params {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // Pairs of text can be made of any query.
+        let pairs = Query::try_from_uri(&parts.uri).map(|Query(pairs)| pairs);
+        Ok(Self(pairs.unwrap_or_default()))
+    }
+}
+
+impl Params {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Trouble> {
+        let mut given = self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| &**value);
+        let first = given.next();
+        if given.next().is_some() {
+            return Err(Trouble::BadRequest(format!("`{name}` is given more than once")));
+        }
+        Ok(first)
+    }
+
+    pub(super) fn parse<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Trouble> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        // Rust reads `+5` too, which nobody was told.
+        match text.parse() {
+            Ok(value) if !text.starts_with('+') => Ok(Some(value)),
+            _ => Err(Trouble::BadRequest(format!("`{name}` must be {what}, not {text:?}"))),
+        }
+    }
+
+    pub(super) fn limit(&self, limits: Limits) -> Result<usize, Trouble> {
+        let most = limits.most_per_page;
+        let what = format!("a whole number from 1 to {most}");
+        match self.parse("limit", &what)? {
+            None => Ok(limits.page.min(most)),
+            Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+            Some(limit) => Err(Trouble::BadRequest(format!("`limit` must be {what}, not {limit}"))),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Trouble> {
+        Ok(self.parse(name, "true or false")?.unwrap_or(false))
+    }
+}

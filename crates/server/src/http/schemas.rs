@@ -1,0 +1,348 @@
+//! The shapes of bodies, for the document. What a job file may hold comes from the table that reads it.
+
+use serde_json::{Map, Value, json};
+use steadfast_core::event::JobState;
+
+/// All schemas that the routes name.
+pub(super) fn schemas() -> Map<String, Value> {
+    let mut all = job_file();
+    let more = [
+        ("Submission", submission()),
+        ("Created", object(&[("id", id())])),
+        ("Again", again()),
+        ("JobsPage", page("jobs", &reference("JobRow"))),
+        ("JobRow", job_row()),
+        ("JobStatus", job_status()),
+        ("Run", run()),
+        ("Step", step()),
+        ("Item", item()),
+        ("Attempt", object(&attempt())),
+        ("EventsPage", events_page()),
+        ("Event", event()),
+        ("Explanation", explanation()),
+        ("AttemptsPage", page("attempts", &reference("AttemptOfJob"))),
+        ("AttemptOfJob", attempt_of_job()),
+        ("LogsPage", page("logs", &reference("Log"))),
+        ("Log", log()),
+        ("Workers", object(&[("workers", list(&reference("Worker")))])),
+        ("Worker", worker()),
+        ("Problem", problem()),
+    ];
+    all.extend(more.map(|(name, schema)| (name.to_owned(), schema)));
+    all
+}
+
+pub(super) fn job_states() -> Value {
+    use JobState::{Cancelled, Failed, Partial, Paused, Pending, Running, Succeeded};
+    let all = [Pending, Running, Paused, Succeeded, Partial, Failed, Cancelled];
+    json!({"type": "string", "enum": all.map(JobState::name)})
+}
+
+pub(super) const fn problem_title(status: u16) -> &'static str {
+    match status {
+        400 => "Something in the request is not valid.",
+        404 => "There is no such thing.",
+        409 => "Not possible as things are now.",
+        413 => "The body is too large.",
+        415 => "The content type is not accepted here.",
+        503 => "The server cannot take it now; try again.",
+        507 => "The server's disk is full.",
+        _ => "Something went wrong in the server.",
+    }
+}
+
+/// The file's schema, with its definitions where a document like this has them.
+fn job_file() -> Map<String, Value> {
+    let mut schema = moved(steadfast_jobfile::schema());
+    let definitions = match schema.as_object_mut().and_then(|schema| {
+        schema.remove("$schema");
+        schema.remove("$defs")
+    }) {
+        Some(Value::Object(definitions)) => definitions,
+        _ => Map::new(),
+    };
+    let definitions =
+        definitions.into_iter().map(|(name, value)| (format!("JobFile_{name}"), value));
+    std::iter::once(("JobFile".to_owned(), schema)).chain(definitions).collect()
+}
+
+fn moved(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let entries = map.into_iter().map(|(key, value)| {
+                let name = value.as_str().and_then(|text| text.strip_prefix("#/$defs/"));
+                match name {
+                    Some(name) => (key, reference(&format!("JobFile_{name}"))["$ref"].take()),
+                    None => (key, moved(value)),
+                }
+            });
+            entries.collect()
+        }
+        Value::Array(list) => list.into_iter().map(moved).collect(),
+        other => other,
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// Everything in it is always there.
+fn object(properties: &[(&str, Value)]) -> Value {
+    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    let properties: Map<String, Value> =
+        properties.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    json!({"type": "object", "required": names, "properties": properties})
+}
+
+fn list(items: &Value) -> Value {
+    json!({"type": "array", "items": items})
+}
+
+fn or_null(mut value: Value) -> Value {
+    match value.get("type") {
+        Some(kind) => {
+            value["type"] = json!([kind, "null"]);
+            value
+        }
+        None => json!({"anyOf": [value, {"type": "null"}]}),
+    }
+}
+
+fn page(name: &str, items: &Value) -> Value {
+    object(&[(name, list(items)), ("next", or_null(text()))])
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn id() -> Value {
+    json!({"type": "string", "pattern": "^[0-9a-z]{26}$"})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn texts() -> Value {
+    json!({"type": "object", "additionalProperties": {"type": "string"}})
+}
+
+fn submission() -> Value {
+    let base64 = json!({"type": "string", "contentEncoding": "base64"});
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["file"],
+        "properties": {
+            "file": {"type": "string", "description": "The job file, YAML or JSON."},
+            "files": {
+                "type": "array",
+                "description": "What `files` in it names.",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": false,
+                    "required": ["path", "content_base64"],
+                    "properties": {
+                        "path": {"type": "string", "description": "Relative, without `..`."},
+                        "content_base64": base64,
+                        "executable": {"type": "boolean", "default": false},
+                    },
+                },
+            },
+        },
+    })
+}
+
+fn again() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "from": {
+                "type": ["string", "null"],
+                "description": "That step and all that need it run again even if they succeeded.",
+            },
+            "grant": {
+                "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX,
+                "description": "So many more attempts and so much more budget.",
+            },
+        },
+    })
+}
+
+fn job_row() -> Value {
+    object(&[
+        ("id", id()),
+        ("name", text()),
+        ("state", job_states()),
+        ("submitted_at_ms", count()),
+        ("finished_at_ms", or_null(count())),
+        ("labels", texts()),
+        ("retried_from", or_null(id())),
+    ])
+}
+
+fn job_status() -> Value {
+    let allowance = || or_null(object(&[("requested", count()), ("effective", count())]));
+    let mut budget =
+        object(&[("total", allowance()), ("per_step", allowance()), ("used", count())]);
+    budget["properties"]["ratio"] = json!({"type": "number"});
+    let completion = object(&[("reason", text()), ("ratio", json!({"type": "number"}))]);
+    object(&[
+        ("id", id()),
+        ("name", text()),
+        ("state", job_states()),
+        ("submitted_at_ms", count()),
+        ("finished_at_ms", or_null(count())),
+        ("completion", or_null(completion)),
+        ("retried_from", or_null(id())),
+        ("retry_budget", or_null(budget)),
+        ("runs", list(&reference("Run"))),
+    ])
+}
+
+fn run() -> Value {
+    let steps = json!({"type": "object", "additionalProperties": reference("Step")});
+    object(&[("datacenter", or_null(text())), ("state", job_states()), ("steps", steps)])
+}
+
+fn step() -> Value {
+    let counts = json!({"type": "object", "additionalProperties": count()});
+    let mut step =
+        object(&[("state", text()), ("counts", counts), ("items", list(&reference("Item")))]);
+    let optional =
+        [("error", text()), ("fallback", reference("Item")), ("compensation", reference("Item"))];
+    for (name, schema) in optional {
+        step["properties"][name] = schema;
+    }
+    step
+}
+
+fn item() -> Value {
+    object(&[
+        ("index", count()),
+        ("value", json!({"description": "The element of `for_each`."})),
+        ("state", text()),
+        ("failures", count()),
+        ("preemptions", count()),
+        ("delay_spent_ms", count()),
+        ("retry_available_at_ms", or_null(count())),
+        ("last_error", or_null(text())),
+        ("reason", or_null(text())),
+        ("output", json!({"description": "What it wrote as its output."})),
+        ("attempts", list(&reference("Attempt"))),
+    ])
+}
+
+fn attempt() -> Vec<(&'static str, Value)> {
+    vec![
+        ("attempt", json!({"type": "integer", "minimum": 1})),
+        ("worker", text()),
+        ("state", text()),
+        ("exit_code", or_null(count())),
+        ("signal", or_null(count())),
+        ("error", or_null(text())),
+        ("started_at_ms", count()),
+        ("finished_at_ms", or_null(count())),
+        ("is_worker_failure", flag()),
+    ]
+}
+
+fn roles() -> Value {
+    json!({"type": "string", "enum": ["item", "fallback", "compensation"]})
+}
+
+fn attempt_of_job() -> Value {
+    let mut properties = vec![
+        ("datacenter", or_null(text())),
+        ("step", text()),
+        ("role", roles()),
+        ("item", count()),
+    ];
+    properties.extend(attempt());
+    object(&properties)
+}
+
+fn events_page() -> Value {
+    object(&[("events", list(&reference("Event"))), ("next", or_null(count()))])
+}
+
+fn event() -> Value {
+    let mut event = object(&[
+        ("seq", json!({"type": "integer", "minimum": 1})),
+        ("at", count()),
+        ("event", text()),
+    ]);
+    event["description"] = json!("Beside these, what the kind of event has to tell.");
+    event
+}
+
+fn explanation() -> Value {
+    let sentence = |more: &[(&str, Value)]| {
+        let mut properties = vec![("name", text()), ("sentence", text())];
+        properties.extend_from_slice(more);
+        object(&properties)
+    };
+    let job = sentence(&[("id", id()), ("state", job_states()), ("until_ms", or_null(count()))]);
+    let step = sentence(&[("step", text()), ("state", text()), ("datacenter", or_null(text()))]);
+    let any = || json!({"type": "object"});
+    object(&[
+        ("job", job),
+        ("steps", list(&step)),
+        ("waiting", list(&any())),
+        ("verdicts", list(&any())),
+        ("left_out", object(&[("steps", count()), ("waiting", count()), ("verdicts", count())])),
+    ])
+}
+
+fn log() -> Value {
+    object(&[
+        ("step", text()),
+        ("name", text()),
+        ("datacenter", or_null(text())),
+        ("role", roles()),
+        ("item", count()),
+        ("attempt", count()),
+        ("size", count()),
+    ])
+}
+
+fn worker() -> Value {
+    object(&[
+        ("name", text()),
+        ("datacenter", or_null(text())),
+        ("state", text()),
+        ("why", or_null(text())),
+        ("slots", count()),
+        ("busy", count()),
+        ("labels", texts()),
+        ("functions", list(&text())),
+        ("last_seen_ms", or_null(count())),
+    ])
+}
+
+fn problem() -> Value {
+    let mistake = object(&[
+        ("code", text()),
+        ("path", text()),
+        ("line", count()),
+        ("column", count()),
+        ("message", text()),
+        ("help", or_null(text())),
+    ]);
+    let mut problem = object(&[
+        ("type", text()),
+        ("title", text()),
+        ("status", count()),
+        ("code", json!({"type": "string", "description": "Stable, for programs."})),
+        ("detail", text()),
+    ]);
+    problem["properties"]["errors"] = list(&mistake);
+    problem
+}

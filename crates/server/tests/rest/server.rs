@@ -1,0 +1,260 @@
+//! A server as it is, but for its workers: what a step runs says how its attempts end.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::SystemTime;
+
+use futures_util::StreamExt as _;
+use serde_json::Value;
+use steadfast_core::decide::Input;
+use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::outcome::{Failure, FailureKind, Outcome};
+use steadfast_core::plan::Action;
+use steadfast_core::time::Timestamp;
+use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Slots, Work, Workers};
+use steadfast_jobfile::Operator;
+use steadfast_server::archive::Archive;
+use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
+use steadfast_server::news::News;
+use steadfast_server::orders::Orders;
+use steadfast_server::trouble::Trouble;
+use steadfast_store::{Folder, SqliteStore};
+
+pub(crate) struct Server {
+    pub url: String,
+    pub folder: Folder,
+    pub news: News,
+    pub client: reqwest::Client,
+    _root: tempfile::TempDir,
+    _live: Live,
+}
+
+#[allow(clippy::disallowed_methods, reason = "a server has a clock")]
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    Timestamp(since.as_millis() as u64)
+}
+
+struct RealTime;
+
+impl Clock for RealTime {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+}
+
+/// `ok` succeeds, `fail` exits with 1, `hold` never ends; each prints a line.
+struct Scripted(Sender<Work>);
+
+impl Scripted {
+    fn new(inbox: Inbox, folder: Folder) -> Self {
+        let (sender, works) = channel::<Work>();
+        std::thread::spawn(move || {
+            for work in works {
+                let Assignment { job, item, attempt, token, .. } = &work.assignment;
+                let log = folder.log(job, &work.step, *item, *attempt);
+                std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+                std::fs::write(&log, format!("attempt {attempt} of {}\n", work.step)).unwrap();
+                let Ok(Action::Run(script)) = &work.action else { panic!("{work:?}") };
+                let outcome = match script.as_str() {
+                    "ok" => Outcome::Succeeded { output: Some("done".into()) },
+                    "fail" => Outcome::Failed(Failure::new(FailureKind::Exited(1))),
+                    _ => continue,
+                };
+                inbox.report(job, Input::Report { item: *item, token: *token, outcome });
+            }
+        });
+        Self(sender)
+    }
+}
+
+impl Workers for Scripted {
+    fn assign(&mut self, work: Work) {
+        let _ = self.0.send(work);
+    }
+    fn withdraw(&mut self, _: Assignment) {}
+    fn settled(&mut self, _: &JobId, _: u64) {}
+}
+
+struct Tells(News);
+
+impl Observer for Tells {
+    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+        self.0.told(job, records.last().map_or(0, |record| record.seq), false);
+    }
+}
+
+#[derive(Debug)]
+struct OneWorker;
+
+impl WorkersView for OneWorker {
+    fn list(&self) -> Vec<WorkerView> {
+        vec![WorkerView {
+            name: "w1".to_owned(),
+            datacenter: None,
+            state: "connected",
+            why: None,
+            slots: 4,
+            busy: 0,
+            labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+            functions: vec![],
+            last_seen_ms: Some(now()),
+        }]
+    }
+
+    fn drain(&self, name: &str) -> Result<(), Trouble> {
+        let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
+        (name == "w1").then_some(()).ok_or_else(none)
+    }
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::with(Operator::default()).await
+    }
+
+    pub(crate) async fn with(operator: Operator) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::new(root.path().to_owned());
+        let news = News::new();
+        let operator = Arc::new(operator);
+        let live = Live::start(
+            Box::new(SqliteStore::open(&folder.database()).unwrap()),
+            Box::new(RealTime),
+            Slots::unlimited(),
+            "w1",
+            |inbox| Scripted::new(inbox, folder.clone()),
+            Box::new(Tells(news.clone())),
+        );
+        let archive = Archive::open(&folder, 3).unwrap();
+        let inbox = live.inbox().clone();
+        let app = App {
+            orders: Orders::new(inbox, archive.clone(), operator.clone(), folder.clone()),
+            archive,
+            news: news.clone(),
+            clock: Arc::new(now),
+            operator,
+            workers: Arc::new(OneWorker),
+            folder: folder.clone(),
+            limits: Limits::default(),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router(app)).await });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { url, folder, news, client, _root: root, _live: live }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        Answer::of(self.client.get(format!("{}{path}", self.url))).await
+    }
+
+    pub(crate) async fn post(&self, path: &str) -> Answer {
+        Answer::of(self.client.post(format!("{}{path}", self.url))).await
+    }
+
+    pub(crate) fn submission(&self, yaml: &str) -> reqwest::RequestBuilder {
+        let request = self.client.post(format!("{}/v1/jobs", self.url));
+        request.header("content-type", "application/yaml").body(yaml.to_owned())
+    }
+
+    /// The id of a job that was taken.
+    pub(crate) async fn submit(&self, yaml: &str) -> String {
+        let answer = Answer::of(self.submission(yaml)).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json["id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn stream(&self, id: &str, last: Option<u64>) -> Stream {
+        let mut request = self.client.get(format!("{}/v1/jobs/{id}/events", self.url));
+        request = request.header("accept", "text/event-stream");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last.to_string());
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Stream { bytes: Box::pin(response.bytes_stream()), text: String::new() }
+    }
+
+    /// All that happens until the job is over.
+    pub(crate) async fn until_over(&self, id: &str) -> Vec<Told> {
+        let mut stream = self.stream(id, None).await;
+        let mut all = vec![];
+        while let Some(told) = stream.next().await {
+            all.push(told);
+        }
+        all
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+    /// Null, if it is none.
+    pub json: Value,
+}
+
+impl Answer {
+    pub(crate) async fn of(request: reqwest::RequestBuilder) -> Self {
+        let response = request.send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.unwrap();
+        let json = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Self { status, headers, text, json }
+    }
+
+    /// It is a problem with this status and code.
+    #[track_caller]
+    pub(crate) fn is_problem(&self, status: u16, code: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!((&self.json["code"], &self.json["status"]), (&code.into(), &status.into()));
+        for key in ["type", "title", "detail"] {
+            assert!(self.json[key].as_str().is_some_and(|text| !text.is_empty()), "{self:?}");
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Told {
+    pub id: Option<u64>,
+    pub event: String,
+    pub data: Value,
+}
+
+type Bytes =
+    std::pin::Pin<Box<dyn futures_util::Stream<Item = reqwest::Result<axum::body::Bytes>> + Send>>;
+
+pub(crate) struct Stream {
+    bytes: Bytes,
+    text: String,
+}
+
+impl Stream {
+    /// None: the server has ended the stream.
+    pub(crate) async fn next(&mut self) -> Option<Told> {
+        loop {
+            if let Some((one, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| {
+                    let lines = one.lines().filter_map(|line| line.split_once(": "));
+                    lines.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
+                };
+                let told = field("event").map(|event| Told {
+                    id: field("id").map(|id| id.parse().unwrap()),
+                    event: event.to_owned(),
+                    data: serde_json::from_str(field("data").unwrap()).unwrap(),
+                });
+                self.text = rest.to_owned();
+                if told.is_some() {
+                    return told;
+                }
+                continue;
+            }
+            let chunk = self.bytes.next().await?.unwrap();
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+    }
+}
