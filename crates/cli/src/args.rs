@@ -128,8 +128,7 @@ pub(crate) struct Remote {
     pub(crate) profile: Option<String>,
 }
 
-const SERVER: &str =
-    "The server's address, or STEADFAST_SERVER [default: http://127.0.0.1:7117]";
+const SERVER: &str = "The server's address, or STEADFAST_SERVER [default: http://127.0.0.1:7117]";
 /// Never shown, so the environment's value is not either.
 const TOKEN: &str = "What the server knows you by, or STEADFAST_TOKEN";
 

@@ -82,30 +82,40 @@ pub(crate) struct Either {
 impl Either {
     pub(crate) fn list(self, args: &ListArgs) -> Done {
         let there = async |client| look::list(&client, args).await;
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || jobs::list(args))
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || {
+            jobs::list(args)
+        })
     }
 
     pub(crate) fn status(self, args: &EitherJobArgs) -> Done {
         let of = &args.of;
         let there = async |client| look::status(&client, &of.job, of.common.output).await;
-        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || jobs::status(of))
+        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || {
+            jobs::status(of)
+        })
     }
 
     pub(crate) fn history(self, args: &EitherJobArgs) -> Done {
         let of = &args.of;
         let there = async |client| look::history(&client, &of.job, of.common.output).await;
-        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || jobs::history(of))
+        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || {
+            jobs::history(of)
+        })
     }
 
     pub(crate) fn cancel(self, args: &EitherJobArgs) -> Done {
         let of = &args.of;
         let there = async |client| look::wish(&client, &of.job, "cancel", of.common.output).await;
-        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || again::cancel(of))
+        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || {
+            again::cancel(of)
+        })
     }
 
     pub(crate) fn logs(self, args: &LogsArgs) -> Done {
         let there = async |client| logs::logs(&client, args).await;
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || jobs::logs(args))
+        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || {
+            jobs::logs(args)
+        })
     }
 
     pub(crate) fn explain(self, args: &ExplainArgs) -> Done {
@@ -140,8 +150,7 @@ impl Either {
         there: impl AsyncFnOnce(Client) -> Result<Exit, Trouble>,
         here: impl FnOnce() -> Done,
     ) -> Done {
-        let said =
-            Said { remote, data, data_typed: self.data_typed };
+        let said = Said { remote, data, data_typed: self.data_typed };
         match place::of_job(said) {
             Err(why) => conclude(Err(Trouble::Wrong(why)), output),
             Ok(Place::Local) => here(),

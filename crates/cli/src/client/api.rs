@@ -294,6 +294,8 @@ impl Client {
     pub(crate) fn unreached(&self, error: &reqwest::Error) -> Trouble {
         self.no_server(if error.is_timeout() {
             "it took too long to answer".to_owned()
+        } else if error.is_body() || error.is_decode() {
+            "the connection was cut".to_owned()
         } else {
             deepest(error)
         })

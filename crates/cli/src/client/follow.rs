@@ -32,6 +32,8 @@ const WAITING: usize = 256;
 
 enum News {
     Event(Frame),
+    /// It answers, whether or not it has something to tell.
+    There,
     /// It is asked for again.
     Away(Trouble),
     /// Nothing more comes.
@@ -71,6 +73,9 @@ async fn one_connection(
     tell: &Sender<News>,
 ) -> Result<(), Trouble> {
     let mut response = client.follow(id, *after).await?;
+    if tell.send(News::There).await.is_err() {
+        return Ok(());
+    }
     let mut parser = Parser::default();
     loop {
         let chunk = response.chunk().await.map_err(|error| client.unreached(&error))?;
@@ -184,8 +189,8 @@ async fn ended(
     let mut told = events(client, id);
     loop {
         match told.recv().await {
+            Some(News::There) => absence.back(),
             Some(News::Event(frame)) => {
-                absence.back();
                 if matches!(frame.event.as_str(), "JobEnded" | "end") {
                     return status_of(client, id, absence).await;
                 }
@@ -235,9 +240,9 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
     loop {
         tokio::select! {
             news = told.recv() => match news {
+                Some(News::There) => absence.back(),
                 Some(News::Event(frame)) if frame.event == "end" => break,
                 Some(News::Event(frame)) => {
-                    absence.back();
                     if output == Output::Json {
                         input::print_text(&frame.data)?;
                     } else {
