@@ -3,7 +3,6 @@
 #[path = "client/server.rs"]
 mod server;
 
-#[allow(dead_code, reason = "the other half is for local runs")]
 mod common;
 mod helpers;
 
@@ -277,24 +276,37 @@ fn a_server_that_stays_away_is_lost() {
 }
 
 #[test]
+fn whoever_stops_waiting_leaves_the_job_alone() {
+    let desk = Desk::new("interrupt");
+    let id = desk.submit(HOLD);
+    let waiting = desk.start(&["wait", &id]);
+    wait_for("it to follow", || (desk.server.followers() == 1).then_some(()));
+    let pid = rustix::process::Pid::from_child(&waiting);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = waiting.wait_with_output().unwrap();
+    assert_eq!(exit(&output), Some(130), "{output:?}");
+    assert_eq!(desk.json(&["status", &id])["state"], "running");
+}
+
+#[test]
 fn a_list_is_filtered_and_paged() {
     let desk = Desk::new("list");
-    let good = desk.ended(OK);
-    let bad = desk.ended(FAILS);
+    let (good, bad) = (desk.ended(OK), desk.ended(FAILS));
+    let (good, bad) = (good.as_str(), bad.as_str());
     let ids = |args: &[&str]| -> Vec<String> {
         let page = desk.json(&[&["list"], args].concat());
         let jobs = page["jobs"].as_array().unwrap();
         jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(ids(&[]), [bad.clone(), good.clone()]);
-    assert_eq!(ids(&["--state", "failed"]), [bad.clone()]);
-    assert_eq!(ids(&["--name", "good"]), [good.clone()]);
-    assert_eq!(ids(&["--label", "team=search"]), [good.clone()]);
+    assert_eq!(ids(&[]), [bad, good]);
+    assert_eq!(ids(&["--state", "failed"]), [bad]);
+    assert_eq!(ids(&["--name", "good"]), [good]);
+    assert_eq!(ids(&["--label", "team=search"]), [good]);
     assert_eq!(ids(&["--label", "team=other"]), [""; 0]);
     let first = desk.json(&["list", "--limit", "1"]);
-    assert_eq!(ids(&["--cursor", first["next"].as_str().unwrap()]), [good.clone()]);
+    assert_eq!(ids(&["--cursor", first["next"].as_str().unwrap()]), [good]);
     let text = desk.says(&["list", "--limit", "1"]);
-    assert!(text.contains(&bad) && text.contains("more with --cursor "), "{text}");
+    assert!(text.contains(bad) && text.contains("more with --cursor "), "{text}");
     assert!(desk.refuses(&["list", "--state", "done"]).contains("is not a state"));
     assert!(desk.refuses(&["list", "--label", "team"]).contains("NAME=VALUE"));
     assert!(desk.refuses(&["list", "--cursor", "x"]).contains("is not a cursor"));
@@ -495,6 +507,36 @@ fn a_data_folder_answers_if_it_is_named_and_a_server_if_that_is() {
     let both = [&with_data[..], &["--server", &url]].concat();
     let why = desk.refuses(&both);
     assert!(why.contains("--data") && why.contains("--server"), "{why}");
+}
+
+#[test]
+fn the_default_address_is_for_whoever_listens_there() {
+    const DEFAULT: &str = "127.0.0.1:7117";
+    let place = Place::new("client-default");
+    let call = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("HOME", place.path("")).env_remove("XDG_CONFIG_HOME");
+        command.env_remove("XDG_DATA_HOME").env_remove("STEADFAST_DATA");
+        command.env_remove("STEADFAST_SERVER").output().expect("the program starts")
+    };
+    let local = "no jobs yet; start one with `steadfast run job.yaml`\n";
+    let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    if std::net::TcpListener::bind(DEFAULT).is_err() {
+        // Somebody on this machine is there, and is asked.
+        assert_ne!(said(&call(&["list"])), local);
+        return;
+    }
+    assert_eq!(said(&call(&["list"])), local);
+    let file = place.write("job.yaml", OK);
+    let output = call(&["submit", file.to_str().unwrap()]);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(exit(&output), Some(5), "{why}");
+    assert!(why.contains(&format!("http://{DEFAULT}")) && why.contains("steadfast up"), "{why}");
+    let server = Server::with(Operator::default(), DEFAULT);
+    let output = call(&["list"]);
+    assert_eq!(said(&output), "no jobs yet; hand one over with `steadfast submit job.yaml`\n");
+    assert!(is_id(said(&call(&["submit", file.to_str().unwrap()])).trim_end()));
+    drop(server);
 }
 
 #[test]

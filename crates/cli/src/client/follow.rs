@@ -266,6 +266,7 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
             }
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
+                view.end();
                 return Ok(left(client, id));
             }
         }

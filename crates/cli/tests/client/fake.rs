@@ -49,8 +49,8 @@ fn read(stream: &mut TcpStream) -> String {
         let text = String::from_utf8_lossy(&bytes);
         if let Some((head, body)) = text.split_once("\r\n\r\n") {
             let length = head.lines().filter_map(|line| line.split_once(": "));
-            let length = length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-            let length: usize = length.last().map_or(0, |(_, n)| n.parse().expect("a number"));
+            let mut length = length.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+            let length: usize = length.next().map_or(0, |(_, n)| n.parse().expect("a number"));
             if body.len() >= length {
                 return text.into_owned();
             }
