@@ -15,9 +15,20 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
+const WHERE: &str = "\
+list, status, logs, history, explain, resume, cancel and retry are about the jobs of a server; with \
+--data, or STEADFAST_DATA and no server named, or when nobody answers at the default address, about \
+those of a data folder.";
+
 /// Runs jobs of flaky steps, and says why for every retry.
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version, styles = STYLES, max_term_width = 100)]
+#[command(
+    name = "steadfast",
+    version,
+    styles = STYLES,
+    max_term_width = 100,
+    after_help = WHERE
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -132,10 +143,6 @@ const SERVER: &str = "The server's address, or STEADFAST_SERVER [default: http:/
 /// Never shown, so the environment's value is not either.
 const TOKEN: &str = "What the server knows you by, or STEADFAST_TOKEN";
 
-const WHERE: &str = "\
-With --data (or STEADFAST_DATA and no server named), or when nobody answers at the default address, \
-the jobs are those of the data folder; otherwise those of the server.";
-
 /// Hand a job to a server, and print its id
 ///
 /// The files that it names in `files` go with it. Should the connection break, it is tried again
@@ -196,7 +203,6 @@ pub(crate) struct ServerJobArgs {
 
 /// A job of a server or of the data folder.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = WHERE)]
 pub(crate) struct EitherJobArgs {
     #[command(flatten)]
     pub(crate) of: JobArgs,
@@ -226,8 +232,8 @@ pub(crate) struct DrainArgs {
 
 /// Go on with a job that was interrupted, or that was paused on a server
 ///
-/// Of a data folder: processes that the interrupted run left behind are ended first; their attempts count as losses
-/// of the worker, not as failures. Budgets and delays go on where they stood.
+/// Of a data folder: processes that the interrupted run left behind are ended first; their attempts
+/// count as losses of the worker, not as failures. Budgets and delays go on where they stood.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast resume last")]
 pub(crate) struct ResumeArgs {

@@ -207,8 +207,10 @@ fn the_exit_status_says_how_a_job_ended() {
     assert_eq!(desk.says(&["cancel", &id]), format!("{id} cancelled\n"));
     assert_eq!(exit(&waiting.wait_with_output().unwrap()), Some(4));
     let id = desk.submit(HOLD);
-    let output = desk.call(&["wait", &id, "--timeout", "50ms"]);
+    let output = desk.call(&["wait", &id, "--timeout", "50ms", "-o", "json"]);
     assert_eq!(exit(&output), Some(124), "{output:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["state"], "running");
     assert_eq!(exit(&desk.call(&["wait", "zzz"])), Some(2));
     assert_eq!(exit(&desk.call(&["wait", &"z".repeat(26)])), Some(2));
     assert_eq!(exit(&desk.call(&["wait", &id, "--timeout", "5"])), Some(2));

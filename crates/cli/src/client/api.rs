@@ -94,9 +94,9 @@ impl Client {
         self.base.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// A command to paste, for a job of this server.
-    pub(crate) fn hint(&self, command: &str, job: &str) -> String {
-        format!("steadfast {command} {job}{}", self.flags)
+    /// A command to paste, that comes to this server too.
+    pub(crate) fn hint(&self, command: &str) -> String {
+        format!("steadfast {command}{}", self.flags)
     }
 
     pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Created, Trouble> {

@@ -131,7 +131,7 @@ impl Absence {
     }
 
     fn lost(&self, client: &Client, id: &str) -> Trouble {
-        let hint = format!("`{}`", client.hint("wait", id));
+        let hint = format!("`{}`", client.hint(&format!("wait {id}")));
         Trouble::Lost { address: client.address(), why: self.why.clone(), hint }
     }
 }
@@ -155,8 +155,11 @@ pub(super) async fn wait(
         if absence.since.is_some() {
             return Err(absence.lost(client, id));
         }
-        let hint = client.hint("wait", id);
+        let hint = client.hint(&format!("wait {id}"));
         anstream::eprintln!("job {id} goes on; wait for it again with {hint}");
+        if output == Output::Json {
+            input::print_text(&client.status(id).await?.text)?;
+        }
         return Ok(Exit::TimedOut);
     };
     tell_end(client, &ended, output).await?;
@@ -171,7 +174,10 @@ async fn passed(timeout: Option<Duration>) {
 }
 
 fn left(client: &Client, id: &str) -> Exit {
-    anstream::eprintln!("the job goes on; look at it with {}", client.hint("status", id));
+    anstream::eprintln!(
+        "the job goes on; look at it with {}",
+        client.hint(&format!("status {id}"))
+    );
     Exit::Interrupted
 }
 

@@ -1,6 +1,6 @@
 //! What a server has: jobs, their logs of events, explanations, workers; and wishes about them.
 
-use steadfast_core::event::{JobState, Recorded};
+use steadfast_core::event::Recorded;
 
 use super::api::Client;
 use super::shapes::Worker;
@@ -22,11 +22,8 @@ const MOST_PAGES: usize = 20;
 pub(super) async fn find(client: &Client, name: &str) -> Result<String, Trouble> {
     let fits = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase();
     let none = || {
-        let (name, list) = (inert(name), client.hint("list", "").replace("  ", " "));
-        Trouble::Wrong(format!(
-            "there is no job {name}; `{}` shows those there are",
-            list.trim_end()
-        ))
+        let (name, list) = (inert(name), client.hint("list"));
+        Trouble::Wrong(format!("there is no job {name}; `{list}` shows those there are"))
     };
     if name != "last" && (name.is_empty() || !name.chars().all(fits)) {
         return Err(none());
@@ -81,7 +78,7 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
     let page = page.value;
     let anything = [&args.state, &args.name, &args.cursor].into_iter().any(Option::is_some);
     if page.jobs.is_empty() && !anything && label.is_none() {
-        println!("no jobs yet; hand one over with `steadfast submit job.yaml`");
+        jobs::print("no jobs yet; hand one over with `steadfast submit job.yaml`\n")?;
         return Ok(Exit::Ok);
     }
     let mut table = Table::new(&[
@@ -141,8 +138,7 @@ pub(super) async fn wish(
             jobs::print(&format!("{id} {}\n", paint(state_style(state), state)))?;
         }
     }
-    let refused = wish == "cancel" && status.value.state != JobState::Cancelled;
-    Ok(if refused { Exit::Failed } else { Exit::Ok })
+    Ok(Exit::Ok)
 }
 
 pub(super) async fn history(client: &Client, name: &str, output: Output) -> Result<Exit, Trouble> {
@@ -199,7 +195,10 @@ pub(super) async fn workers(client: &Client, output: Output) -> Result<Exit, Tro
     }
     let workers = answer.value.workers;
     if workers.is_empty() {
-        println!("no workers; start one with `steadfast worker --server {}`", client.address());
+        let address = client.address();
+        jobs::print(&format!(
+            "no workers; start one with `steadfast worker --server {address}`\n"
+        ))?;
         return Ok(Exit::Ok);
     }
     let mut table = Table::new(&[

@@ -44,9 +44,9 @@ pub(super) fn summary(client: &Client, status: &Status, words: &Words) -> String
     let reason = paint(DIM, reason.unwrap_or_default());
     text.push_str(&format!("{state} after {took} {reason}\n"));
     let id = status.id.as_str();
-    text.push_str(&paint(DIM, format!("output: {}\n", client.hint("logs", id))));
+    text.push_str(&paint(DIM, format!("output: {}\n", client.hint(&format!("logs {id}")))));
     if status.state != JobState::Succeeded {
-        text.push_str(&paint(DIM, format!("why: {}\n", client.hint("explain", id))));
+        text.push_str(&paint(DIM, format!("why: {}\n", client.hint(&format!("explain {id}")))));
     }
     text
 }

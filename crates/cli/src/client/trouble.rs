@@ -8,7 +8,7 @@ use crate::{Done, Exit};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
-    #[error("no server answers at {address}: {why}{}", what_to_try(*.is_default))]
+    #[error("no server answers at {address}: {why}. {}", what_to_try(why, *.is_default))]
     NoServer { address: String, why: String, is_default: bool },
     #[error("lost the server at {address} ({why}); the job goes on without us, {hint} looks again")]
     Lost { address: String, why: String, hint: String },
@@ -36,11 +36,13 @@ pub(crate) struct Refused {
     pub(crate) errors: Vec<Mistake>,
 }
 
-const fn what_to_try(is_default: bool) -> &'static str {
-    if is_default {
-        ". Start one with `steadfast up`, or name another with --server, STEADFAST_SERVER or a profile"
+fn what_to_try(why: &str, is_default: bool) -> &'static str {
+    if why.contains("certificate") {
+        "A profile's `ca` names the authority to trust"
+    } else if is_default {
+        "Start one with `steadfast up`, or name another with --server, STEADFAST_SERVER or a profile"
     } else {
-        ". Is it running, and is the address right?"
+        "Is it running, and is the address right?"
     }
 }
 
