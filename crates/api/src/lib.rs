@@ -3,9 +3,13 @@
 //! Nothing here decides anything. The `.proto` files are the published ones; the code made of them is
 //! checked in, so that no compiler for them is needed, and held against them by a test.
 
+mod jobs;
 mod outcome;
 pub mod proto;
 mod status;
 
+pub use jobs::wire_state;
 pub use outcome::{Malformed, from_report, to_report};
-pub use status::{AttemptView, Attempts, ItemView, JobStatus, RunView, StepView};
+pub use status::{
+    AttemptView, Attempts, ItemView, JobStatus, RunView, StepView, Totals, is_process,
+};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
-use steadfast_core::account::Accounts;
+use steadfast_core::account::{Accounts, Charged};
 use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role, StepState};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::Allowance;
+use steadfast_core::plan::{Action, Allowance, Plan};
 use steadfast_core::time::Timestamp;
 
 /// Of a large fan-out the first so many items are shown, and of an item the last so many attempts.
@@ -26,6 +26,19 @@ pub struct JobStatus {
     pub retried_from: Option<String>,
     pub retry_budget: Option<BudgetView>,
     pub runs: Vec<RunView>,
+    #[serde(skip)]
+    pub totals: Totals,
+    #[serde(skip)]
+    pub plan: Arc<Plan>,
+}
+
+/// Over all items, also those that are not shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub failures: u32,
+    pub preemptions: u32,
+    /// When the first attempt of all began.
+    pub started_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -116,10 +129,14 @@ impl AttemptView {
         }
     }
 
-    pub fn ended(&mut self, outcome: &Outcome, at: Timestamp) {
+    /// `process`: see [`is_process`].
+    pub fn ended(&mut self, outcome: &Outcome, process: bool, at: Timestamp) {
         self.finished_at_ms = Some(at);
         match outcome {
-            Outcome::Succeeded { .. } => self.state = "succeeded",
+            Outcome::Succeeded { .. } => {
+                self.state = "succeeded";
+                self.exit_code = process.then_some(0);
+            }
             Outcome::Lost { .. } => {
                 self.state = "worker_lost";
                 self.is_worker_failure = true;
@@ -148,10 +165,23 @@ impl AttemptView {
     }
 }
 
+/// Whether an item is run as a process, which ends with an exit code.
+pub fn is_process(plan: &Plan, item: ItemId) -> bool {
+    let step = plan.step(item.step);
+    let action = match item.role {
+        Role::Item => Some(&step.action),
+        Role::Fallback => step.on_failure.as_ref().and_then(|then| then.action.as_ref()),
+        Role::Compensation => step.compensate.as_ref(),
+    };
+    matches!(action, Some(Action::Run(_) | Action::Argv(_)))
+}
+
 /// What the log tells of the items that are shown.
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
+    plan: Option<Arc<Plan>>,
     items: BTreeMap<ItemId, Told>,
+    totals: Totals,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -166,7 +196,14 @@ impl Attempts {
     /// Takes the next event of the log.
     pub fn add(&mut self, record: &Recorded) {
         match &record.event {
+            Event::JobAccepted(accepted) => {
+                self.plan = Some(accepted.plan.clone());
+                for (_, failures) in accepted.kept.iter().flat_map(|kept| &kept.failures) {
+                    self.charge(Charged { failures: *failures, ..Charged::default() });
+                }
+            }
             Event::AttemptStarted { item, attempt, worker, .. } => {
+                self.totals.started_at.get_or_insert(record.at);
                 let Some(told) = self.told(*item) else { return };
                 if told.attempts.len() == SHOWN {
                     told.attempts.pop_front();
@@ -174,20 +211,27 @@ impl Attempts {
                 told.attempts.push_back(AttemptView::started(*attempt, worker.clone(), record.at));
             }
             Event::AttemptEnded { item, outcome, .. } => {
+                let process = self.plan.as_ref().is_some_and(|plan| is_process(plan, *item));
                 let Some(told) = self.told(*item) else { return };
                 let Some(view) = told.attempts.back_mut() else { return };
-                view.ended(outcome, record.at);
+                view.ended(outcome, process, record.at);
                 if matches!(outcome, Outcome::Failed(_)) {
                     told.last_error.clone_from(&view.error);
                 }
             }
-            Event::ItemSucceeded { item, accounts, .. }
-            | Event::RetryScheduled { item, accounts, .. } => {
+            Event::ItemSucceeded { item, accounts, .. } => {
                 if let Some(told) = self.told(*item) {
                     told.accounts = Some(*accounts);
                 }
             }
-            Event::ItemFailed { item, accounts, reason, .. } => {
+            Event::RetryScheduled { item, accounts, charged, .. } => {
+                self.charge(*charged);
+                if let Some(told) = self.told(*item) {
+                    told.accounts = Some(*accounts);
+                }
+            }
+            Event::ItemFailed { item, accounts, charged, reason, .. } => {
+                self.charge(*charged);
                 if let Some(told) = self.told(*item) {
                     told.accounts = Some(*accounts);
                     told.reason = Some(reason.name());
@@ -198,6 +242,11 @@ impl Attempts {
             }
             _ => {}
         }
+    }
+
+    fn charge(&mut self, charged: Charged) {
+        self.totals.failures = self.totals.failures.saturating_add(charged.failures);
+        self.totals.preemptions = self.totals.preemptions.saturating_add(charged.preemptions);
     }
 
     fn told(&mut self, item: ItemId) -> Option<&mut Told> {
@@ -246,6 +295,8 @@ impl JobStatus {
                 used: job.retries,
             }),
             runs: runs.collect(),
+            totals: attempts.totals,
+            plan: job.plan.clone(),
         }
     }
 }

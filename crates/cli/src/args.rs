@@ -37,6 +37,15 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Up(UpArgs),
+    Server(ServerArgs),
+    Worker(WorkerArgs),
+    /// Make, list and revoke the tokens of a server
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
+    Purge(PurgeArgs),
     Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
@@ -101,6 +110,202 @@ pub(crate) struct RunArgs {
     pub(crate) here: Here,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// Server and worker in one process, on this machine
+///
+/// The quickest way to a server: it listens on 127.0.0.1:7117, and one worker with the cores and the
+/// memory of this machine runs what is submitted.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: steadfast up    then: steadfast submit examples/flaky-download.yaml"
+)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+    /// How many attempts run at once [default: twice the cores, at least 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) slots: Option<u32>,
+    /// Where the worker is, for jobs with datacenters
+    #[arg(long, value_name = "DC")]
+    pub(crate) datacenter: Option<String>,
+}
+
+/// The server alone: REST and gRPC on one port
+///
+/// Takes jobs, keeps them, and has workers run them. Stopped and started again it goes on where it
+/// stood, with what its workers run meanwhile.
+///
+/// Exit status: 0 it was told to stop, 2 it must not or cannot start like this, 1 it failed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast server --listen 127.0.0.1:7117 --data ./data")]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+    /// Print a file of all settings, with what they mean, and end
+    #[arg(long)]
+    pub(crate) print_config: bool,
+}
+
+/// Of commands that serve.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7117]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Whether requests need a token [default: on loopback none, elsewhere required]
+    #[arg(long, value_enum)]
+    pub(crate) auth: Option<AuthArg>,
+    /// The file of settings; `steadfast server --print-config` prints one
+    #[arg(long, value_name = "FILE", env = "STEADFAST_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AuthArg {
+    Required,
+    None,
+}
+
+/// A worker: runs what a server assigns to it
+///
+/// SIGTERM is a preemption notice: what runs is told to end, has its grace, and is reported as lost
+/// with the worker, which costs the job no failure. Everything that runs is killed when the server has
+/// not answered for as long as the lease.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: steadfast worker --server http://127.0.0.1:7117 --name w1 --slots 4"
+)]
+pub(crate) struct WorkerArgs {
+    /// The server's address
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "STEADFAST_SERVER",
+        default_value = "http://127.0.0.1:7117"
+    )]
+    pub(crate) server: String,
+    /// Its token, of scope worker
+    #[arg(long, env = "STEADFAST_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Unique among the server's workers [default: the name of this machine]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Where it is, for jobs with datacenters
+    #[arg(long, value_name = "DC")]
+    pub(crate) datacenter: Option<String>,
+    /// How many attempts run at once [default: twice the cores, at least 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) slots: Option<u32>,
+    /// What steps can ask for, any number of times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Cores to give away [default: those there are]
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<f64>,
+    /// Memory to give away, such as 2g [default: what there is]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
+    /// A variable of this environment that steps get, any number of times
+    #[arg(long = "pass-env", value_name = "NAME")]
+    pub(crate) pass_env: Vec<String>,
+    /// A folder with a file for each secret [default: `secrets` in the worker's folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) secrets: Option<PathBuf>,
+    /// The worker's own folder [default: worker-NAME in the data folder]
+    #[arg(long, value_name = "DIR", env = "STEADFAST_WORKER_FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+    /// From SIGTERM to SIGKILL when the worker is told to go
+    #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// Keep the working folders of all attempts
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Who vouches for the server, in PEM [default: whom this system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Who this worker is, in PEM, if the server wants to know
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of --cert
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a label is KEY=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    steadfast_jobfile::parse_duration(text).map(Duration::from_millis)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    steadfast_jobfile::parse_size(text)
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token, and print it this once
+    ///
+    /// Works with the server up or down. What is kept of it cannot be used in its place.
+    #[command(after_help = "Example: steadfast token create --scope worker --name rack-3")]
+    Create {
+        /// read: see everything; submit: and submit jobs; admin: and all else; worker: be one
+        #[arg(long, value_enum)]
+        scope: ScopeArg,
+        /// Whose it is, for people
+        #[arg(long)]
+        name: Option<String>,
+        /// When it ends to be good for anything, such as 90d [default: never]
+        #[arg(long, value_name = "DURATION", value_parser = age)]
+        expires: Option<std::time::Duration>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// List the tokens there are; not what they are
+    List {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Take a token back
+    Revoke {
+        /// The id of the token, as `list` shows it
+        id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScopeArg {
+    Read,
+    Submit,
+    Worker,
+    Admin,
+}
+
+/// Remove ended jobs with their events, logs and files
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast purge --older 30d")]
+pub(crate) struct PurgeArgs {
+    /// Only jobs that ended so long ago, such as 30d
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub(crate) older: Duration,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// A duration, in which days are allowed.
+fn age(text: &str) -> Result<std::time::Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
+    match days {
+        Some(days) => Ok(std::time::Duration::from_secs(days.saturating_mul(86_400))),
+        None => duration(text).map_err(|_| format!("{text:?} is not a time such as 30d or 12h")),
+    }
 }
 
 /// Of commands that run a job on this machine.
@@ -184,10 +389,6 @@ pub(crate) struct WaitArgs {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) remote: Remote,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    steadfast_jobfile::parse_duration(text).map(Duration::from_millis)
 }
 
 /// A job of a server.

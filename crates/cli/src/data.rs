@@ -5,7 +5,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use steadfast_core::apply::fold;
 use steadfast_core::event::Recorded;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
@@ -167,20 +166,7 @@ pub(crate) fn each_event<E: From<String>>(
     }
 }
 
-/// The state of a stored job: its snapshot, and the events since.
+/// The state of a stored job.
 pub(crate) fn state(store: &mut dyn Store, job: &str) -> Result<Job, String> {
-    let stored = store.get(job).map_err(|error| error.to_string())?;
-    let snapshot = stored.and_then(|stored| stored.snapshot);
-    let mut state: Option<Job> = match snapshot {
-        Some(snapshot) => Some(
-            serde_json::from_slice(&snapshot.state)
-                .map_err(|error| format!("the stored state of {job} is unreadable: {error}"))?,
-        ),
-        None => None,
-    };
-    let after = state.as_ref().map_or(0, |job| job.seq);
-    each_event(store, job, after, |record| {
-        fold(&mut state, &record).map_err(|error| error.to_string())
-    })?;
-    state.ok_or_else(|| format!("job {job} has no events"))
+    steadfast_engine::state(store, job).map_err(|error| error.to_string())
 }

@@ -1,11 +1,9 @@
-//! Workers of this process: one thread per slot, each running one attempt at a time.
+//! Workers of this process: what the engine assigns becomes an attempt of the pool, and what the pool
+//! says becomes a report.
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::decide::Input;
@@ -13,7 +11,7 @@ use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{Action, Cwd};
 use steadfast_engine::{Assignment, Inbox, Work, Workers, crash_point};
-use steadfast_worker::{Attempt, Command, Ended, Port, Ports, Stop};
+use steadfast_worker::{Attempt, Command, Ended, Folders, Over, Pool, Ports, Prepared, Tasks};
 
 use steadfast_store::attempt_name;
 
@@ -24,124 +22,45 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 const LOG_CAP: u64 = 64 << 20;
 const OUTPUT_CAP: u64 = 1 << 20;
 
-type Running = Arc<Mutex<HashMap<(JobId, u64), Stop>>>;
-
-/// The slots, and a hand on everything that runs in them.
-#[derive(Clone, Debug)]
-pub(crate) struct Slots {
-    running: Running,
-    /// From now on what is stopped was interrupted, and is a loss.
-    interrupted: Arc<AtomicBool>,
-    /// Folders of attempts whose success is durable. One that is empty is given to the next attempt:
-    /// making a folder is the dearest thing that a tiny process asks of a disk.
-    used: Arc<Mutex<HashMap<(JobId, u64), PathBuf>>>,
-    spare: Arc<Mutex<Vec<PathBuf>>>,
-    keep: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct LocalWorkers {
-    queue: Sender<(Work, Stop)>,
-    slots: Slots,
-    inbox: Inbox,
-}
+/// A job and the token of its attempt.
+type Key = (JobId, u64);
 
 /// What all slots share.
-struct Shop {
+#[derive(Debug)]
+pub(crate) struct Shop {
     data: Data,
     inbox: Inbox,
     ports: Ports,
-    slots: Slots,
-    queue: Mutex<Receiver<(Work, Stop)>>,
+    folders: Arc<Folders<Key>>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A slot that panicked left a plain map behind, which is still right.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Slots {
-    /// `keep`: every attempt keeps its folder.
-    pub(crate) fn new(keep: bool) -> Self {
-        Self {
-            running: Arc::default(),
-            interrupted: Arc::default(),
-            used: Arc::default(),
-            spare: Arc::default(),
-            keep,
-        }
-    }
-
-    /// Everything that runs is told to end; `at_once`: it is killed.
-    pub(crate) fn interrupt(&self, at_once: bool) {
-        self.interrupted.store(true, Ordering::SeqCst);
-        for stop in held(&self.running).values() {
-            if at_once { stop.kill() } else { stop.stop() }
-        }
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        held(&self.running).is_empty()
-    }
+#[derive(Clone, Debug)]
+pub(crate) struct LocalWorkers {
+    pub(crate) pool: Arc<Pool<Shop>>,
+    folders: Arc<Folders<Key>>,
 }
 
 impl LocalWorkers {
-    pub(crate) fn start(count: u32, data: Data, inbox: Inbox, slots: Slots) -> Self {
-        let (queue, taken) = channel();
-        let shop = Arc::new(Shop {
-            data,
-            inbox: inbox.clone(),
-            ports: Ports::default(),
-            slots: slots.clone(),
-            queue: Mutex::new(taken),
-        });
-        for _ in 0..count {
-            let shop = shop.clone();
-            let slot = std::thread::Builder::new().name("slot".to_owned());
-            slot.spawn(move || shop.slot()).expect("a process can have a thread for each slot");
-        }
-        Self { queue, slots, inbox }
+    /// `keep`: every attempt keeps its folder.
+    pub(crate) fn start(count: u32, data: Data, inbox: Inbox, keep: bool) -> Self {
+        let folders = Arc::new(Folders::new(keep));
+        let shop = Shop { data, inbox, ports: Ports::default(), folders: folders.clone() };
+        Self { pool: Arc::new(Pool::new(count, Arc::new(shop))), folders }
     }
 }
 
 impl Workers for LocalWorkers {
     fn assign(&mut self, work: Work) {
-        let key = (work.assignment.job.clone(), work.assignment.token);
-        match Stop::new() {
-            Ok(stop) => {
-                held(&self.slots.running).insert(key, stop.clone());
-                if self.slots.interrupted.load(Ordering::SeqCst) {
-                    stop.stop();
-                }
-                let _ = self.queue.send((work, stop));
-            }
-            Err(error) => {
-                let failed = not_run("spawn_failed", error.to_string(), Permanence::Open);
-                report(&self.inbox, &work.assignment, failed);
-            }
-        }
+        self.pool.assign((work.assignment.job.clone(), work.assignment.token), work);
     }
 
     fn withdraw(&mut self, over: Assignment) {
-        if let Some(stop) = held(&self.slots.running).get(&(over.job, over.token)) {
-            stop.stop();
-        }
+        self.pool.stop(&(over.job, over.token));
     }
 
     fn settled(&mut self, job: &JobId, token: u64) {
-        if let Some(folder) = held(&self.slots.used).remove(&(job.clone(), token)) {
-            held(&self.slots.spare).push(folder);
-        }
+        self.folders.settled(&(job.clone(), token));
     }
-}
-
-fn is_empty(folder: &Path) -> bool {
-    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
-}
-
-fn report(inbox: &Inbox, assignment: &Assignment, outcome: Outcome) {
-    let Assignment { job, item, token, .. } = assignment;
-    inbox.report(job, Input::Report { item: *item, token: *token, outcome });
 }
 
 fn not_run(kind: &str, message: String, permanence: Permanence) -> Outcome {
@@ -149,53 +68,12 @@ fn not_run(kind: &str, message: String, permanence: Permanence) -> Outcome {
     Outcome::Failed(Failure { error, permanence, ..Failure::new(FailureKind::NotCompleted) })
 }
 
-impl Shop {
-    fn slot(&self) {
-        loop {
-            let next = held(&self.queue).recv();
-            let Ok((work, stop)) = next else { return };
-            let outcome = match self.attempt(&work) {
-                Ok((attempt, ports)) => {
-                    let ended = steadfast_worker::run_and_tell(&attempt, &stop, || {
-                        crash_point("while-running");
-                    });
-                    drop(ports);
-                    match ended {
-                        Ended::Outcome(outcome) => Some(outcome),
-                        // Withdrawn: the engine knows. Interrupted: the work is lost.
-                        Ended::Stopped => {
-                            let lost = self.slots.interrupted.load(Ordering::SeqCst);
-                            lost.then_some(Outcome::LOST)
-                        }
-                    }
-                }
-                Err(outcome) => Some(outcome),
-            };
-            let key = (work.assignment.job.clone(), work.assignment.token);
-            // Only the folder of a success is handed on.
-            if !matches!(outcome, Some(Outcome::Succeeded { .. })) {
-                held(&self.slots.used).remove(&key);
-            }
-            if let Some(outcome) = outcome {
-                report(&self.inbox, &work.assignment, outcome);
-            }
-            held(&self.slots.running).remove(&key);
-        }
-    }
-
-    fn make(&self, folder: &Path) -> std::io::Result<()> {
-        let spare = held(&self.slots.spare).pop();
-        if let Some(spare) = spare
-            && is_empty(&spare)
-            && fs::rename(&spare, folder).is_ok()
-        {
-            return Ok(());
-        }
-        fs::create_dir_all(folder)
-    }
+impl Tasks for Shop {
+    type Key = Key;
+    type Task = Work;
 
     /// The attempt as a process, with its own folder made.
-    fn attempt(&self, work: &Work) -> Result<(Attempt, Vec<Port>), Outcome> {
+    fn prepare(&self, key: &Key, work: &Work) -> Result<Prepared, Outcome> {
         let Assignment { job, item, attempt, token, .. } = &work.assignment;
         let permanent = |kind: &str, message: String| not_run(kind, message, Permanence::Said);
         let command = match &work.action {
@@ -211,10 +89,7 @@ impl Shop {
         let disk = |error: std::io::Error| {
             not_run("workdir", format!("{}: {error}", folder.display()), Permanence::Open)
         };
-        self.make(&folder).map_err(disk)?;
-        if !self.slots.keep {
-            held(&self.slots.used).insert((job.clone(), *token), folder.clone());
-        }
+        self.folders.make(key.clone(), &folder).map_err(disk)?;
         let source = work.source.as_ref().map(|source| Path::new(&source.path));
         let source = source.and_then(Path::parent).unwrap_or(Path::new("."));
         let cwd = match work.cwd {
@@ -266,7 +141,26 @@ impl Shop {
             kill_grace: KILL_GRACE,
             mark: ("STEADFAST_ATTEMPT_TOKEN".to_owned(), mark),
         };
-        Ok((attempt, ports))
+        Ok(Prepared { attempt, ports })
+    }
+
+    fn started(&self) {
+        crash_point("while-running");
+    }
+
+    fn over(&self, key: &Key, work: &Work, how: Over) {
+        let outcome = match how {
+            Over::Ended(Ended::Outcome(outcome)) => outcome,
+            // Interrupted, the work is lost. Withdrawn, the engine knows and refuses to hear of it.
+            Over::Ended(Ended::Stopped) => Outcome::LOST,
+            Over::NeverBegan => Outcome::Lost { started: false },
+        };
+        // Only the folder of a success is handed on.
+        if !matches!(outcome, Outcome::Succeeded { .. }) {
+            self.folders.leave(key);
+        }
+        let Assignment { job, item, token, .. } = &work.assignment;
+        self.inbox.report(job, Input::Report { item: *item, token: *token, outcome });
     }
 }
 

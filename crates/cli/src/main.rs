@@ -11,9 +11,12 @@ mod jobs;
 mod local;
 mod paint;
 mod plan;
+mod purge;
 mod rehearse;
 mod run;
+mod serve;
 mod timeline;
+mod token;
 mod view;
 
 use std::io::{self, Write};
@@ -53,6 +56,11 @@ fn main() -> ExitCode {
     let either = client::Either { data_typed };
     let done = match &args.command {
         Command::Run(args) => run::run(args),
+        Command::Up(args) => serve::up(args),
+        Command::Server(args) => serve::server(args),
+        Command::Worker(args) => serve::worker(args),
+        Command::Token { command } => token::run(command),
+        Command::Purge(args) => purge::run(args),
         Command::Resume(args) => either.resume(args),
         Command::Submit(args) => client::submit(args),
         Command::Wait(args) => client::wait(args),

@@ -7,18 +7,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use steadfast_api::{Attempts, JobStatus};
 use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Source};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
-use steadfast_engine::{Adopted, Live, Lost, Observer, Room};
+use steadfast_engine::{Adopted, Live, Lost, Observer, Room, Stopped};
 use steadfast_store::Store;
+use steadfast_worker::Pool;
 
 use crate::args::{Output, ResumeArgs, RunArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
-use crate::local::{LocalWorkers, Slots};
+use crate::local::{LocalWorkers, Shop};
 use crate::paint::{BOLD, DIM, error_prefix, paint};
 use crate::view::View;
 use crate::{Done, Exit, input, jobs};
@@ -117,8 +119,8 @@ pub(crate) fn adopted(
         anstream::eprintln!("ended {orphans} {many} of the interrupted run");
     }
     let owner = format!("process {}", std::process::id());
-    let claimed = store.claim(id, &owner).map_err(|error| error.to_string())?;
-    let epoch = claimed.map_or(1, |claimed| claimed.epoch);
+    let claimed = store.claim(&[id], &owner).map_err(|error| error.to_string())?;
+    let epoch = claimed.into_iter().flatten().next().map_or(1, |claimed| claimed.epoch);
     let job = data::state(store, id)?;
     let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
     let lost = lost(&job, data);
@@ -195,23 +197,27 @@ impl Session {
     ) -> Result<Exit, String> {
         let data = Data::at(data)?;
         data.create()?;
-        let (lock, mut job) = match before {
+        let (lock, job) = match before {
             Some((lock, job)) => (lock, Some(job)),
             None => (data.lock(&self.id)?, None),
         };
         let store = data.open()?;
         let count = self.slots.unwrap_or_else(default_slots);
-        let slots = Slots::new(self.keep);
         let (tell, told) = channel();
-        let folder = data.clone();
-        let workers = slots.clone();
+        let (folder, keep) = (data.clone(), self.keep);
+        let mut pool = None;
         let live = Live::start(
             Box::new(store),
             Box::new(SystemClock),
-            Room::here(steadfast_engine::Slots::per_datacenter(count), "local"),
-            move |inbox| LocalWorkers::start(count, folder, inbox, workers),
+            Room::here(steadfast_engine::Slots::shared(count), "local"),
+            |inbox| {
+                let workers = LocalWorkers::start(count, folder, inbox, keep);
+                pool = Some(workers.pool.clone());
+                workers
+            },
             Box::new(Teller(tell)),
         );
+        let pool = pool.ok_or("the engine has no workers")?;
         begin(&live)?;
         let mut view = View::new(self.output);
         if self.output == Output::Human {
@@ -219,22 +225,34 @@ impl Session {
             view.begin(job.is_some());
         }
         let interrupts = Interrupts::listen()?;
-        let end = self.watch(&live, &told, &slots, &interrupts, &lock, &mut job, &mut view);
+        let mut seen = Seen { attempts: job.is_none().then(Attempts::default), job };
+        let end = self.watch(&live, &told, &pool, &interrupts, &lock, &mut seen, &mut view);
         // Nothing of ours outlives us, also when the engine itself is what failed.
-        if !slots.is_idle() {
-            slots.interrupt(true);
+        if !pool.is_idle() {
+            pool.kill_all();
             for _ in 0..100 {
-                if slots.is_idle() {
+                if pool.is_idle() {
                     break;
                 }
                 let _ = told.recv_timeout(TICK);
             }
         }
-        let stopped = live.stop();
+        // While the store is closed, what the job leaves behind is put away.
+        let stopped = std::thread::scope(|scope| {
+            let stopping = scope.spawn(|| live.stop());
+            if let End::Over = end {
+                if !self.keep {
+                    let _ = std::fs::remove_dir_all(data.folder.work(&self.id));
+                }
+                // A process that ran away from its attempt ends with the job at the latest.
+                let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &self.id);
+            }
+            stopping.join().unwrap_or(Err(Stopped::Failed))
+        });
         // What was committed on the way out is part of what is shown.
         for record in told.try_iter().flatten() {
-            view.event(job.as_ref(), &record);
-            take(&mut job, &record)?;
+            view.event(seen.job.as_ref(), &record);
+            seen.take(&record)?;
         }
         view.end();
         if let Err(error) = stopped {
@@ -242,24 +260,20 @@ impl Session {
             anstream::eprintln!("go on with {}", paint(BOLD, data.hint("resume", &self.id)));
             return Ok(Exit::Failed);
         }
+        let Seen { job, attempts } = seen;
         let job = job.ok_or_else(|| "the job was not stored".to_owned())?;
         match end {
             End::Interrupted => {
                 if self.output == Output::Json {
-                    self.tell_end(&data, &job)?;
+                    self.tell_end(&data, &job, attempts)?;
                 }
                 let hint = paint(BOLD, data.hint("resume", &self.id));
                 anstream::eprintln!("interrupted; go on with {hint}");
                 Ok(Exit::Interrupted)
             }
             End::Over => {
-                if !self.keep {
-                    let _ = std::fs::remove_dir_all(data.folder.work(&self.id));
-                }
-                // A process that ran away from its attempt ends with the job at the latest.
-                let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &self.id);
                 data.forget_lock(&self.id);
-                self.tell_end(&data, &job)?;
+                self.tell_end(&data, &job, attempts)?;
                 Ok(exit_of(job.state()))
             }
         }
@@ -270,10 +284,10 @@ impl Session {
         &self,
         live: &Live,
         told: &Receiver<Vec<Recorded>>,
-        slots: &Slots,
+        pool: &Pool<Shop>,
         interrupts: &Interrupts,
         lock: &Lock,
-        job: &mut Option<Job>,
+        seen: &mut Seen,
         view: &mut View,
     ) -> End {
         let mut asked = 0;
@@ -284,8 +298,8 @@ impl Session {
                 Ok(records) => {
                     // A burst is shown once.
                     for record in records.into_iter().chain(told.try_iter().flatten()) {
-                        view.event(job.as_ref(), &record);
-                        if take(job, &record).is_err() {
+                        view.event(seen.job.as_ref(), &record);
+                        if seen.take(&record).is_err() {
                             return End::Interrupted;
                         }
                     }
@@ -300,11 +314,11 @@ impl Session {
                     let _ = live.inbox().wish(&self.id, Input::Cancel);
                 }
             }
-            if let Some(job) = job.as_ref() {
+            if let Some(job) = &seen.job {
                 view.draw(job, clock::now());
                 over = job.is_over();
                 // What the end of the job cut off has its grace.
-                if over && slots.is_idle() {
+                if over && pool.is_idle() {
                     return End::Over;
                 }
                 if !over && job.state().is_terminal() {
@@ -317,20 +331,26 @@ impl Session {
                 if asked == 0 {
                     live.inbox().drain();
                 }
-                slots.interrupt(now > 1);
+                if now > 1 {
+                    pool.kill_all();
+                } else {
+                    pool.stop_all();
+                }
                 asked = now;
             }
-            if asked > 0 && slots.is_idle() {
+            if asked > 0 && pool.is_idle() {
                 return End::Interrupted;
             }
         }
     }
 
-    fn tell_end(&self, data: &Data, job: &Job) -> Result<(), String> {
+    fn tell_end(&self, data: &Data, job: &Job, attempts: Option<Attempts>) -> Result<(), String> {
         match self.output {
             Output::Json => {
-                let mut store = data.open()?;
-                let status = jobs::status_of(&mut store, &self.id)?;
+                let status = match attempts {
+                    Some(attempts) => JobStatus::new(job, &attempts),
+                    None => jobs::status_of(&mut data.open()?, &self.id)?,
+                };
                 input::print_json(&status).map_err(|error| error.to_string())
             }
             Output::Human => {
@@ -346,11 +366,23 @@ enum End {
     Interrupted,
 }
 
-/// A resumed job's state was read before its events are told: it may know one already.
-fn take(job: &mut Option<Job>, record: &Recorded) -> Result<(), String> {
-    match job {
-        Some(job) if record.seq <= job.seq => Ok(()),
-        job => fold(job, record).map_err(|error| error.to_string()),
+/// What the one who watches knows.
+struct Seen {
+    job: Option<Job>,
+    /// None: the job was there before us, and the log knows more.
+    attempts: Option<Attempts>,
+}
+
+impl Seen {
+    /// A resumed job's state was read before its events are told: it may know one already.
+    fn take(&mut self, record: &Recorded) -> Result<(), String> {
+        if self.job.as_ref().is_some_and(|job| record.seq <= job.seq) {
+            return Ok(());
+        }
+        if let Some(attempts) = &mut self.attempts {
+            attempts.add(record);
+        }
+        fold(&mut self.job, record).map_err(|error| error.to_string())
     }
 }
 
@@ -364,7 +396,7 @@ pub(crate) fn exit_of(state: JobState) -> Exit {
 }
 
 /// Processes mostly wait for something; a few more than there are cores keep those busy.
-fn default_slots() -> u32 {
+pub(crate) fn default_slots() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores as u32 * 2).max(8)
 }

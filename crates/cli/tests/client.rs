@@ -433,7 +433,8 @@ fn workers_are_shown_and_drained() {
     let desk = Desk::new("workers");
     let text = desk.says(&["workers"]);
     let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!(words[..7], ["rack-3", "eu-west", "quarantined", "1/4", "-", "-", "disk=ssd"]);
+    let told = ["rack-3", "eu-west", "quarantined", "1/4", "1.5/8", "512MiB/1.5GiB", "disk=ssd"];
+    assert_eq!(words[..7], told);
     assert!(text.contains("everything fails there"), "{text}");
     let text = desk.says(&["drain", "rack-3"]);
     assert!(text.starts_with("rack-3 ") && text.contains("it finishes 1 attempt"), "{text}");

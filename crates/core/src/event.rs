@@ -26,6 +26,20 @@ pub struct ItemId {
     pub index: u32,
 }
 
+impl ItemId {
+    /// What an attempt's folder and log are called: `index_2_attempt_1`, with the datacenter's place
+    /// before it if there are several. A plain file name, because `step` is a checked one.
+    pub fn attempt_name(self, step: &str, attempt: u32) -> String {
+        let role = match self.role {
+            Role::Item => "",
+            Role::Fallback => "_fallback",
+            Role::Compensation => "_compensation",
+        };
+        let run = if self.run > 0 { format!("dc{}_", self.run) } else { String::new() };
+        format!("{run}{step}{role}_{}_attempt_{attempt}", self.index)
+    }
+}
+
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

@@ -121,6 +121,11 @@ impl Engine {
         }
     }
 
+    /// Some of them wait at the workers, so that no slot waits for the next.
+    pub(crate) fn is_ahead(&self) -> bool {
+        matches!(&self.room, Room::Here { slots, .. } if slots.is_ahead())
+    }
+
     /// From now on nothing new starts.
     pub fn drain(&mut self) {
         self.draining = true;
@@ -190,7 +195,13 @@ impl Engine {
         };
         self.hungry.remove(&key);
         let mut still_hungry = false;
-        for run in 0..runs {
+        // The datacenter that has least comes first, if they share.
+        let plan = &self.jobs[&key].plan;
+        let first = (0..runs).min_by_key(|&run| match &self.room {
+            Room::Here { slots, .. } => slots.taken_by(plan.datacenter(run)),
+            Room::Fleet(_) => 0,
+        });
+        for run in (0..runs).map(|run| (run + first.unwrap_or_default()) % runs) {
             loop {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
@@ -313,7 +324,12 @@ impl Engine {
                 Event::AttemptEnded { item, attempt, token, worker, outcome, .. } => {
                     started -= 1;
                     match &mut self.room {
-                        Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                        Room::Here { slots, .. } => {
+                            slots.give_back(job.plan.datacenter(item.run));
+                            if reported {
+                                slots.reported(outcome, record.at);
+                            }
+                        }
                         Room::Fleet(fleet) => {
                             fleet.give_back(worker, &(job.id.clone(), *token));
                             if let Some(sign) = sign(outcome) {

@@ -12,7 +12,10 @@ mod crash;
 mod engine;
 mod fleet;
 mod live;
+mod mailbox;
+mod pace;
 mod queue;
+mod recover;
 mod room;
 mod slots;
 mod timers;
@@ -29,6 +32,7 @@ pub use fleet::{
 pub use live::{
     Adopted, Answer, Clock, Inbox, Live, Lost, NotDone, Observer, Reply, Stopped, Unheard, Workers,
 };
+pub use recover::{Unreadable, adopt_all, state};
 pub use room::Room;
 pub use slots::Slots;
 pub use work::Work;

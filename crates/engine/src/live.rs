@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
 use crate::engine::Engine;
 use crate::fleet::{FleetNews, NameInUse};
+use crate::mailbox::{NotSent, Receiver, Sender, mailbox};
 use crate::room::Room;
 use crate::work::Work;
 use crate::workers::Arriving;
@@ -29,12 +30,15 @@ use crate::writer::Writer;
 const INBOX: usize = 4096;
 /// Inputs decided together before they go to the store.
 const GROUP: usize = 256;
-/// How long a group waits for one more report, while so many times more attempts are under way than
-/// it has reports.
-const GATHER: Duration = Duration::from_micros(500);
+/// While more attempts than this many times its reports are under way, a group waits for one more, so
+/// long each time and so often. Timers that are due and people do not wait with it.
 const BUSY: usize = 2;
-/// So often for one group at most: timers and answers wait with it.
+const GATHER: Duration = Duration::from_micros(500);
 const WAITS: u32 = 4;
+/// While attempts wait at the workers, it waits until half of what is under way has reported, as long
+/// as reports come: no slot is idle meanwhile.
+const GATHER_AHEAD: Duration = Duration::from_millis(2);
+const WAITS_AHEAD: u32 = 8;
 /// Groups that wait to be synced: enough to keep the disk busy, few enough to stay close to it.
 const UNSYNCED: usize = 4;
 /// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
@@ -45,7 +49,7 @@ const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 const SNAPSHOT_EVERY: u64 = 1000;
 
 /// What time it is.
-pub trait Clock: Send + Sync {
+pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Unix milliseconds.
     fn now(&self) -> Timestamp;
 
@@ -138,7 +142,7 @@ pub enum Unheard {
 
 /// A way to the engine; cheap to clone, one for each who reports.
 #[derive(Clone)]
-pub struct Inbox(SyncSender<Message>);
+pub struct Inbox(Sender<Message>);
 
 impl std::fmt::Debug for Inbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -156,6 +160,12 @@ impl Inbox {
     /// Goes on with a stored job.
     pub fn adopt(&self, adopted: Adopted) -> Answer {
         self.ask(|reply| Message::Adopt { adopted: Box::new(adopted), reply })
+    }
+
+    /// Goes on with one of many stored jobs; `reply` is called when that is durable.
+    pub fn adopt_and(&self, adopted: Adopted, reply: Reply<Answer>) -> Result<(), Unheard> {
+        let message = Message::Adopt { adopted: Box::new(adopted), reply };
+        self.0.send(message, true).map_err(|_| Unheard::Stopped)
     }
 
     /// A wish of a person; durable when this returns.
@@ -192,7 +202,7 @@ impl Inbox {
 
     /// The session of a worker has ended. Waits for room, as nobody says it again.
     pub fn away(&self, worker: &Arc<str>, session: u64) {
-        let _ = self.0.send(Message::Away { worker: worker.clone(), session });
+        let _ = self.0.send(Message::Away { worker: worker.clone(), session }, true);
     }
 
     /// A worker takes nothing new. Answered with whether there is such a worker.
@@ -207,27 +217,27 @@ impl Inbox {
     }
 
     fn try_send(&self, message: Message) -> Result<(), Unheard> {
-        self.0.try_send(message).map_err(|error| match error {
-            TrySendError::Full(_) => Unheard::Full,
-            TrySendError::Disconnected(_) => Unheard::Stopped,
+        self.0.try_send(message, true).map_err(|error| match error {
+            NotSent::Full => Unheard::Full,
+            NotSent::Closed => Unheard::Stopped,
         })
     }
 
     /// A worker's word on an attempt. A stale one is refused by its fence.
     pub fn report(&self, job: &JobId, input: Input) {
         // An engine that has stopped has nothing to hear: the attempt will be a loss.
-        let _ = self.0.send(Message::Input { job: job.clone(), input, reply: None });
+        let _ = self.0.send(Message::Input { job: job.clone(), input, reply: None }, false);
     }
 
     /// From now on nothing new starts.
     pub fn drain(&self) {
-        let _ = self.0.send(Message::Drain);
+        let _ = self.0.send(Message::Drain, true);
     }
 
     fn ask(&self, message: impl FnOnce(Reply<Answer>) -> Message) -> Answer {
         let (answer, answered) = sync_channel(1);
         let reply: Reply<Answer> = Box::new(move |said| drop(answer.send(said)));
-        self.0.send(message(reply)).map_err(|_| NotDone::Stopped)?;
+        self.0.send(message(reply), true).map_err(|_| NotDone::Stopped)?;
         answered.recv().map_err(|_| NotDone::Stopped)?
     }
 }
@@ -260,7 +270,7 @@ impl Live {
         make_workers: impl FnOnce(Inbox) -> W,
         observer: Box<dyn Observer>,
     ) -> Self {
-        let (inbox, messages) = sync_channel(INBOX);
+        let (inbox, messages) = mailbox(INBOX);
         let (groups, unsynced) = sync_channel(UNSYNCED);
         let inbox = Inbox(inbox);
         let workers = Box::new(make_workers(inbox.clone()));
@@ -285,7 +295,7 @@ impl Live {
 
     /// Decides what has arrived, makes it durable, and ends.
     pub fn stop(self) -> Result<(), Stopped> {
-        let _ = self.inbox.0.send(Message::Stop);
+        let _ = self.inbox.0.send(Message::Stop, true);
         drop(self.inbox);
         let decided = self.decider.join().map_err(|_| Stopped::Failed);
         let written = self.writer.join().unwrap_or(Err(Stopped::Failed));
@@ -343,35 +353,22 @@ impl Decider {
             let mut answers = Vec::new();
             self.engine.hear(self.clock.monotonic_ms(), 0);
             let wait = self.wait();
-            let first = self.messages.recv_timeout(wait);
+            self.messages.wait_for(1, wait);
             self.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
-            let mut next = match first {
-                Ok(message) => Some(message),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => {
-                    open = false;
-                    None
-                }
-            };
             let mut taken = 0;
-            let mut caught_up = next.is_none();
-            let mut waits = WAITS;
-            while let Some(message) = next.take() {
-                if matches!(message, Message::Stop) {
-                    open = false;
-                    break;
+            let mut waits = 0;
+            while open && taken < GROUP {
+                let messages = self.messages.take(GROUP - taken);
+                let arrived = messages.len();
+                for message in messages {
+                    open &= !matches!(message, Message::Stop);
+                    self.take(message, &mut batch, &mut answers);
                 }
-                self.take(message, &mut batch, &mut answers);
-                taken += 1;
-                if taken < GROUP {
-                    next = self.messages.try_recv().ok();
-                    caught_up = next.is_none();
-                }
-                // With much under way the next report is close, and each sync is worth sharing.
-                if next.is_none() && waits > 0 && taken < self.engine.in_flight() / BUSY {
-                    next = self.messages.recv_timeout(GATHER).ok();
-                    waits -= 1;
-                }
+                taken += arrived;
+                let more = self.more(taken, waits).filter(|_| arrived > 0 && answers.is_empty());
+                let Some((wanted, longest)) = more else { break };
+                self.messages.wait_for(wanted, longest.min(self.wait()));
+                waits += 1;
             }
             let now = self.clock.now();
             // The millisecond of a decision had begun before it was made: only when the one it is due
@@ -380,7 +377,7 @@ impl Decider {
                 batch.join(self.engine.tick(now));
             }
             // Only when everything that was said has been heard is silence silence.
-            if caught_up {
+            if self.messages.is_empty() {
                 batch.join(self.engine.tick_workers(now));
             }
             loop {
@@ -400,6 +397,20 @@ impl Decider {
                 return;
             }
         }
+    }
+
+    /// With much under way the next report is close, and each sync is worth sharing: how many more a
+    /// group waits for, and how long.
+    fn more(&self, taken: usize, waits: u32) -> Option<(usize, Duration)> {
+        let (under_way, ahead) = (self.engine.in_flight(), self.engine.is_ahead());
+        let (enough, waits_at_most) =
+            if ahead { (under_way, WAITS_AHEAD) } else { (under_way / BUSY, WAITS) };
+        let more = enough.saturating_sub(taken);
+        if more == 0 || waits >= waits_at_most {
+            return None;
+        }
+        // Each report is one less under way.
+        Some(if ahead { (more.div_ceil(2), GATHER_AHEAD) } else { (1, GATHER) })
     }
 
     fn wait(&self) -> Duration {

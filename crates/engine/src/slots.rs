@@ -1,25 +1,53 @@
-//! Room for attempts, by datacenter.
+//! Room for attempts.
 
 use std::collections::BTreeMap;
 
-/// How many attempts may be under way in each datacenter.
+use steadfast_core::outcome::Outcome;
+use steadfast_core::time::Timestamp;
+
+use crate::pace::Pace;
+
+/// How many attempts may be under way.
 #[derive(Clone, Debug)]
 pub struct Slots {
-    most: Option<u32>,
+    room: Room,
     used: BTreeMap<Option<String>, u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Room {
+    Unlimited,
+    Each(u32),
+    /// And some ahead of what is free, while they are short.
+    Shared(u32, Pace),
 }
 
 impl Slots {
     pub fn unlimited() -> Self {
-        Self { most: None, used: BTreeMap::new() }
+        Self { room: Room::Unlimited, used: BTreeMap::new() }
     }
 
     pub fn per_datacenter(most: u32) -> Self {
-        Self { most: Some(most), used: BTreeMap::new() }
+        Self { room: Room::Each(most), used: BTreeMap::new() }
+    }
+
+    /// So many that all datacenters share, and whose workers keep a queue: while attempts are very
+    /// short, some more are handed out than there are slots. Workers hand back what waited too long.
+    pub fn shared(most: u32) -> Self {
+        Self { room: Room::Shared(most, Pace::default()), used: BTreeMap::new() }
     }
 
     pub(crate) fn take(&mut self, datacenter: Option<&str>) -> bool {
-        let Some(most) = self.most else { return true };
+        let most = match &self.room {
+            Room::Unlimited => return true,
+            Room::Each(most) => *most,
+            Room::Shared(most, pace) => {
+                if self.in_use() >= (most + pace.ahead()) as usize {
+                    return false;
+                }
+                u32::MAX
+            }
+        };
         let used = self.used.entry(datacenter.map(str::to_owned)).or_default();
         let free = *used < most;
         *used += u32::from(free);
@@ -31,8 +59,29 @@ impl Slots {
         self.used.values().map(|&used| used as usize).sum()
     }
 
+    /// What those of a datacenter have taken from the others, if they share.
+    pub(crate) fn taken_by(&self, datacenter: Option<&str>) -> u32 {
+        match &self.room {
+            Room::Shared(..) => {
+                self.used.get(&datacenter.map(str::to_owned)).copied().unwrap_or_default()
+            }
+            Room::Unlimited | Room::Each(_) => 0,
+        }
+    }
+
+    /// Attempts are short, and wait at the workers before they begin.
+    pub(crate) fn is_ahead(&self) -> bool {
+        matches!(&self.room, Room::Shared(_, pace) if pace.ahead() > 0)
+    }
+
+    pub(crate) fn reported(&mut self, outcome: &Outcome, at: Timestamp) {
+        if let Room::Shared(most, pace) = &mut self.room {
+            pace.reported(*most, outcome, at);
+        }
+    }
+
     pub(crate) fn give_back(&mut self, datacenter: Option<&str>) {
-        if self.most.is_some()
+        if !matches!(self.room, Room::Unlimited)
             && let Some(used) = self.used.get_mut(&datacenter.map(str::to_owned))
         {
             *used = used.saturating_sub(1);

@@ -1,7 +1,11 @@
-//! Fluster's `RetryConfig`, which comes by its API and never in a file.
+//! Fluster's requests, which come by its API and never in a file: `RetryConfig`, and the job around it.
+
+mod launch;
 
 use steadfast_core::backoff::Backoff;
 use steadfast_core::policy::{Policy, PolicyDraft, Problem, Problems};
+
+pub use launch::{Entrypoint, FlusterJob, plan};
 
 /// Its fields, none of which has to be there: unset is not 0.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,8 +19,27 @@ pub struct FlusterRetry {
     pub no_retry_on_exit_codes: Vec<i32>,
 }
 
+/// What the operator gives to what comes by this API and does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlusterDefaults {
+    pub max_retries_failure: u32,
+    pub max_retries_preemption: u32,
+    pub retry_delay_ms: u64,
+}
+
+impl Default for FlusterDefaults {
+    fn default() -> Self {
+        Self { max_retries_failure: 0, max_retries_preemption: 100, retry_delay_ms: 1000 }
+    }
+}
+
 /// The policy that it asks for; the problems speak of its own fields.
 pub fn policy(retry: &FlusterRetry) -> Result<Policy, Problems> {
+    policy_with(retry, FlusterDefaults::default())
+}
+
+/// The same, with the operator's defaults.
+pub fn policy_with(retry: &FlusterRetry, defaults: FlusterDefaults) -> Result<Policy, Problems> {
     let mut wrong = Vec::new();
     let mut natural = |field: &str, value: i64| {
         u64::try_from(value).unwrap_or_else(|_| {
@@ -29,17 +52,19 @@ pub fn policy(retry: &FlusterRetry) -> Result<Policy, Problems> {
             0
         })
     };
-    let failures =
-        natural("max_retries_failure", i64::from(retry.max_retries_failure.unwrap_or(0)));
-    let preemptions =
-        natural("max_retries_preemption", i64::from(retry.max_retries_preemption.unwrap_or(100)));
-    let initial_delay_ms =
-        natural("initial_retry_delay_ms", retry.initial_retry_delay_ms.unwrap_or(1000));
+    let failures = retry.max_retries_failure.map(i64::from);
+    let failures = failures.map(|count| natural("max_retries_failure", count));
+    let failures = failures.unwrap_or(defaults.max_retries_failure.into());
+    let preemptions = retry.max_retries_preemption.map(i64::from);
+    let preemptions = preemptions.map(|count| natural("max_retries_preemption", count));
+    let preemptions = preemptions.unwrap_or(defaults.max_retries_preemption.into());
+    let delay = retry.initial_retry_delay_ms.map(|ms| natural("initial_retry_delay_ms", ms));
+    let initial_delay_ms = delay.unwrap_or(defaults.retry_delay_ms);
     let max_delay_ms = retry.max_retry_delay_ms.map(|ms| natural("max_retry_delay_ms", ms));
     let multiplier = retry.backoff_multiplier.unwrap_or(2.0);
     let codes = |list: &[i32]| list.iter().copied().map(i64::from).collect();
     let draft = PolicyDraft {
-        max_attempts: Some(failures as u32 + 1),
+        max_attempts: Some((failures as u32).saturating_add(1)),
         max_preemptions: Some(preemptions as u32),
         max_preemptions_written: retry.max_retries_preemption.is_some(),
         initial_delay_ms,
@@ -91,6 +116,21 @@ mod tests {
         assert_eq!(made.draft().max_preemptions, Some(0));
         assert_eq!(made.draft().initial_delay_ms, 0);
         assert_eq!(made.draft().max_attempts, Some(1 << 31));
+    }
+
+    #[test]
+    fn the_operator_fills_in_what_is_unset_and_nothing_else() {
+        let defaults = FlusterDefaults {
+            max_retries_failure: 4,
+            max_retries_preemption: 7,
+            retry_delay_ms: 90_000,
+        };
+        let made = policy_with(&FlusterRetry::default(), defaults).expect("valid");
+        assert_eq!((made.draft().max_attempts, made.draft().max_preemptions), (Some(5), Some(7)));
+        assert_eq!((made.draft().initial_delay_ms, made.delays().max_ms()), (90_000, 90_000));
+        let said = FlusterRetry { max_retries_failure: Some(0), ..FlusterRetry::default() };
+        let made = policy_with(&said, defaults).expect("valid");
+        assert_eq!(made.draft().max_attempts, Some(1));
     }
 
     #[test]

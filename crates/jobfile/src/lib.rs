@@ -40,11 +40,11 @@ use steadfast_core::plan::Plan;
 pub use budget::BudgetSources;
 pub use document::{Limits, document};
 pub use node::{Entry, Node, Scalar, Span};
-pub use operator::{Ceiling, Operator};
+pub use operator::{Ceiling, Operator, retry_keys, retry_overrides};
 pub use policy::{Growth, KEYS, Limit, PolicyOverrides, Source, Sources, policy_view};
 pub use problem::{PROBLEM_CODES, Problem, WARNING_CODES, Warning};
 pub use schema::schema;
-pub use units::{parse_duration, parse_size};
+pub use units::{duration_text, parse_duration, parse_size, size_text};
 
 /// A job that can run, and where its settings came from.
 #[derive(Clone, Debug)]

@@ -54,6 +54,24 @@ pub enum Scalar<'a> {
 }
 
 impl Node {
+    /// A scalar as a file has it without quotes: `5` is a number, `true` is a flag.
+    pub fn plain(text: &str, span: Span) -> Self {
+        Self { span, kind: Kind::Scalar { text: text.into(), quoted: false } }
+    }
+
+    /// Text, whatever it looks like.
+    pub fn quoted(text: &str, span: Span) -> Self {
+        Self { span, kind: Kind::Scalar { text: text.into(), quoted: true } }
+    }
+
+    pub fn list(items: Vec<Self>, span: Span) -> Self {
+        Self { span, kind: Kind::List(items.into()) }
+    }
+
+    pub fn map(entries: Vec<Entry>, span: Span) -> Self {
+        Self { span, kind: Kind::Map(entries.into()) }
+    }
+
     pub fn span(&self) -> Span {
         self.span
     }

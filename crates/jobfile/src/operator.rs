@@ -3,9 +3,13 @@
 //! The environment is handed in; nothing here reads it, or a file.
 
 use steadfast_core::plan::{LateResults, MAX_ITEMS};
-use steadfast_core::policy::MAX_DURATION_MS;
+use steadfast_core::policy::{MAX_DURATION_MS, Policy};
 
-use crate::policy::PolicyOverrides;
+use crate::keys;
+use crate::node::Node;
+use crate::policy::{KEYS, PolicyOverrides, Source, merge};
+use crate::problem::{Places, Problem, sorted};
+use crate::reader::{At, Reader};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operator {
@@ -102,6 +106,40 @@ impl Operator {
         }
         if wrong.is_empty() { Ok(self) } else { Err(wrong) }
     }
+}
+
+/// The keys of the operator's own `retry` block, with what they mean.
+pub fn retry_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let native = keys::RETRY.keys.iter().filter(|key| KEYS.contains(&key.name));
+    native.map(|key| (key.name, key.doc))
+}
+
+/// Reads the operator's `retry` block: the native keys of a job's. The paths of problems are relative
+/// to it.
+pub fn retry_overrides(block: &Node) -> Result<PolicyOverrides, Vec<Problem>> {
+    let operator = Operator::default();
+    let mut reader = Reader::new(&operator);
+    let read = reader.retry(&At { node: block, path: String::new() }, Source::Operator);
+    let Some(read) = read else { return Err(sorted(reader.problems)) };
+    for entry in block.as_map().unwrap_or_default() {
+        if read.source == Source::Tasker && entry.key.contains("backoff_") {
+            let message = format!("`{}` is Tasker's, and belongs into a job file", entry.key);
+            let problem = Problem::new("unknown_key", &entry.key, entry.key_span, message);
+            let help = "write `initial_delay` and `max_delay`, with units";
+            reader.problems.push(problem.help(help));
+        }
+    }
+    if reader.problems.is_empty() {
+        let (draft, _) = merge(&[(Source::Operator, &read.overrides)]);
+        let places = Places::new(block);
+        for wrong in Policy::new(draft).err().into_iter().flat_map(|problems| problems.0) {
+            let span = places.locate(&wrong.path);
+            let mut problem = Problem::new(wrong.code, &wrong.path, span, wrong.message);
+            problem.help = wrong.help;
+            reader.problems.push(problem);
+        }
+    }
+    if reader.problems.is_empty() { Ok(read.overrides) } else { Err(sorted(reader.problems)) }
 }
 
 /// Whole milliseconds, at least one; none for what is not a time to wait.

@@ -87,6 +87,30 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{shown} is more than any machine has"))
 }
 
+/// What [`parse_duration`] reads as the same number of milliseconds.
+pub fn duration_text(mut ms: u64) -> String {
+    if ms == 0 {
+        return "0s".to_owned();
+    }
+    let mut text = String::new();
+    for (unit, size) in DURATION_UNITS {
+        if ms >= size {
+            text += &format!("{}{unit}", ms / size);
+            ms %= size;
+        }
+    }
+    text
+}
+
+/// What [`parse_size`] reads as the same number of bytes. Sizes are written in whole KiB, at least.
+pub fn size_text(bytes: u64) -> String {
+    let (power, unit) = [(4, "TiB"), (3, "GiB"), (2, "MiB")]
+        .into_iter()
+        .find(|(power, _)| bytes > 0 && bytes.is_multiple_of(1 << (10 * power)))
+        .unwrap_or((1, "KiB"));
+    format!("{}{unit}", bytes >> (10 * power))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +146,20 @@ mod tests {
             let error = parse_duration(text).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_written_reads_the_same() {
+        for ms in [0, 1, 999, 1000, 61_001, 5_400_000, 86_400_000, 90_061_001] {
+            assert_eq!(parse_duration(&duration_text(ms)), Ok(ms));
+        }
+        for bytes in [1024, 1536 << 10, 1 << 20, 10 << 20, 3 << 30, 5 << 40] {
+            assert_eq!(parse_size(&size_text(bytes)), Ok(bytes));
+        }
+        assert_eq!(
+            (duration_text(5_400_000), size_text(10 << 20)),
+            ("1h30m".into(), "10MiB".into())
+        );
     }
 
     #[test]

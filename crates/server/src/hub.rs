@@ -12,10 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_api::proto;
 use steadfast_core::event::JobId;
-use steadfast_engine::{Assignment, AttemptKey, Inbox, Unheard, Work, WorkerView, Workers};
+use steadfast_engine::{Assignment, AttemptKey, Engine, Inbox, Unheard, Work, Workers};
 use steadfast_store::Folder;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::http::{WorkerView, WorkersView};
+use crate::trouble::Trouble;
 use proto::to_worker::Kind;
 
 pub use session::{LARGEST_MESSAGE, WorkerSessions};
@@ -56,11 +58,6 @@ impl Hub {
     pub fn new(rules: HubRules, folder: Folder) -> Self {
         let sessions = Mutex::default();
         Self(Arc::new(Shared { rules, folder, sessions, last_session: AtomicU64::new(0) }))
-    }
-
-    /// The worker of that name is told to take nothing new.
-    pub fn tell_to_drain(&self, worker: &str) {
-        self.tell(worker, Kind::Drain(proto::Drain {}));
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -104,25 +101,76 @@ impl Workers for Hub {
     fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
-/// The workers there are, as the engine knows them.
-pub async fn workers(inbox: &Inbox) -> Result<Vec<WorkerView>, Unheard> {
-    ask(inbox, steadfast_engine::Engine::workers).await
+/// The workers, as the engine knows them, for people.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    pub hub: Hub,
+    pub inbox: Inbox,
 }
 
-/// Of every step of the job that has something to start, by run and step: why it has not.
-pub async fn why_not_running(
-    inbox: &Inbox,
-    job: &str,
-) -> Result<Vec<((u32, u32), String)>, Unheard> {
-    let job = job.to_owned();
-    ask(inbox, move |engine| engine.why_not_running(&job)).await
+impl Fleet {
+    /// Asks the engine; soon answered, as it waits for no disk.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let (tell, told) = oneshot::channel();
+        self.inbox.look(move |engine| drop(tell.send(question(engine)))).map_err(unheard)?;
+        told.await.map_err(|_| unheard(Unheard::Stopped))
+    }
 }
 
-async fn ask<T: Send + 'static>(
-    inbox: &Inbox,
-    question: impl FnOnce(&steadfast_engine::Engine) -> T + Send + 'static,
-) -> Result<T, Unheard> {
-    let (tell, told) = oneshot::channel();
-    inbox.look(move |engine| drop(tell.send(question(engine))))?;
-    told.await.map_err(|_| Unheard::Stopped)
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
+fn unheard(why: Unheard) -> Trouble {
+    Trouble::Overloaded(why.to_string())
+}
+
+#[tonic::async_trait]
+impl WorkersView for Fleet {
+    async fn list(&self) -> Result<Vec<WorkerView>, Trouble> {
+        let views = self.ask(Engine::workers).await?;
+        Ok(views.into_iter().map(shown).collect())
+    }
+
+    async fn drain(&self, name: &str) -> Result<(), Trouble> {
+        let (tell, told) = oneshot::channel();
+        let reply = Box::new(move |known| {
+            let _ = tell.send(known);
+        });
+        self.inbox.drain_worker(name, reply).map_err(unheard)?;
+        match told.await {
+            Ok(true) => {
+                self.hub.tell(name, Kind::Drain(proto::Drain {}));
+                Ok(())
+            }
+            Ok(false) => {
+                let name: String = name.chars().take(64).collect();
+                Err(Trouble::NotFound(format!("there is no worker {name:?}")))
+            }
+            Err(_) => Err(unheard(Unheard::Stopped)),
+        }
+    }
+
+    async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, Trouble> {
+        let job = job.to_owned();
+        self.ask(move |engine| engine.why_not_running(&job)).await
+    }
+}
+
+fn shown(view: steadfast_engine::WorkerView) -> WorkerView {
+    let spec = view.spec;
+    WorkerView {
+        name: spec.name.to_string(),
+        datacenter: spec.datacenter,
+        state: view.state.name(),
+        why: view.why,
+        slots: spec.slots,
+        busy: view.running,
+        cpu: spec.cpu,
+        cpu_used: view.cpu_used,
+        memory_bytes: spec.memory_bytes,
+        memory_used: view.memory_used,
+        labels: spec.labels,
+        functions: spec.functions.into_iter().collect(),
+    }
 }

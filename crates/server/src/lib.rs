@@ -4,8 +4,17 @@
 //! before anything here shows or acknowledges it.
 
 pub mod archive;
+pub mod config;
+pub mod grpc;
+pub mod guard;
 pub mod http;
 pub mod hub;
+pub mod listen;
 pub mod news;
 pub mod orders;
+pub mod purge;
+pub mod serve;
+pub mod tls;
+pub mod tokens;
 pub mod trouble;
+pub mod watch;

@@ -154,7 +154,12 @@ impl Orders {
         self.accept(accepted, put, key, digest).await
     }
 
-    async fn known(&self, key: Option<&str>, digest: &str) -> Result<Option<Submitted>, Trouble> {
+    /// The job that was submitted before with this key and body.
+    pub(crate) async fn known(
+        &self,
+        key: Option<&str>,
+        digest: &str,
+    ) -> Result<Option<Submitted>, Trouble> {
         let Some(key) = key else { return Ok(None) };
         check_key(key)?;
         match self.archive.find_key(key).await? {

@@ -39,8 +39,9 @@ pub trait Store: Send {
     /// [`StoreError::is_fatal`].
     fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError>;
 
-    /// Takes a job over: later writes with an older epoch are refused. Durable. None: no such job.
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError>;
+    /// Takes jobs over: later writes with an older epoch are refused. Durable, all in one
+    /// transaction. None: no such job.
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError>;
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
 

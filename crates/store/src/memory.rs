@@ -90,12 +90,14 @@ impl Store for MemoryStore {
         Ok(writes.into_iter().map(|write| self.write(write)).collect())
     }
 
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError> {
-        Ok(self.jobs.get_mut(job).map(|Kept { stored, .. }| {
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
+        let claimed = jobs.iter().map(|job| {
+            let Kept { stored, .. } = self.jobs.get_mut(*job)?;
             stored.epoch += 1;
             stored.owner = Some(owner.to_owned());
-            Claimed { epoch: stored.epoch, seq: stored.seq }
-        }))
+            Some(Claimed { epoch: stored.epoch, seq: stored.seq })
+        });
+        Ok(claimed.collect())
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {

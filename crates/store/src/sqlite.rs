@@ -120,8 +120,10 @@ impl Store for SqliteStore {
         self.transact("writing", |connection| write::group(connection, &writes, &bodies))
     }
 
-    fn claim(&mut self, job: &str, owner: &str) -> Result<Option<Claimed>, StoreError> {
-        self.transact("claiming a job", |connection| write::claim(connection, job, owner))
+    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
+        self.transact("claiming jobs", |connection| {
+            jobs.iter().map(|job| write::claim(connection, job, owner)).collect()
+        })
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {

@@ -128,15 +128,15 @@ fn a_conflict_fails_alone_in_its_group(store: &mut impl Store) {
 fn a_writer_that_lost_the_job_is_fenced(store: &mut impl Store) {
     put(store, write("a", 0, 2));
     put(store, write("b", 0, 1));
-    assert_eq!(store.claim("a", "second").unwrap(), Some(Claimed { epoch: 2, seq: 2 }));
+    assert_eq!(store.claim(&["a"], "second").unwrap(), [Some(Claimed { epoch: 2, seq: 2 })]);
     let fenced = |epoch| Err(Refused::Fenced { epoch, current: 2 });
     let in_epoch = |epoch| Write { epoch, ..write("a", 2, 1) };
     let group = vec![in_epoch(1), write("b", 1, 1), in_epoch(3), in_epoch(2)];
     assert_eq!(commit(store, group), [fenced(1), Ok(()), fenced(3), Ok(())]);
     let stored = store.get("a").unwrap().unwrap();
     assert_eq!((stored.seq, stored.epoch, stored.owner.as_deref()), (3, 2, Some("second")));
-    assert_eq!(store.claim("a", "third").unwrap(), Some(Claimed { epoch: 3, seq: 3 }));
-    assert_eq!(store.claim("ghost", "third").unwrap(), None);
+    assert_eq!(store.claim(&["a"], "third").unwrap(), [Some(Claimed { epoch: 3, seq: 3 })]);
+    assert_eq!(store.claim(&["ghost"], "third").unwrap(), [None]);
 }
 
 fn an_idempotency_key_is_one_job(store: &mut impl Store) {

@@ -131,8 +131,8 @@ proptest! {
                     prop_assert_eq!(file.commit(group).unwrap(), answers);
                 }
                 Act::Claim(job) => {
-                    let claimed = map.claim(IDS[job], "me").unwrap();
-                    prop_assert_eq!(file.claim(IDS[job], "me").unwrap(), claimed);
+                    let claimed = map.claim(&[IDS[job]], "me").unwrap();
+                    prop_assert_eq!(file.claim(&[IDS[job]], "me").unwrap(), claimed);
                 }
                 Act::Purge(before) => {
                     let gone = map.purge(Timestamp(before)).unwrap();

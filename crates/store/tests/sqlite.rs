@@ -38,7 +38,7 @@ fn everything_is_there_after_reopening() {
     let before = {
         let mut store = open(&path);
         put(&mut store, new.clone());
-        store.claim("a", "me").unwrap();
+        store.claim(&["a"], "me").unwrap();
         store.get("a").unwrap()
     };
     for mut store in [open(&path), SqliteStore::open_read_only(&path).unwrap()] {
@@ -61,7 +61,7 @@ fn two_with_the_same_file_see_and_fence_each_other() {
     put(&mut two, write("a", 1, 1));
     let behind = Refused::Conflict { expected: 1, found: 2 };
     assert_eq!(commit(&mut one, vec![write("a", 1, 1)]), [Err(behind)]);
-    two.claim("a", "two").unwrap();
+    two.claim(&["a"], "two").unwrap();
     let fenced = Refused::Fenced { epoch: 1, current: 2 };
     assert_eq!(commit(&mut one, vec![write("a", 2, 1)]), [Err(fenced)]);
     for id in ["a", "b"] {

@@ -1,4 +1,5 @@
-//! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome.
+//! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome;
+//! a [`Pool`] of slots that does so with many; and [`remote`], which does so for a server.
 //!
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
@@ -7,10 +8,14 @@
 //! mark in their environment, when the attempt is cut short or its output is still held open. A process
 //! that left the group, dropped its environment and closed its output is out of reach.
 
+mod folders;
 mod log;
 mod output;
+mod pool;
 mod ports;
+mod prepare;
 mod processes;
+pub mod remote;
 mod run;
 mod start;
 mod stop;
@@ -20,8 +25,11 @@ use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
 
+pub use folders::Folders;
 pub use log::tail;
+pub use pool::{LONGEST_WAIT, Over, Pool, Prepared, Tasks};
 pub use ports::{Port, Ports};
+pub use prepare::{KILL_GRACE, LOG_CAP, MARK, OUTPUT_CAP, Order, Surroundings, prepare};
 pub use processes::kill_marked;
 pub use run::{PIPE_GRACE, run, run_and_tell};
 pub use stop::Stop;

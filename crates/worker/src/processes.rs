@@ -22,6 +22,18 @@ pub fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
     kill_all(|pid| carries(pid, &mark))
 }
 
+/// Asks every process that carries one of `values` under `name` to end.
+///
+/// For whoever wants to know how it ended by itself; none is waited for.
+pub(crate) fn terminate_marked(name: &str, values: &[String]) -> io::Result<()> {
+    let marks: Vec<_> = values.iter().map(|value| entry(name, value)).collect();
+    for process in living(|pid| carries_any(pid, &marks))? {
+        // One that is gone already, or that became somebody else's, is not ours to end.
+        let _ = pidfd_send_signal(process, Signal::TERM);
+    }
+    Ok(())
+}
+
 /// Those of its process group too, whatever they did to their environment.
 pub(crate) fn kill_attempt(group: Pid, (name, value): &(String, String)) -> io::Result<usize> {
     let mark = entry(name, value);
@@ -102,10 +114,17 @@ fn is_in(pid: Pid, group: Pid) -> bool {
 
 /// One that has ended, or that we may not look into, carries nothing.
 fn carries(pid: Pid, mark: &[u8]) -> bool {
+    carries_any(pid, std::slice::from_ref(&mark))
+}
+
+fn carries_any(pid: Pid, marks: &[impl AsRef<[u8]>]) -> bool {
     let mut environment = Vec::new();
     fs::File::open(format!("/proc/{pid}/environ"))
         .and_then(|mut file| file.read_to_end(&mut environment))
-        .is_ok_and(|_| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
+        .is_ok_and(|_| {
+            let mut entries = environment.split(|byte| *byte == 0);
+            entries.any(|entry| marks.iter().any(|mark| mark.as_ref() == entry))
+        })
 }
 
 fn has_ended(process: &OwnedFd) -> bool {

@@ -4,13 +4,12 @@
 //! the order to stop. The process stays unreaped until the end, so that the number of its group cannot
 //! become somebody else's before the group is killed.
 
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -25,6 +24,8 @@ use crate::{Attempt, Ended, Stop, kill_marked, output};
 pub const PIPE_GRACE: Duration = Duration::from_secs(1);
 
 const BUFFER: usize = 64 * 1024;
+/// Enough for most, and dearer to ask for than to have.
+const LITTLE: usize = 1024;
 
 /// Runs the attempt and waits for its end.
 ///
@@ -39,12 +40,13 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
     if stop.is_stopped() {
         return Ended::Stopped;
     }
-    let start::Started { mut child, pipe } = match start::start(attempt) {
+    let start::Started { mut child, pipe, ours } = match start::start(attempt) {
         Ok(started) => started,
         Err(failure) => return Ended::Outcome(Outcome::Failed(failure)),
     };
     started();
-    match Watch::new(attempt, stop, &child, pipe).and_then(|watch| watch.until_the_end(&mut child))
+    match Watch::new(attempt, stop, &child, pipe, ours)
+        .and_then(|watch| watch.until_the_end(&mut child))
     {
         Ok((_, Some(Cut::Stopped))) => Ended::Stopped,
         Ok((_, Some(Cut::TimedOut))) => Ended::Outcome(FailureKind::TimedOut.into()),
@@ -86,6 +88,9 @@ struct Watch<'a> {
     process: OwnedFd,
     /// `None`: everybody has closed it.
     pipe: Option<PipeReader>,
+    /// Held until the process has ended: it closes its end a moment before, and we would be woken
+    /// twice.
+    ours: Option<PipeWriter>,
     log: Log,
     buffer: Vec<u8>,
     cut: Option<Cut>,
@@ -103,6 +108,7 @@ impl<'a> Watch<'a> {
         stop: &'a Stop,
         child: &Child,
         pipe: PipeReader,
+        ours: PipeWriter,
     ) -> io::Result<Self> {
         let group = Pid::from_child(child);
         Ok(Self {
@@ -111,6 +117,7 @@ impl<'a> Watch<'a> {
             group,
             process: pidfd_open(group, PidfdFlags::empty())?,
             pipe: Some(pipe),
+            ours: Some(ours),
             log: Log::new(&attempt.log, attempt.log_cap),
             buffer: Vec::new(),
             cut: None,
@@ -149,6 +156,7 @@ impl<'a> Watch<'a> {
         }
         if ready.process {
             self.exited = true;
+            self.ours = None;
             if self.cut.is_none() {
                 self.deadline = Some(crate::now() + PIPE_GRACE);
             }
@@ -218,12 +226,17 @@ impl<'a> Watch<'a> {
     /// Never blocks: called when there is something, or nobody left to write.
     fn read(&mut self) {
         let Some(pipe) = &self.pipe else { return };
-        self.buffer.clear();
-        self.buffer.reserve(BUFFER);
-        match rustix::io::read(pipe, spare_capacity(&mut self.buffer)) {
-            Ok(1..) => self.log.write(&self.buffer),
+        let mut little = [0; LITTLE];
+        let buffer = if self.buffer.is_empty() { &mut little[..] } else { &mut self.buffer };
+        match rustix::io::read(pipe, &mut *buffer) {
+            Ok(count @ 1..) => {
+                self.log.write(&buffer[..count]);
+                if count == LITTLE {
+                    self.buffer.resize(BUFFER, 0);
+                }
+            }
             Err(Errno::INTR) => {}
-            Ok(0) | Err(_) => self.pipe = None,
+            Ok(_) | Err(_) => self.pipe = None,
         }
     }
 

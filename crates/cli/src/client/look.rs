@@ -226,6 +226,10 @@ fn worker_row(worker: &Worker) -> Vec<(String, anstyle::Style)> {
         _ => BAD,
     };
     let text = |text: &Option<crate::paint::Inert>| text.as_ref().map(ToString::to_string);
+    let cpu = worker.cpu.map(|cpu| format!("{}/{cpu}", worker.cpu_used));
+    let memory = worker
+        .memory_bytes
+        .map(|bytes| format!("{}/{}", human_bytes(worker.memory_used), human_bytes(bytes)));
     let labels: Vec<String> =
         worker.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     vec![
@@ -233,8 +237,8 @@ fn worker_row(worker: &Worker) -> Vec<(String, anstyle::Style)> {
         (text(&worker.datacenter).unwrap_or_else(|| "-".to_owned()), plain),
         (worker.state.to_string(), state),
         (format!("{}/{}", worker.busy, worker.slots), plain),
-        (worker.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()), plain),
-        (worker.memory_bytes.map_or_else(|| "-".to_owned(), human_bytes), plain),
+        (cpu.unwrap_or_else(|| "-".to_owned()), plain),
+        (memory.unwrap_or_else(|| "-".to_owned()), plain),
         (labels.join(" "), plain),
         (text(&worker.why).unwrap_or_default(), DIM),
     ]
@@ -246,7 +250,7 @@ fn human_bytes(bytes: u64) -> String {
     let (tenths, unit) = match bytes {
         0x4000_0000.. => (tenths(30), "GiB"),
         0x10_0000.. => (tenths(20), "MiB"),
-        _ => return format!("{bytes} B"),
+        _ => return format!("{bytes}B"),
     };
     if tenths.is_multiple_of(10) {
         format!("{}{unit}", tenths / 10)

@@ -162,10 +162,11 @@ pub(crate) struct Worker {
     pub(crate) why: Option<Inert>,
     pub(crate) slots: u32,
     pub(crate) busy: u32,
-    #[serde(default)]
+    /// None: not said, and not counted.
     pub(crate) cpu: Option<f64>,
-    #[serde(default)]
+    pub(crate) cpu_used: f64,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) memory_used: u64,
     #[serde(default)]
     pub(crate) labels: BTreeMap<Inert, Inert>,
 }

@@ -33,6 +33,7 @@ fn now() -> Timestamp {
     Timestamp(since.as_millis() as u64)
 }
 
+#[derive(Debug)]
 struct RealTime(Instant);
 
 impl Clock for RealTime {
@@ -110,24 +111,32 @@ impl Observer for Tells {
 #[derive(Debug)]
 struct OneWorker;
 
+#[tonic::async_trait]
 impl WorkersView for OneWorker {
-    fn list(&self) -> Vec<WorkerView> {
-        vec![WorkerView {
+    async fn list(&self) -> Result<Vec<WorkerView>, Trouble> {
+        Ok(vec![WorkerView {
             name: "rack-3".to_owned(),
             datacenter: Some("eu-west".to_owned()),
             state: "quarantined",
             why: Some(format!("everything fails there{HOSTILE}")),
             slots: 4,
             busy: 1,
+            cpu: Some(8.0),
+            cpu_used: 1.5,
+            memory_bytes: Some(3 << 29),
+            memory_used: 512 << 20,
             labels: [("disk".to_owned(), "ssd".to_owned())].into(),
             functions: vec![],
-            last_seen_ms: Some(now()),
-        }]
+        }])
     }
 
-    fn drain(&self, name: &str) -> Result<(), Trouble> {
+    async fn drain(&self, name: &str) -> Result<(), Trouble> {
         let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
         (name == "rack-3").then_some(()).ok_or_else(none)
+    }
+
+    async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, Trouble> {
+        Ok(vec![])
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use steadfast_api::AttemptView;
+use steadfast_api::{AttemptView, is_process};
 use steadfast_core::event::{Event, ItemId, JobId, Role};
 use steadfast_store::Store;
 
@@ -68,7 +68,8 @@ pub(super) fn page(
                 }
                 Event::AttemptEnded { item, attempt, outcome, .. } => {
                     if let Some(place) = open.remove(&(*item, *attempt)) {
-                        page.attempts[place].view.ended(outcome, record.at);
+                        let process = is_process(plan, *item);
+                        page.attempts[place].view.ended(outcome, process, record.at);
                     }
                 }
                 Event::RunFailing { run, .. } | Event::RunEnded { run, .. } => {

@@ -7,19 +7,27 @@ use tokio_stream::StreamExt as _;
 
 use crate::trouble::Trouble;
 
-/// Without parameters, in lower case. None: not said.
+/// Without parameters, in lower case. None: not said, or said twice.
 pub(super) fn content_type(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get(CONTENT_TYPE)?.to_str().unwrap_or("(unreadable)");
-    Some(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    let mut said = content_types(headers);
+    said.next().filter(|_| said.next().is_none())
+}
+
+fn content_types(headers: &HeaderMap) -> impl Iterator<Item = String> {
+    headers.get_all(CONTENT_TYPE).iter().map(|value| {
+        let text = value.to_str().unwrap_or_default();
+        text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    })
 }
 
 /// A form is what a web page can send without being asked whether it may.
 pub(super) fn refuse_forms(headers: &HeaderMap) -> Result<(), Trouble> {
-    match content_type(headers).as_deref() {
-        Some(form @ ("application/x-www-form-urlencoded" | "multipart/form-data")) => Err(
-            Trouble::UnsupportedMedia(format!("{form} is not accepted; nothing here is a form")),
-        ),
-        _ => Ok(()),
+    const FORMS: [&str; 2] = ["application/x-www-form-urlencoded", "multipart/form-data"];
+    match content_types(headers).find(|said| FORMS.contains(&said.as_str())) {
+        None => Ok(()),
+        Some(form) => Err(Trouble::UnsupportedMedia(format!(
+            "{form} is not accepted; nothing here is a form"
+        ))),
     }
 }
 

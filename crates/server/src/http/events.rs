@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -17,7 +17,7 @@ use serde_json::json;
 use steadfast_core::event::{JobId, Recorded};
 use tokio::sync::watch;
 
-use super::query::Params;
+use super::query::{Names, Params};
 use super::{App, json_text};
 use crate::archive::{Archive, job_id};
 use crate::trouble::Trouble;
@@ -33,7 +33,7 @@ const A_NUMBER: &str = "the number of an event, 0 or more";
 
 pub(super) async fn events(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Response, Trouble> {

@@ -1,7 +1,7 @@
 //! Jobs: submitted, listed, looked at, and wished upon.
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use serde_json::json;
 use steadfast_core::event::JobState;
 use steadfast_store::Filter;
 
-use super::query::Params;
+use super::query::{Names, Params};
 use super::{App, body};
 use crate::orders::{Again, AttachedFile, MOST_BYTES, Submitted};
 use crate::trouble::Trouble;
@@ -158,14 +158,14 @@ fn state_named(text: &str) -> Result<JobState, Trouble> {
 
 pub(super) async fn status(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
 ) -> Result<Response, Trouble> {
     super::json(StatusCode::OK, &*app.archive.status(&id).await?)
 }
 
 pub(super) async fn explain(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     params: Params,
 ) -> Result<Response, Trouble> {
     let now = (app.clock)();
@@ -175,7 +175,7 @@ pub(super) async fn explain(
 
 pub(super) async fn attempts(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     params: Params,
 ) -> Result<Response, Trouble> {
     let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits)?);
@@ -184,7 +184,7 @@ pub(super) async fn attempts(
 
 pub(super) async fn cancel(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     body::refuse_forms(&headers)?;
@@ -194,7 +194,7 @@ pub(super) async fn cancel(
 
 pub(super) async fn pause(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     body::refuse_forms(&headers)?;
@@ -204,7 +204,7 @@ pub(super) async fn pause(
 
 pub(super) async fn resume(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     body::refuse_forms(&headers)?;
@@ -214,7 +214,7 @@ pub(super) async fn resume(
 
 pub(super) async fn retry(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {

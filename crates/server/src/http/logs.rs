@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path as FilePath;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
@@ -21,7 +21,7 @@ use steadfast_core::plan::Plan;
 use tokio::sync::watch;
 
 use super::App;
-use super::query::Params;
+use super::query::{Names, Params};
 use crate::archive::{Archive, job_id};
 use crate::trouble::Trouble;
 
@@ -49,7 +49,7 @@ struct LogView {
 
 pub(super) async fn list(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Names(id): Names<String>,
     params: Params,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
@@ -79,7 +79,7 @@ pub(super) async fn list(
 
 /// The first names after the cursor. However many there are, so many are held.
 fn listed(
-    folder: &FilePath,
+    folder: &Path,
     plan: &Plan,
     only: Option<&str>,
     cursor: Option<&(String, String)>,
@@ -154,7 +154,7 @@ fn told(step: &str, name: &str) -> Option<Told> {
 
 pub(super) async fn log(
     State(app): State<App>,
-    Path((id, step, name)): Path<(String, String, String)>,
+    Names((id, step, name)): Names<(String, String, String)>,
     params: Params,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
@@ -188,7 +188,7 @@ pub(super) async fn log(
     Ok((headers, Body::from_stream(reader.stream())).into_response())
 }
 
-fn open(path: &FilePath) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<File> {
     let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(no_follow).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }

@@ -4,11 +4,28 @@
 use std::convert::Infallible;
 use std::str::FromStr;
 
-use axum::extract::{FromRequestParts, Query};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
+
+use serde::de::DeserializeOwned;
 
 use super::Limits;
 use crate::trouble::Trouble;
+
+/// The variable parts of the address. What is not even text names nothing.
+#[derive(Debug)]
+pub(super) struct Names<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Names<T> {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+        let names = Path::from_request_parts(parts, state).await;
+        names
+            .map(|Path(names)| Self(names))
+            .map_err(|_| Trouble::NotFound("the address is not text: nothing is there".to_owned()))
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Params(Vec<(String, String)>);

@@ -3,26 +3,30 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
 use serde_json::json;
-use steadfast_core::time::Timestamp;
 
+use super::query::Names;
 use super::{App, body};
 use crate::trouble::Trouble;
 
-/// Who knows the workers. Answers at once.
+/// Who knows the workers.
+#[tonic::async_trait]
 pub trait WorkersView: fmt::Debug + Send + Sync {
     /// By name.
-    fn list(&self) -> Vec<WorkerView>;
+    async fn list(&self) -> Result<Vec<WorkerView>, Trouble>;
 
     /// Nothing new goes to it from now on. Of an unknown worker, [`Trouble::NotFound`].
-    fn drain(&self, name: &str) -> Result<(), Trouble>;
+    async fn drain(&self, name: &str) -> Result<(), Trouble>;
+
+    /// Of every step of the job that has something to start: why it has not.
+    async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, Trouble>;
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkerView {
     pub name: String,
     pub datacenter: Option<String>,
@@ -32,24 +36,28 @@ pub struct WorkerView {
     pub why: Option<String>,
     pub slots: u32,
     pub busy: u32,
+    /// None: not said, and not counted.
+    pub cpu: Option<f64>,
+    pub cpu_used: f64,
+    pub memory_bytes: Option<u64>,
+    pub memory_used: u64,
     pub labels: BTreeMap<String, String>,
     /// Names of functions that it has registered.
     pub functions: Vec<String>,
-    pub last_seen_ms: Option<Timestamp>,
 }
 
 pub(super) async fn list(State(app): State<App>) -> Result<Response, Trouble> {
-    super::json(StatusCode::OK, &json!({ "workers": app.workers.list() }))
+    super::json(StatusCode::OK, &json!({ "workers": app.workers.list().await? }))
 }
 
 pub(super) async fn drain(
     State(app): State<App>,
-    Path(name): Path<String>,
+    Names(name): Names<String>,
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     body::refuse_forms(&headers)?;
-    app.workers.drain(&name)?;
-    let workers = app.workers.list();
+    app.workers.drain(&name).await?;
+    let workers = app.workers.list().await?;
     match workers.iter().find(|worker| worker.name == name) {
         Some(worker) => super::json(StatusCode::OK, worker),
         None => Err(Trouble::NotFound(format!("worker {name:?} has gone meanwhile"))),

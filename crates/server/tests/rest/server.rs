@@ -87,22 +87,30 @@ impl Observer for Tells {
 #[derive(Debug)]
 struct OneWorker;
 
+#[tonic::async_trait]
 impl WorkersView for OneWorker {
-    fn list(&self) -> Vec<WorkerView> {
-        vec![WorkerView {
+    async fn list(&self) -> Result<Vec<WorkerView>, Trouble> {
+        Ok(vec![WorkerView {
             name: "w1".to_owned(),
             datacenter: None,
             state: "connected",
             why: None,
             slots: 4,
             busy: 0,
+            cpu: Some(4.0),
+            cpu_used: 0.0,
+            memory_bytes: None,
+            memory_used: 0,
             labels: [("disk".to_owned(), "ssd".to_owned())].into(),
             functions: vec![],
-            last_seen_ms: Some(now()),
-        }]
+        }])
     }
 
-    fn drain(&self, name: &str) -> Result<(), Trouble> {
+    async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, Trouble> {
+        Ok(vec![])
+    }
+
+    async fn drain(&self, name: &str) -> Result<(), Trouble> {
         let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
         (name == "w1").then_some(()).ok_or_else(none)
     }

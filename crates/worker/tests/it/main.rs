@@ -3,6 +3,7 @@
 
 mod ending;
 mod logging;
+mod pool;
 mod starting;
 
 use std::fs;

@@ -1,0 +1,144 @@
+//! The status of a job in the words of gRPC, which are Fluster's: attempts from 0, no nulls.
+
+use serde_json::Value;
+use steadfast_core::event::{JobState, StepState};
+use steadfast_core::time::Timestamp;
+
+use crate::proto;
+use crate::status::{AttemptView, ItemView, JobStatus};
+
+/// Clients take 4 MiB for a message unless they are told otherwise: with an output of 1 MiB beside it
+/// this fits.
+const STATUS_JSON_BYTES: usize = 2 << 20;
+
+/// Without what only the job's items tell: why it failed.
+pub const fn wire_state(state: JobState) -> proto::JobState {
+    match state {
+        JobState::Pending => proto::JobState::Pending,
+        JobState::Running => proto::JobState::Running,
+        JobState::Paused => proto::JobState::Paused,
+        JobState::Succeeded => proto::JobState::Succeeded,
+        JobState::Partial => proto::JobState::Partial,
+        JobState::Failed => proto::JobState::Failed,
+        JobState::Cancelled => proto::JobState::Killed,
+    }
+}
+
+impl From<&JobStatus> for proto::JobStatus {
+    fn from(status: &JobStatus) -> Self {
+        let first = status.runs.first().and_then(|run| run.steps.0.first());
+        let first = first.and_then(|(_, step)| step.items.first());
+        let failed = failed_item(status);
+        let reason = failed.and_then(|item| item.reason).or_else(|| match status.state {
+            JobState::Failed | JobState::Cancelled => {
+                status.completion.as_ref().map(|completion| completion.reason)
+            }
+            _ => None,
+        });
+        let state = match (status.state, reason) {
+            (JobState::Failed, Some("preemptions_exhausted")) => proto::JobState::WorkerFailed,
+            (JobState::Failed, Some("unschedulable")) => proto::JobState::Unschedulable,
+            (state, _) => wire_state(state),
+        };
+        let last = first.and_then(|item| item.attempts.back());
+        let running = last.filter(|attempt| attempt.finished_at_ms.is_none());
+        let items = status.runs.iter().flat_map(|run| &run.steps.0);
+        let items = items.flat_map(|(_, step)| &step.items);
+        let retry_at = items.filter_map(|item| item.retry_available_at_ms).min();
+        let (max_retries_failure, max_retries_preemption) = limits(status);
+        let status_json = serde_json::to_string(status).unwrap_or_default();
+        Self {
+            job_id: status.id.clone(),
+            state: state.into(),
+            name: status.name.clone(),
+            exit_code: last.and_then(|attempt| attempt.exit_code).map(i32::from),
+            error: failed.or(first).and_then(|item| error(status, item)).unwrap_or_default(),
+            reason: reason.unwrap_or_default().to_owned(),
+            submitted_at_ms: ms(Some(status.submitted_at_ms)),
+            started_at_ms: ms(status.totals.started_at),
+            finished_at_ms: ms(status.finished_at_ms),
+            worker_id: running.map(|attempt| attempt.worker.to_string()).unwrap_or_default(),
+            failure_count: count(status.totals.failures),
+            preemption_count: count(status.totals.preemptions),
+            current_attempt_id: last.map_or(0, |attempt| from_zero(attempt.attempt)),
+            attempts: first
+                .map(|item| item.attempts.iter().map(attempt).collect())
+                .unwrap_or_default(),
+            output_json: first
+                .and_then(|item| item.output.as_ref())
+                .map(Value::to_string)
+                .unwrap_or_default(),
+            status_json: if status_json.len() > STATUS_JSON_BYTES {
+                String::new()
+            } else {
+                status_json
+            },
+            max_retries_failure,
+            max_retries_preemption,
+            retry_available_at_ms: ms(retry_at),
+        }
+    }
+}
+
+/// The item that failed its step, and with it the job.
+fn failed_item(status: &JobStatus) -> Option<&ItemView> {
+    if status.state != JobState::Failed {
+        return None;
+    }
+    let runs = status.runs.iter().filter(|run| run.state == JobState::Failed);
+    let steps = runs.flat_map(|run| &run.steps.0).map(|(_, step)| step);
+    let steps = steps.filter(|step| step.state == StepState::Failed);
+    steps.flat_map(|step| &step.items).find(|item| item.state == "failed")
+}
+
+/// The last thing that went wrong, unless all is well now.
+fn error(status: &JobStatus, item: &ItemView) -> Option<String> {
+    if status.state == JobState::Succeeded || item.state == "succeeded" {
+        return None;
+    }
+    let ended = item.attempts.iter().rev().find(|attempt| attempt.finished_at_ms.is_some());
+    ended.and_then(|attempt| attempt.error.clone()).or_else(|| item.last_error.clone())
+}
+
+/// What the first step may retry after failures and after losses.
+fn limits(status: &JobStatus) -> (i32, i32) {
+    let Some(step) = status.plan.steps().first() else { return (0, 0) };
+    let policy = step.policy.draft();
+    let retries = match policy.max_attempts {
+        _ if !policy.retryable => 0,
+        Some(attempts) => count(attempts.saturating_sub(1)),
+        None => i32::MAX,
+    };
+    let losses = match policy.max_preemptions {
+        _ if !policy.retryable && !policy.max_preemptions_written => 0,
+        Some(losses) => count(losses),
+        None => i32::MAX,
+    };
+    (retries, losses)
+}
+
+fn attempt(view: &AttemptView) -> proto::JobAttempt {
+    proto::JobAttempt {
+        attempt_id: from_zero(view.attempt),
+        worker_id: view.worker.to_string(),
+        state: view.state.to_owned(),
+        exit_code: view.exit_code.map(i32::from),
+        signal: view.signal.map(i32::from),
+        error: view.error.clone().unwrap_or_default(),
+        started_at_ms: ms(Some(view.started_at_ms)),
+        finished_at_ms: ms(view.finished_at_ms),
+        is_worker_failure: view.is_worker_failure,
+    }
+}
+
+fn from_zero(attempt: u32) -> i32 {
+    count(attempt.saturating_sub(1))
+}
+
+fn count(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn ms(at: Option<Timestamp>) -> i64 {
+    at.map_or(0, |at| i64::try_from(at.0).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,271 @@
+//! `server`, `worker` and `up`: what serves until it is told to stop.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_server::config::{Auth, Config};
+use steadfast_server::serve::{Running, ServerOptions, StartError, start};
+use steadfast_server::tokens::{Scope, Tokens};
+use steadfast_worker::remote::{ClientTls, Handle, RemoteConfig, RemoteError, Token, serve};
+use steadfast_worker::{KILL_GRACE, LOG_CAP};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+use crate::args::{AuthArg, Output, ServeArgs, ServerArgs, UpArgs, WorkerArgs};
+use crate::clock::{self, SystemClock};
+use crate::data::Data;
+use crate::paint::{BOLD, DIM, paint};
+use crate::run::default_slots;
+use crate::{Done, Exit, input};
+
+/// How long the token is good for that `up` makes for its own worker; it is taken back at the end.
+const OWN_TOKEN_MS: u64 = 365 * 86_400_000;
+
+pub(crate) fn server(args: &ServerArgs) -> Done {
+    if args.print_config {
+        print!("{}", Config::document());
+        return Ok(Exit::Ok);
+    }
+    runtime()?.block_on(async {
+        let (config, data) = match settings(&args.serve) {
+            Ok(settings) => settings,
+            Err(wrong) => return refuse(&wrong),
+        };
+        let running = match begin(config, &data).await {
+            Ok(running) => running,
+            Err(error) => return not_started(&error),
+        };
+        tell(&running, "listens on");
+        end(running.until(asked_to_stop()).await)
+    })
+}
+
+pub(crate) fn up(args: &UpArgs) -> Done {
+    runtime()?.block_on(async {
+        let (config, data) = match settings(&args.serve) {
+            Ok(settings) => settings,
+            Err(wrong) => return refuse(&wrong),
+        };
+        let running = match begin(config.clone(), &data).await {
+            Ok(running) => running,
+            Err(error) => return not_started(&error),
+        };
+        let (token, revoke) = match own_token(&config, &data) {
+            Ok(made) => made,
+            Err(wrong) => return refuse(&wrong),
+        };
+        let scheme = if config.server.tls_cert.is_some() { "https" } else { "http" };
+        let worker = RemoteConfig {
+            server: format!("{scheme}://{}", running.address()),
+            token,
+            datacenter: args.datacenter.clone(),
+            slots: args.slots.unwrap_or_else(default_slots),
+            ..remote_defaults("local".to_owned(), data.folder.root().join("worker-local"))
+        };
+        tell(&running, "server and worker, on");
+        let (handle, orders) = Handle::new();
+        let worked = Notify::new();
+        let working = async {
+            let ended = serve(worker, orders).await;
+            worked.notify_one();
+            ended
+        };
+        let stopping = async {
+            tokio::select! {
+                () = asked_to_stop() => {
+                    handle.drain();
+                    worked.notified().await;
+                }
+                () = worked.notified() => {}
+            }
+        };
+        let (ended, worked) = tokio::join!(running.until(stopping), working);
+        if let Some((tokens, id)) = revoke {
+            let _ = tokens.revoke(&id);
+        }
+        match worked {
+            Ok(()) => end(ended),
+            Err(error) => refuse(&error.to_string()),
+        }
+    })
+}
+
+pub(crate) fn worker(args: &WorkerArgs) -> Done {
+    let name = args.name.clone().unwrap_or_else(host_name);
+    let folder = match &args.folder {
+        Some(folder) => folder.clone(),
+        None => match Data::at(None) {
+            Ok(data) => data.folder.root().join(format!("worker-{}", file_name(&name))),
+            Err(wrong) => return refuse(&wrong),
+        },
+    };
+    let defaults = remote_defaults(name, folder);
+    let identity = args.cert.clone().zip(args.key.clone());
+    let tls = (args.ca.is_some() || identity.is_some() || args.server.starts_with("https"))
+        .then(|| ClientTls { ca: args.ca.clone(), identity });
+    let config = RemoteConfig {
+        server: args.server.clone(),
+        token: args.token.clone().map(Token),
+        tls,
+        datacenter: args.datacenter.clone(),
+        labels: args.labels.iter().cloned().collect(),
+        slots: args.slots.unwrap_or_else(default_slots),
+        cpu: args.cpu.or(defaults.cpu),
+        memory_bytes: args.memory.or(defaults.memory_bytes),
+        pass_env: args.pass_env.clone(),
+        secrets: args.secrets.clone(),
+        drain_grace: args.grace,
+        keep: args.keep,
+        ..defaults
+    };
+    log("info");
+    runtime()?.block_on(async {
+        let (handle, orders) = Handle::new();
+        tokio::spawn(async move {
+            asked_to_stop().await;
+            handle.drain();
+            asked_to_stop().await;
+            handle.kill();
+        });
+        match serve(config, orders).await {
+            Ok(()) => Ok(Exit::Ok),
+            Err(error @ RemoteError::Leftovers(_)) => {
+                refuse(&error.to_string()).map(|_| Exit::Failed)
+            }
+            Err(error) => refuse(&error.to_string()),
+        }
+    })
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// Settings of the file, the environment and the flags, in this order.
+fn settings(args: &ServeArgs) -> Result<(Config, Data), String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let env = |name: &str| std::env::var(name).ok();
+    let mut config =
+        Config::load(args.config.as_deref(), env, names).map_err(|wrong| wrong.join("\n"))?;
+    if let Some(listen) = &args.listen {
+        config.server.listen.clone_from(listen);
+    }
+    if let Some(auth) = args.auth {
+        config.server.auth = Some(match auth {
+            AuthArg::Required => Auth::Required,
+            AuthArg::None => Auth::None,
+        });
+    }
+    let data = Data::at(args.data.as_deref())?;
+    data.create()?;
+    Ok((config, data))
+}
+
+async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
+    log(config.log.level.as_str());
+    let folder = data.folder.clone();
+    start(ServerOptions { config, folder, clock: Arc::new(SystemClock) }).await
+}
+
+fn log(level: &str) {
+    let _ = level;
+}
+
+/// For the worker that `up` brings along.
+type OwnToken = (Option<Token>, Option<(Tokens, String)>);
+
+fn own_token(config: &Config, data: &Data) -> Result<OwnToken, String> {
+    if config.server.auth != Some(Auth::Required) {
+        return Ok((None, None));
+    }
+    let now = clock::now();
+    let tokens = Tokens::open(data.folder.root()).map_err(|error| error.to_string())?;
+    let expires = Some(now.plus(OWN_TOKEN_MS));
+    let made = tokens.create(Scope::Worker, Some("of `steadfast up`"), expires, now);
+    let made = made.map_err(|error| error.to_string())?;
+    Ok((Some(Token(made.text.clone())), Some((tokens, made.id))))
+}
+
+fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
+    RemoteConfig {
+        server: String::new(),
+        token: None,
+        tls: None,
+        name,
+        datacenter: None,
+        labels: BTreeMap::new(),
+        slots: 1,
+        cpu: std::thread::available_parallelism().ok().map(|cores| cores.get() as f64),
+        memory_bytes: memory(),
+        pass_env: Vec::new(),
+        folder,
+        secrets: None,
+        drain_grace: Duration::from_secs(25),
+        kill_grace: KILL_GRACE,
+        log_cap: LOG_CAP,
+        keep: false,
+    }
+}
+
+/// All of this machine's.
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+fn host_name() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = read.trim();
+    if name.is_empty() { "worker".to_owned() } else { name.to_owned() }
+}
+
+/// Only what every file system takes.
+fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    name.chars().map(plain).collect()
+}
+
+/// SIGTERM, or Ctrl-C.
+async fn asked_to_stop() {
+    let (Ok(mut term), Ok(mut int)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+fn tell(running: &Running, what: &str) {
+    let address = paint(BOLD, format!("http://{}", running.address()));
+    anstream::println!("steadfast {what} {address}");
+    if running.adopted() > 0 {
+        let many = if running.adopted() == 1 { "job" } else { "jobs" };
+        anstream::println!("going on with {} {many}", running.adopted());
+    }
+    anstream::println!("{}", paint(DIM, "Ctrl-C stops it; jobs go on when it is started again"));
+}
+
+fn not_started(error: &StartError) -> Done {
+    refuse(&error.to_string())
+}
+
+fn refuse(message: &str) -> Done {
+    input::refuse("not_started", message, Output::Human).map(|()| Exit::Wrong)
+}
+
+fn end(ended: Result<(), steadfast_engine::Stopped>) -> Done {
+    match ended {
+        Ok(()) => Ok(Exit::Ok),
+        Err(stopped) => {
+            input::refuse("stopped", &stopped.to_string(), Output::Human).map(|()| Exit::Failed)
+        }
+    }
+}

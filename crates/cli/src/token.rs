@@ -1,0 +1,110 @@
+//! `token`: who may ask a server for what.
+
+use serde_json::json;
+use steadfast_core::time::human_ms;
+use steadfast_server::tokens::{Scope, Tokens};
+
+use crate::args::{Common, Output, ScopeArg, TokenCommand};
+use crate::data::Data;
+use crate::paint::{Align, BOLD, DIM, Table};
+use crate::{Done, Exit, clock, input};
+
+pub(crate) fn run(command: &TokenCommand) -> Done {
+    let (done, output) = match command {
+        TokenCommand::Create { scope, name, expires, common } => {
+            let expires_ms = expires.map(|expires| expires.as_millis() as u64);
+            (create(*scope, name.as_deref(), expires_ms, common), common.output)
+        }
+        TokenCommand::List { common } => (list(common), common.output),
+        TokenCommand::Revoke { id, common } => (revoke(id, common), common.output),
+    };
+    match done {
+        Ok(()) => Ok(Exit::Ok),
+        Err(wrong) => input::refuse("token", &wrong, output).map(|()| Exit::Wrong),
+    }
+}
+
+fn open(common: &Common) -> Result<Tokens, String> {
+    let data = Data::at(common.data.as_deref())?;
+    data.create()?;
+    Tokens::open(data.folder.root()).map_err(|error| error.to_string())
+}
+
+fn create(
+    scope: ScopeArg,
+    name: Option<&str>,
+    expires_ms: Option<u64>,
+    common: &Common,
+) -> Result<(), String> {
+    let scope = match scope {
+        ScopeArg::Read => Scope::Read,
+        ScopeArg::Submit => Scope::Submit,
+        ScopeArg::Worker => Scope::Worker,
+        ScopeArg::Admin => Scope::Admin,
+    };
+    let now = clock::now();
+    let expires = expires_ms.map(|ms| now.plus(ms));
+    let made = open(common)?.create(scope, name, expires, now);
+    let made = made.map_err(|error| error.to_string())?;
+    match common.output {
+        Output::Json => input::print_json(&json!({
+            "id": made.id, "token": made.text, "scope": scope.name(),
+            "expires_at_ms": expires.map(|at| at.0),
+        }))
+        .map_err(|error| error.to_string()),
+        Output::Human => {
+            println!("{}", made.text);
+            Ok(())
+        }
+    }
+}
+
+fn list(common: &Common) -> Result<(), String> {
+    let tokens = open(common)?.list().map_err(|error| error.to_string())?;
+    let now = clock::now();
+    if common.output == Output::Json {
+        let tokens: Vec<_> = tokens
+            .iter()
+            .map(|token| {
+                json!({
+                    "id": token.id, "name": token.name, "scope": token.scope.name(),
+                    "created_at_ms": token.created_at_ms, "expires_at_ms": token.expires_at_ms,
+                })
+            })
+            .collect();
+        return input::print_json(&json!({ "tokens": tokens })).map_err(|error| error.to_string());
+    }
+    if tokens.is_empty() {
+        println!("no tokens yet; make one with `steadfast token create --scope admin`");
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        ("id", Align::Left),
+        ("scope", Align::Left),
+        ("name", Align::Left),
+        ("ends", Align::Right),
+    ]);
+    for token in tokens {
+        let ends = match token.expires_at_ms {
+            None => "never".to_owned(),
+            Some(at) if at <= now.0 => "has ended".to_owned(),
+            Some(at) => format!("in {}", human_ms(at - now.0)),
+        };
+        table.row(vec![
+            (token.id, BOLD),
+            (token.scope.name().to_owned(), anstyle::Style::new()),
+            (token.name.unwrap_or_default(), anstyle::Style::new()),
+            (ends, DIM),
+        ]);
+    }
+    anstream::print!("{}", table.render(""));
+    Ok(())
+}
+
+fn revoke(id: &str, common: &Common) -> Result<(), String> {
+    open(common)?.revoke(id).map_err(|error| error.to_string())?;
+    if common.output == Output::Human {
+        println!("token {id} is good for nothing any more");
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! How many attempts are handed out before a slot is free for them.
+//!
+//! An attempt starts only when that is durable. A process of a millisecond ends sooner than a disk syncs,
+//! and its slot would then wait for the disk again and again. So while attempts are very short, the next
+//! ones are handed out ahead and wait where they will run.
+
+use steadfast_core::outcome::Outcome;
+use steadfast_core::time::Timestamp;
+
+/// An attempt is short if slots are free again so soon, on average.
+const SHORT_MS: u64 = 25;
+/// As many are handed out ahead as the slots finish in this time: longer than it takes to gather a
+/// group and to sync it.
+const AHEAD_MS: u64 = 20;
+const MOST_AHEAD: u32 = 64;
+/// Attempts of each slot that one measurement is made of, so that slots that end all at once are
+/// not taken for fast ones.
+const LAP: u32 = 2;
+
+/// Made of what has been reported, and when; it has no clock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pace {
+    since: Option<Timestamp>,
+    reports: u32,
+    ahead: u32,
+}
+
+impl Pace {
+    pub(crate) fn ahead(&self) -> u32 {
+        self.ahead
+    }
+
+    /// An attempt in one of so many slots was reported to be over.
+    pub(crate) fn reported(&mut self, slots: u32, outcome: &Outcome, at: Timestamp) {
+        match outcome {
+            // Handed back: it waited behind long ones.
+            Outcome::Lost { started: false } => return *self = Self::default(),
+            // Says nothing about how long attempts take.
+            Outcome::Lost { started: true } => return,
+            Outcome::Succeeded { .. } | Outcome::Failed(_) => {}
+        }
+        let took = at.since(*self.since.get_or_insert(at));
+        self.reports += 1;
+        if took > SHORT_MS * u64::from(LAP) {
+            self.ahead = 0;
+        }
+        let lap = slots.saturating_mul(LAP);
+        if self.reports > lap {
+            if took <= SHORT_MS * u64::from(LAP) {
+                let finished = u64::from(lap) * AHEAD_MS / took.max(1);
+                self.ahead = finished.min(MOST_AHEAD.into()) as u32;
+            }
+            // The last of this lap is where the next begins.
+            (self.since, self.reports) = (Some(at), 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DONE: Outcome = Outcome::Succeeded { output: None };
+
+    /// Attempts of `each_ms`, `slots` at a time, which all begin at once.
+    fn after(pace: &mut Pace, slots: u32, each_ms: u64, rounds: u64) -> u32 {
+        let from = pace.since.map_or(1000, |since| since.0);
+        for round in 1..=rounds {
+            for _ in 0..slots {
+                pace.reported(slots, &DONE, Timestamp(from + round * each_ms));
+            }
+        }
+        pace.ahead()
+    }
+
+    #[test]
+    fn only_short_attempts_are_handed_out_ahead() {
+        for slots in [1, 2, 8, 64, 1024] {
+            for (each_ms, ahead) in [(1, true), (10, true), (60, false), (1000, false)] {
+                let now = after(&mut Pace::default(), slots, each_ms, 20);
+                assert_eq!(now > 0, ahead, "{slots} slots, {each_ms} ms: {now}");
+                assert!(now <= MOST_AHEAD);
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_as_are_finished_while_a_group_is_stored() {
+        assert_eq!(after(&mut Pace::default(), 8, 10, 20), 16);
+        assert_eq!(after(&mut Pace::default(), 8, 1, 20), MOST_AHEAD);
+    }
+
+    #[test]
+    fn the_first_long_ones_end_it() {
+        let mut pace = Pace::default();
+        assert!(after(&mut pace, 8, 1, 20) > 0);
+        let late = Timestamp(pace.since.expect("a lap").0 + 100);
+        pace.reported(8, &DONE, late);
+        assert_eq!(pace.ahead(), 0);
+        assert!(after(&mut pace, 8, 1, 20) > 0);
+    }
+
+    #[test]
+    fn what_was_handed_back_ends_it_until_short_ones_are_seen() {
+        let mut pace = Pace::default();
+        assert!(after(&mut pace, 8, 1, 20) > 0);
+        pace.reported(8, &Outcome::Lost { started: false }, Timestamp(5000));
+        assert_eq!(pace.ahead(), 0);
+        assert_eq!(after(&mut pace, 8, 1, 2), 0);
+        assert!(after(&mut pace, 8, 1, 20) > 0);
+    }
+
+    #[test]
+    fn losses_found_on_a_resume_are_no_short_attempts() {
+        let mut pace = Pace::default();
+        for _ in 0..100 {
+            pace.reported(8, &Outcome::LOST, Timestamp(1));
+        }
+        assert_eq!(pace.ahead(), 0);
+    }
+}

@@ -1,0 +1,241 @@
+//! gRPC: the `Jobs` service, health and reflection.
+//!
+//! Translates requests into what the archive and the orders take, and their answers back. Who may ask is
+//! not decided here.
+
+mod launch;
+mod watch;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
+use steadfast_api::proto::workers_server::WorkersServer;
+use steadfast_api::{JobStatus, proto, wire_state};
+use steadfast_core::event::JobState;
+use steadfast_jobfile::Operator;
+use steadfast_jobfile::fluster::{self, FlusterDefaults};
+use steadfast_store::{Filter, Row};
+use tokio_stream::Stream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+use tonic_health::server::HealthReporter;
+
+use crate::archive::{Archive, job_id};
+use crate::hub::WorkerSessions;
+use crate::news::News;
+use crate::orders::{AttachedFile, Orders, Submission};
+use crate::trouble::Trouble;
+
+/// The largest request: a job file of 10 MiB, and some files with it.
+pub const LARGEST_REQUEST: usize = 16 << 20;
+/// Jobs of a page if nothing is said, and at most.
+const PAGE: usize = 100;
+const MOST_PER_PAGE: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub struct JobsService {
+    archive: Archive,
+    orders: Orders,
+    news: News,
+    operator: Arc<Operator>,
+    defaults: FlusterDefaults,
+    page: usize,
+    most_per_page: usize,
+}
+
+impl JobsService {
+    pub fn new(
+        archive: Archive,
+        orders: Orders,
+        news: News,
+        operator: Arc<Operator>,
+        defaults: FlusterDefaults,
+    ) -> Self {
+        let (page, most_per_page) = (PAGE, MOST_PER_PAGE);
+        Self { archive, orders, news, operator, defaults, page, most_per_page }
+    }
+
+    /// Jobs of a page if nothing is said, and at most.
+    #[must_use]
+    pub fn with_pages(self, page: usize, most_per_page: usize) -> Self {
+        Self { page: page.min(most_per_page), most_per_page, ..self }
+    }
+
+    fn limit(&self, asked: i32) -> Result<usize, Trouble> {
+        let most = self.most_per_page;
+        match usize::try_from(asked) {
+            Ok(0) => Ok(self.page),
+            Ok(limit) if limit <= most => Ok(limit),
+            _ => Err(Trouble::BadRequest(format!("limit: from 1 to {most}, not {asked}"))),
+        }
+    }
+}
+
+/// Jobs, health and reflection, for a router that has its own answer for what it does not know. The
+/// reporter is for saying that the end is near.
+pub async fn routes(
+    jobs: JobsService,
+) -> Result<(Routes, HealthReporter), tonic_reflection::server::Error> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<JobsServer<JobsService>>().await;
+    reporter.set_serving::<WorkersServer<WorkerSessions>>().await;
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(proto::DESCRIPTOR)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Older clients ask the older one.
+    let (v1, v1alpha) = (described().build_v1()?, described().build_v1alpha()?);
+    let routes = Routes::from(axum::Router::new())
+        .add_service(JobsServer::new(jobs).max_decoding_message_size(LARGEST_REQUEST))
+        .add_service(health)
+        .add_service(v1)
+        .add_service(v1alpha);
+    Ok((routes, reporter))
+}
+
+/// A large job's status takes a while to write.
+async fn told(status: Arc<JobStatus>) -> Result<proto::JobStatus, Trouble> {
+    let writing = tokio::task::spawn_blocking(move || proto::JobStatus::from(&*status));
+    writing.await.map_err(Trouble::internal)
+}
+
+fn key(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+#[tonic::async_trait]
+impl Jobs for JobsService {
+    type WatchJobStream = Pin<Box<dyn Stream<Item = Result<proto::JobStatus, Status>> + Send>>;
+
+    async fn launch_job(
+        &self,
+        request: Request<proto::LaunchJobRequest>,
+    ) -> Result<Response<proto::LaunchJobResponse>, Status> {
+        let mut request = request.into_inner();
+        let key = key(std::mem::take(&mut request.idempotency_key));
+        let digest = launch::digest(&request);
+        // The same request again is answered before it is read: what is valid may have changed since.
+        let submitted = match self.orders.known(key.as_deref(), &digest).await? {
+            Some(known) => known,
+            None => {
+                let plan = fluster::plan(&launch::job(request), self.defaults, &self.operator);
+                let plan = plan.map_err(|wrong| Trouble::BadRequest(wrong.to_string()))?;
+                let plan = Arc::new(plan);
+                self.orders.submit(Submission { plan, files: vec![], key, digest }).await?
+            }
+        };
+        Ok(Response::new(proto::LaunchJobResponse { job_id: submitted.id.to_string() }))
+    }
+
+    async fn submit_job(
+        &self,
+        request: Request<proto::SubmitJobRequest>,
+    ) -> Result<Response<proto::SubmitJobResponse>, Status> {
+        let proto::SubmitJobRequest { file, files, idempotency_key } = request.into_inner();
+        let attached = |file: proto::AttachedFile| {
+            let proto::AttachedFile { path, content, executable } = file;
+            AttachedFile { path, content, executable }
+        };
+        let files = files.into_iter().map(attached).collect();
+        let key = key(idempotency_key);
+        let submitted = self.orders.submit_file(file.into_bytes(), "job.yaml", files, key).await?;
+        Ok(Response::new(proto::SubmitJobResponse { job_id: submitted.id.to_string() }))
+    }
+
+    async fn get_job_status(
+        &self,
+        request: Request<proto::GetJobStatusRequest>,
+    ) -> Result<Response<proto::GetJobStatusResponse>, Status> {
+        let status = self.archive.status(&request.into_inner().job_id).await?;
+        Ok(Response::new(proto::GetJobStatusResponse { job: Some(told(status).await?) }))
+    }
+
+    async fn watch_job(
+        &self,
+        request: Request<proto::WatchJobRequest>,
+    ) -> Result<Response<Self::WatchJobStream>, Status> {
+        let id = job_id(&request.into_inner().job_id)?;
+        let changes = self.news.follow(&id);
+        let status = self.archive.status(&id).await?;
+        let watched = watch::statuses(self.archive.clone(), id, status, changes);
+        Ok(Response::new(Box::pin(watched)))
+    }
+
+    async fn terminate_job(
+        &self,
+        request: Request<proto::TerminateJobRequest>,
+    ) -> Result<Response<proto::TerminateJobResponse>, Status> {
+        self.orders.cancel(&request.into_inner().job_id).await?;
+        Ok(Response::new(proto::TerminateJobResponse {}))
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<proto::ListJobsRequest>,
+    ) -> Result<Response<proto::ListJobsResponse>, Status> {
+        let proto::ListJobsRequest { state, name, label, limit, cursor } = request.into_inner();
+        let filter = Filter {
+            state: read_state(&state)?,
+            name: key(name),
+            label: read_label(&label)?,
+            over: None,
+        };
+        let page = self.archive.list(filter, key(cursor), self.limit(limit)?).await?;
+        Ok(Response::new(proto::ListJobsResponse {
+            jobs: page.jobs.into_iter().map(summary).collect(),
+            next_cursor: page.next.unwrap_or_default(),
+        }))
+    }
+}
+
+fn summary(row: Row) -> proto::JobSummary {
+    let ms = |at: steadfast_core::time::Timestamp| i64::try_from(at.0).unwrap_or(i64::MAX);
+    proto::JobSummary {
+        job_id: row.id.to_string(),
+        name: row.name,
+        state: wire_state(row.state).into(),
+        submitted_at_ms: ms(row.submitted_at),
+        finished_at_ms: row.finished_at.map_or(0, ms),
+    }
+}
+
+/// Our word for a state, or the one that this API shows for it.
+fn read_state(text: &str) -> Result<Option<JobState>, Trouble> {
+    const ALL: [JobState; 7] = [
+        JobState::Pending,
+        JobState::Running,
+        JobState::Paused,
+        JobState::Succeeded,
+        JobState::Partial,
+        JobState::Failed,
+        JobState::Cancelled,
+    ];
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let fits = |state: &JobState| text == state.name() || text == wire_word(*state);
+    let found = ALL.into_iter().find(fits);
+    if found.is_none() {
+        let names = ALL.map(JobState::name).join(", ");
+        return Err(Trouble::BadRequest(format!("state: one of {names}, not {text:?}")));
+    }
+    Ok(found)
+}
+
+fn wire_word(state: JobState) -> String {
+    wire_state(state).as_str_name().trim_start_matches("JOB_STATE_").to_lowercase()
+}
+
+fn read_label(text: &str) -> Result<Option<(String, String)>, Trouble> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let pair = pair.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    match pair {
+        Some(pair) => Ok(Some(pair)),
+        None => Err(Trouble::BadRequest(format!("label: key=value, not {text:?}"))),
+    }
+}

@@ -1,0 +1,73 @@
+//! What workers do that is no event of a job.
+
+use steadfast_core::event::JobId;
+use steadfast_engine::FleetNews;
+use tracing::{info, warn};
+
+use super::Watch;
+
+/// A report that does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Rejected<'a> {
+    pub job: &'a JobId,
+    /// As people write it: `eu-west/index[2]`.
+    pub item: &'a str,
+    pub attempt: Option<u32>,
+    pub token: u64,
+    pub worker: &'a str,
+    pub reason: &'a str,
+}
+
+impl Watch {
+    /// A report of an attempt that is not the current one: stale, and without effect.
+    pub fn attempt_rejected(&self, rejected: &Rejected) {
+        let Rejected { job, item, attempt, token, worker, reason } = *rejected;
+        self.metrics().counted().reports_rejected.inc();
+        warn!(
+            target: "steadfast::attempt",
+            job_id = &**job,
+            item,
+            attempt,
+            token,
+            worker,
+            reason,
+            "AttemptRejected"
+        );
+    }
+
+    /// What the engine has to say of its workers.
+    pub(super) fn of_worker(&self, news: &FleetNews) {
+        match news {
+            FleetNews::Connected { worker, datacenter, returning } => {
+                let (worker, datacenter) = (&**worker, datacenter.as_deref());
+                info!(target: "steadfast::worker", worker, datacenter, returning, "WorkerConnected");
+            }
+            FleetNews::Away { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerAway");
+            }
+            FleetNews::Lost { worker, attempts, why } => {
+                self.metrics().counted().leases_lost.inc();
+                let worker = &**worker;
+                warn!(target: "steadfast::worker", worker, attempts, reason = why, "WorkerLost");
+            }
+            FleetNews::Left { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerLeft");
+            }
+            FleetNews::Draining { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerDraining");
+            }
+            FleetNews::Quarantined { worker, for_ms, why } => {
+                let (worker, reason) = (&**worker, &**why);
+                warn!(target: "steadfast::worker", worker, for_ms, reason, "WorkerQuarantined");
+            }
+            FleetNews::OnProbation { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerOnProbation");
+            }
+        }
+    }
+
+    /// It was turned away: wrong token, wrong version, a name that is taken.
+    pub fn worker_refused(&self, worker: &str, reason: &str) {
+        warn!(target: "steadfast::worker", worker, reason, "WorkerRefused");
+    }
+}

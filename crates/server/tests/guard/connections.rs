@@ -1,0 +1,271 @@
+//! What one connection may cost.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::get;
+use reqwest::{Client, StatusCode};
+use steadfast_api::proto::ListJobsRequest;
+use steadfast_api::proto::jobs_client::JobsClient;
+use steadfast_server::config::{Auth, ServerSettings};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+
+use crate::support::{PATIENCE, Running, once, routes};
+
+const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+async fn connect(server: &Running) -> TcpStream {
+    TcpStream::connect(server.address).await.expect("connected")
+}
+
+/// All that comes until the server closes; being cut off is closing too.
+async fn until_closed(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    let _ = read.expect("the server closes");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One whole answer, the connection still open.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut buffer = [0; 1024];
+    while !text.ends_with("reached") {
+        let count = timeout(PATIENCE, stream.read(&mut buffer)).await.expect("an answer");
+        let count = count.expect("readable");
+        assert!(count > 0, "closed after {text:?}");
+        text += std::str::from_utf8(&buffer[..count]).expect("text");
+    }
+    text
+}
+
+#[tokio::test]
+async fn who_sends_no_whole_request_is_closed() {
+    let settings = ServerSettings { header_timeout_ms: 200, ..ServerSettings::default() };
+    let server = Running::start(Auth::None, settings).await;
+    for begun in [
+        b"".as_slice(),
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        b"PRI * HT",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    ] {
+        let mut stream = connect(&server).await;
+        stream.write_all(begun).await.expect("written");
+        let said = until_closed(&mut stream).await;
+        assert!(!said.contains("200 OK"), "{said}");
+    }
+    // A byte now and then is no progress.
+    let (mut read, mut write) = connect(&server).await.into_split();
+    let drip = tokio::spawn(async move {
+        let mut every = tokio::time::interval(std::time::Duration::from_millis(20));
+        while write.write_all(b"G").await.is_ok() {
+            every.tick().await;
+        }
+    });
+    let mut rest = Vec::new();
+    let closed = timeout(PATIENCE, read.read_to_end(&mut rest)).await;
+    assert!(closed.is_ok(), "a dripping header holds its connection");
+    timeout(PATIENCE, drip).await.expect("cannot write any more").expect("no panic");
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_a_stream_is_not() {
+    let settings = ServerSettings { idle_timeout_ms: 150, ..ServerSettings::default() };
+    // One at a time is enough for a test.
+    let (sender, receiver) = mpsc::channel::<Result<Bytes, Infallible>>(1);
+    let receiver = once(receiver);
+    let stream = move || {
+        let receiver = receiver();
+        async move { Body::from_stream(ReceiverStream::new(receiver)) }
+    };
+    let app = routes().route("/v1/jobs/1/events", get(stream));
+    let server = Running::start_with(Auth::None, settings, app).await;
+    let events = Client::new().get(server.url("/v1/jobs/1/events")).send().await.expect("begun");
+    let mut events = events.bytes_stream();
+    // Long enough for the farewell to one that is wrongly held to be idle.
+    for number in 0..12 {
+        let number = number.to_string();
+        let mut idle = connect(&server).await;
+        idle.write_all(REQUEST).await.expect("written");
+        // Its end is the proof that the time for idleness has passed.
+        assert!(until_closed(&mut idle).await.contains("200 OK"));
+        sender.send(Ok(number.clone().into())).await.expect("the stream is open");
+        let event = timeout(PATIENCE, events.next()).await.expect("in time");
+        assert_eq!(event.expect("open").expect("whole"), number);
+    }
+    drop(sender);
+    assert!(timeout(PATIENCE, events.next()).await.expect("in time").is_none());
+}
+
+#[tokio::test]
+async fn headers_too_large_or_too_many_are_refused() {
+    let server = Running::start(Auth::None, ServerSettings::default()).await;
+    let client = Client::new();
+    let large = client.get(server.url("/healthz")).header("x-large", "x".repeat(64 << 10));
+    let status = large.send().await.expect("an answer").status();
+    assert_eq!(status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    let mut many = client.get(server.url("/healthz"));
+    for number in 0..200 {
+        many = many.header(format!("x-{number}"), "x");
+    }
+    let status = many.send().await.expect("an answer").status();
+    assert_eq!(status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    let endpoint = tonic::transport::Endpoint::from_shared(server.url("")).expect("a URL");
+    let mut jobs = JobsClient::new(endpoint.connect().await.expect("connected"));
+    let mut request = tonic::Request::new(ListJobsRequest::default());
+    request.metadata_mut().insert("x-large", "x".repeat(64 << 10).parse().expect("text"));
+    let refused = jobs.list_jobs(request).await.expect_err("too large");
+    assert_ne!(refused.code(), Code::Unimplemented, "{refused}");
+}
+
+#[tokio::test]
+async fn one_port_speaks_both_versions() {
+    let server = Running::start(Auth::None, ServerSettings::default()).await;
+    let one = Client::new().get(server.url("/healthz")).send().await.expect("an answer");
+    assert_eq!((one.version(), one.status()), (reqwest::Version::HTTP_11, StatusCode::OK));
+    let mut jobs = JobsClient::connect(server.url("")).await.expect("HTTP/2");
+    let two = jobs.list_jobs(ListJobsRequest::default()).await.expect_err("only a route");
+    assert_eq!(two.message(), "reached");
+}
+
+#[tokio::test]
+async fn no_more_connections_are_served_than_are_allowed() {
+    const ALLOWED: u32 = 2;
+    const ASKING: usize = 6;
+    let settings = ServerSettings { max_connections: ALLOWED, ..ServerSettings::default() };
+    let (serving, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let go = Arc::new(Semaphore::new(0));
+    // As many as there are requests.
+    let (arrived, mut arrivals) = mpsc::channel(ASKING);
+    let handler = {
+        let (most, go) = (Arc::clone(&most), Arc::clone(&go));
+        move || {
+            let (serving, most) = (Arc::clone(&serving), Arc::clone(&most));
+            let (go, arrived) = (Arc::clone(&go), arrived.clone());
+            async move {
+                most.fetch_max(serving.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                arrived.send(()).await.expect("the test waits");
+                go.acquire().await.expect("open").forget();
+                serving.fetch_sub(1, Ordering::SeqCst);
+                "done"
+            }
+        }
+    };
+    let app = Router::new().route("/", get(handler));
+    let server = Running::start_with(Auth::None, settings, app).await;
+    let mut asking = Vec::new();
+    for _ in 0..ASKING {
+        let mut stream = connect(&server).await;
+        asking.push(tokio::spawn(async move {
+            let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            stream.write_all(request).await.expect("written");
+            until_closed(&mut stream).await
+        }));
+    }
+    for _ in 0..ALLOWED {
+        timeout(PATIENCE, arrivals.recv()).await.expect("in time").expect("served");
+    }
+    for _ in ALLOWED as usize..ASKING {
+        go.add_permits(1);
+        timeout(PATIENCE, arrivals.recv()).await.expect("the next has its turn").expect("served");
+    }
+    go.add_permits(ALLOWED as usize);
+    for asked in asking {
+        assert!(asked.await.expect("no panic").ends_with("done"));
+    }
+    assert_eq!(most.load(Ordering::SeqCst), ALLOWED as usize);
+}
+
+#[tokio::test]
+async fn who_takes_nothing_of_an_answer_is_cut_off() {
+    struct Told(Option<oneshot::Sender<()>>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.take().expect("once").send(());
+        }
+    }
+    let settings = ServerSettings { write_timeout_ms: 200, ..ServerSettings::default() };
+    let (told, dropped) = oneshot::channel();
+    let told = once(Told(Some(told)));
+    let endless = move || {
+        let told = told();
+        let parts = std::iter::repeat_with(move || {
+            let _held = &told;
+            Ok::<_, Infallible>(Bytes::from(vec![b'x'; 65536]))
+        });
+        async move { Body::from_stream(tokio_stream::iter(parts)) }
+    };
+    let app = Router::new().route("/", get(endless));
+    let server = Running::start_with(Auth::None, settings, app).await;
+    let mut stream = connect(&server).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("written");
+    timeout(PATIENCE, dropped).await.expect("the answer is given up").expect("told");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_ends_its_request() {
+    let settings = ServerSettings { body_timeout_ms: 200, ..ServerSettings::default() };
+    let server = Running::start(Auth::None, settings).await;
+    let mut stream = connect(&server).await;
+    let request = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx";
+    stream.write_all(request).await.expect("written");
+    let said = until_closed(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+}
+
+#[tokio::test]
+async fn a_stop_lets_requests_end_and_takes_no_more() {
+    let (begun, began) = oneshot::channel();
+    let (go, gone) = oneshot::channel::<()>();
+    let parts = once((begun, gone));
+    let slow = move || {
+        let (begun, gone) = parts();
+        async move {
+            begun.send(()).expect("the test waits");
+            gone.await.expect("told to go on");
+            "reached"
+        }
+    };
+    let app = routes().route("/slow", get(slow));
+    let mut server = Running::start_with(Auth::None, ServerSettings::default(), app).await;
+    let mut idle = connect(&server).await;
+    idle.write_all(REQUEST).await.expect("written");
+    answer(&mut idle).await;
+    let asked = tokio::spawn(Client::new().get(server.url("/slow")).send());
+    timeout(PATIENCE, began).await.expect("in time").expect("begun");
+    server.stop();
+    until_closed(&mut idle).await;
+    assert!(TcpStream::connect(server.address).await.is_err(), "the port is closed");
+    go.send(()).expect("it waits");
+    let response = asked.await.expect("no panic").expect("a whole answer");
+    assert_eq!(response.text().await.expect("text"), "reached");
+    timeout(PATIENCE, &mut server.done).await.expect("it returns").expect("no panic");
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_ever() {
+    let settings = ServerSettings { shutdown_grace_ms: 100, ..ServerSettings::default() };
+    let endless = || async {
+        Body::from_stream(
+            tokio_stream::once(Ok::<_, Infallible>("x")).chain(tokio_stream::pending()),
+        )
+    };
+    let app = Router::new().route("/", get(endless));
+    let mut server = Running::start_with(Auth::None, settings, app).await;
+    let mut stream = connect(&server).await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("written");
+    let first = timeout(PATIENCE, stream.read_u8()).await.expect("in time");
+    assert_eq!(first.expect("an answer begins"), b'H');
+    server.stop();
+    timeout(PATIENCE, &mut server.done).await.expect("it returns").expect("no panic");
+    until_closed(&mut stream).await;
+}

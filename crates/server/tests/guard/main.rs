@@ -1,0 +1,8 @@
+//! Settings, tokens, the guard and the listener, over real sockets and files.
+
+mod config;
+mod connections;
+mod door;
+mod support;
+mod tls;
+mod tokens;

@@ -1,0 +1,178 @@
+//! One attempt, on a thread of its own, from its assignment to how it ended.
+//!
+//! What is the worker's own fault before anything began is a loss that costs the job nothing; what is the
+//! job's fault is a failure.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use steadfast_api::proto;
+use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
+use tokio::sync::Notify;
+
+use super::files::Missing;
+use super::hand::Hand;
+use super::places::{is_inside, is_plain};
+use super::{Key, places};
+use crate::{Attempt, Command, Ended, Order, Port, Stop, Surroundings, prepare, run_and_tell};
+use proto::assignment::Action;
+
+/// Why an attempt did not begin.
+enum NotBegun {
+    /// The job's doing.
+    Failed(Outcome),
+    /// Ours.
+    Lost(String),
+}
+
+fn not_completed(kind: &str, message: String, permanence: Permanence) -> Outcome {
+    let error = Some(ErrorText { kind: Some(kind.to_owned()), message });
+    Outcome::Failed(Failure { error, permanence, ..Failure::new(FailureKind::NotCompleted) })
+}
+
+pub(super) fn permanent(kind: &str, message: String) -> Outcome {
+    not_completed(kind, message, Permanence::Said)
+}
+
+/// Names become paths and variables: what is not a name is refused before it can become anything.
+pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
+    let job = assignment.attempt.as_ref().map_or("", |attempt| attempt.job_id.as_str());
+    let names = [("job", job), ("step", assignment.step_name.as_str())];
+    let ports = assignment.ports.iter().map(|port| ("port", port.as_str()));
+    let secrets = assignment.secrets.iter().map(|secret| ("secret", secret.as_str()));
+    for (what, name) in names.into_iter().chain(ports).chain(secrets) {
+        if !is_plain(name) {
+            return Err(format!("{name:?} cannot be the name of a {what}"));
+        }
+    }
+    if let Some(file) = assignment.files.iter().find(|file| !is_inside(file)) {
+        return Err(format!("{file:?} is no file inside an attempt's folder"));
+    }
+    for (name, value) in &assignment.env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(format!("{name:?} cannot be set as a variable of the environment"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn run(
+    hand: &Arc<Hand>,
+    assignment: &proto::Assignment,
+    stop: &Stop,
+    cancelled: &Notify,
+) {
+    let attempt = assignment.attempt.as_ref().expect("one without was never queued");
+    let key = Key::of(attempt);
+    let (ended, why) = match begin(hand, assignment, attempt, cancelled) {
+        Ok((process, _ports)) => {
+            let birth = hand.files.births().read().unwrap_or_else(PoisonError::into_inner);
+            let ended = run_and_tell(&process, stop, || {
+                drop(birth);
+                hand.started(&key);
+            });
+            (ended, String::new())
+        }
+        Err(NotBegun::Failed(outcome)) => (Ended::Outcome(outcome), String::new()),
+        Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::Lost { started: false }), why),
+    };
+    places::remove(&hand.places.begun(&key));
+    hand.ended(&key, ended, &why);
+}
+
+/// Furnishes the attempt's folder.
+fn begin(
+    hand: &Hand,
+    assignment: &proto::Assignment,
+    attempt: &proto::AttemptRef,
+    cancelled: &Notify,
+) -> Result<(Attempt, Vec<Port>), NotBegun> {
+    let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
+    let command = match &assignment.action {
+        Some(Action::Run(script)) => Command::Shell(script.clone()),
+        Some(Action::Argv(argv)) => Command::Argv(argv.argv.clone()),
+        Some(Action::Impossible(why)) => return Err(failed("impossible", why.clone())),
+        Some(Action::Call(_) | Action::HttpJson(_)) | None => {
+            return Err(failed("unsupported", "this worker runs processes only".to_owned()));
+        }
+    };
+    let value = match assignment.item_json.as_str() {
+        "" => None,
+        json => Some(serde_json::from_str(json).map_err(|error| {
+            failed("assignment_refused", format!("the item is not JSON: {error}"))
+        })?),
+    };
+    let step = assignment.step_name.as_str();
+    let secrets = hand
+        .secrets
+        .find(&assignment.secrets)
+        .map_err(|why| NotBegun::Failed(not_completed("secret_missing", why, Permanence::Open)))?;
+    let key = Key::of(attempt);
+    let folder = hand.places.work(attempt, step);
+    let output = hand.places.output(attempt, step);
+    places::remove(&output);
+    File::create(hand.places.begun(&key))
+        .and_then(|_| make(&folder))
+        .map_err(|error| NotBegun::Lost(format!("cannot make a folder: {error}")))?;
+    if !assignment.files.is_empty() {
+        let client = hand.state().client.clone();
+        hand.files
+            .copy(&attempt.job_id, &assignment.files, client.as_ref(), cancelled, &folder)
+            .map_err(|missing| match missing {
+                Missing::Unknown(why) => {
+                    NotBegun::Failed(not_completed("files", why, Permanence::Open))
+                }
+                Missing::Unreachable(why) => NotBegun::Lost(why),
+            })?;
+    }
+    // What comes later wins.
+    let passed = hand.config.pass_env.iter();
+    let mut env: Vec<_> =
+        passed.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
+    env.extend(assignment.env.clone());
+    env.extend(secrets);
+    let timeout = Some(assignment.timeout_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
+    let order = Order {
+        job: &attempt.job_id,
+        step,
+        item: attempt.item(),
+        attempt: attempt.attempt,
+        token: attempt.token,
+        value: value.as_ref(),
+        datacenter: Some(assignment.datacenter.as_str()),
+        command,
+        ports: &assignment.ports,
+        timeout,
+    };
+    let place = Surroundings {
+        env,
+        inherit_env: false,
+        cwd: folder.clone(),
+        folder,
+        log: hand.places.log(&key),
+        log_cap: hand.config.log_cap,
+        output,
+        kill_grace: hand.config.kill_grace,
+    };
+    prepare(order, place, &hand.ports)
+        .map_err(|error| NotBegun::Lost(format!("cannot get a port: {error}")))
+}
+
+/// Empty, whatever an attempt of the same name left there.
+fn make(folder: &Path) -> std::io::Result<()> {
+    let Some(job) = folder.parent() else { return Ok(()) };
+    loop {
+        fs::create_dir_all(job)?;
+        match fs::create_dir(folder) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                fs::remove_dir_all(folder)?;
+            }
+            // The job's folder went with its last attempt, just now.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! What the worker has in its hand: what waits for a slot, what runs, and what is not acknowledged yet.
+//!
+//! Shared by the session, by the threads of attempts and by whoever says goodbye. Nothing slow happens
+//! while it is locked: no disk, no network.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use steadfast_api::{proto, to_report};
+use steadfast_core::outcome::Outcome;
+use tokio::sync::{Notify, watch};
+
+use super::connect::Client;
+use super::files::Files;
+use super::lease::{Lease, clock};
+use super::places::Places;
+use super::reports::{Drawer, Kept, Reports};
+use super::secrets::Secrets;
+use super::{Key, RemoteConfig, RemoteError, attempt, held, places};
+use crate::{Ended, Ports, Stop};
+
+/// A server gives a few more than there are slots; far more than that is a server gone wrong, and memory is
+/// not its to fill.
+const QUEUED_MOST: usize = 10_000;
+/// How often the clock is looked at while something runs: a machine that slept wakes with its timers late.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(super) const LEASE_ENDED: &str = "the lease ended";
+pub(super) const PREEMPTED: &str = "preempted";
+
+#[derive(Debug)]
+pub(super) struct Hand {
+    pub(super) config: RemoteConfig,
+    /// Of this life.
+    pub(super) incarnation: String,
+    pub(super) places: Places,
+    pub(super) drawer: Drawer,
+    pub(super) files: Files,
+    pub(super) secrets: Secrets,
+    pub(super) ports: Ports,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// First come, first served.
+    queue: VecDeque<proto::Assignment>,
+    /// From the moment an attempt has a slot until its report is durable.
+    pub(super) running: BTreeMap<Key, Running>,
+    /// Slots in use: given back when the process has ended, which is before the report is durable.
+    busy: u32,
+    pub(super) reports: Reports,
+    lease: Lease,
+    /// Why nothing new is taken.
+    pub(super) draining: Option<String>,
+    welcomed: bool,
+    /// Everything is over: a session may end, and none is opened any more.
+    pub(super) leaving: bool,
+    /// Of the session there is.
+    pub(super) client: Option<Client>,
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) attempt: proto::AttemptRef,
+    pub(super) step: String,
+    stop: Stop,
+    cancelled: Arc<Notify>,
+    /// There is, or was, a process.
+    started: bool,
+    cut: Option<Cut>,
+}
+
+/// Why an attempt was ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Withdrawn,
+    LeaseEnded,
+    Preempted,
+}
+
+impl State {
+    fn holds(&self, key: &Key) -> bool {
+        self.running.contains_key(key)
+            || self.reports.get(key).is_some()
+            || self
+                .queue
+                .iter()
+                .any(|queued| queued.attempt.as_ref().map(Key::of).as_ref() == Some(key))
+    }
+
+    /// Reports it without having run it. Not written to disk: should we forget it, the server sees from our
+    /// next hello that we do not have it.
+    fn give_back(&mut self, assignment: proto::Assignment, outcome: &Outcome, why: &str) {
+        let Some(attempt) = assignment.attempt else { return };
+        let key = Key::of(&attempt);
+        let report = to_report(attempt, outcome, why);
+        self.reports.insert(key, Kept { step: assignment.step_name, report });
+    }
+
+    fn give_queue_back(&mut self, why: &str) {
+        for assignment in std::mem::take(&mut self.queue) {
+            self.give_back(assignment, &Outcome::Lost { started: false }, why);
+        }
+    }
+}
+
+impl Running {
+    /// The first reason is the reason, unless nobody wants to hear it any more.
+    fn cut(&mut self, cut: Cut) {
+        if cut == Cut::Withdrawn {
+            self.cut = Some(cut);
+        }
+        self.cut.get_or_insert(cut);
+        self.cancelled.notify_one();
+    }
+}
+
+impl Hand {
+    pub(super) fn new(config: RemoteConfig, places: Places) -> Result<Arc<Self>, RemoteError> {
+        let drawer = Drawer::new(places.reports());
+        let reports = drawer
+            .read()
+            .map_err(|source| RemoteError::Folder { path: places.reports(), source })?;
+        let random = getrandom::u64().map_err(|error| RemoteError::Random(error.to_string()))?;
+        let state = State {
+            queue: VecDeque::new(),
+            running: BTreeMap::new(),
+            busy: 0,
+            reports,
+            lease: Lease::default(),
+            draining: None,
+            welcomed: false,
+            leaving: false,
+            client: None,
+        };
+        Ok(Arc::new(Self {
+            incarnation: format!("{random:016x}"),
+            drawer,
+            files: Files::new(places.files(), tokio::runtime::Handle::current()),
+            secrets: Secrets::new(config.secrets.clone().unwrap_or_else(|| places.secrets())),
+            ports: Ports::new(),
+            config,
+            places,
+            state: Mutex::new(state),
+            changed: watch::Sender::new(()),
+        }))
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        held(&self.state)
+    }
+
+    /// Hears of every change.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self) {
+        self.changed.send_replace(());
+    }
+
+    /// What the server must know that we have.
+    pub(super) fn holds(&self) -> Vec<proto::AttemptRef> {
+        let state = self.state();
+        let queued = state.queue.iter().filter_map(|queued| queued.attempt.clone());
+        let running = state.running.values().map(|running| running.attempt.clone());
+        let reported = state.reports.iter().filter_map(|(_, kept)| kept.report.attempt.clone());
+        queued.chain(running).chain(reported).collect()
+    }
+
+    pub(super) fn assign(self: &Arc<Self>, assignment: proto::Assignment) {
+        let Some(key) = assignment.attempt.as_ref().map(Key::of) else {
+            tracing::warn!("the server assigned something without saying what it is");
+            return;
+        };
+        let mut state = self.state();
+        if state.holds(&key) {
+            return;
+        }
+        let lost = Outcome::Lost { started: false };
+        if let Err(why) = attempt::check(&assignment) {
+            tracing::warn!(attempt = ?key.to_string(), %why, "refused");
+            state.give_back(assignment, &attempt::permanent("assignment_refused", why), "");
+        } else if let Some(why) = state.draining.clone() {
+            state.give_back(assignment, &lost, &why);
+        } else if state.lease.is_over(clock()) {
+            state.give_back(assignment, &lost, LEASE_ENDED);
+        } else if state.queue.len() >= QUEUED_MOST {
+            state.give_back(assignment, &lost, "the worker's queue is full");
+        } else {
+            state.queue.push_back(assignment);
+        }
+        drop(state);
+        self.fill();
+        self.tell();
+    }
+
+    /// Gives free slots to those who have waited longest.
+    fn fill(self: &Arc<Self>) {
+        loop {
+            let mut state = self.state();
+            if state.busy >= self.config.slots {
+                return;
+            }
+            let Some(assignment) = state.queue.pop_front() else { return };
+            let Some(attempt) = assignment.attempt.clone() else { continue };
+            let stop = match Stop::new() {
+                Ok(stop) => stop,
+                Err(error) => {
+                    let lost = Outcome::Lost { started: false };
+                    state.give_back(assignment, &lost, &format!("no descriptors left: {error}"));
+                    continue;
+                }
+            };
+            let key = Key::of(&attempt);
+            let cancelled = Arc::new(Notify::new());
+            state.busy += 1;
+            let running = Running {
+                attempt,
+                step: assignment.step_name.clone(),
+                stop: stop.clone(),
+                cancelled: cancelled.clone(),
+                started: false,
+                cut: None,
+            };
+            state.running.insert(key.clone(), running);
+            drop(state);
+            let hand = self.clone();
+            let spawned = std::thread::Builder::new()
+                .name("attempt".to_owned())
+                .spawn(move || attempt::run(&hand, &assignment, &stop, &cancelled));
+            if let Err(error) = spawned {
+                let mut state = self.state();
+                state.busy -= 1;
+                if let Some(running) = state.running.remove(&key) {
+                    let why = format!("no thread could be started: {error}");
+                    let report =
+                        to_report(running.attempt, &Outcome::Lost { started: false }, &why);
+                    state.reports.insert(key, Kept { step: running.step, report });
+                }
+            }
+        }
+    }
+
+    /// There is a process.
+    pub(super) fn started(&self, key: &Key) {
+        if let Some(running) = self.state().running.get_mut(key) {
+            running.started = true;
+        }
+    }
+
+    /// The process has ended, or there never was one: reports it, unless nobody wants to hear.
+    pub(super) fn ended(self: &Arc<Self>, key: &Key, ended: Ended, why: &str) {
+        let mut state = self.state();
+        state.busy -= 1;
+        // Woken after a long stop we may be the first to see that the lease is over.
+        let lease_over = state.lease.is_over(clock());
+        let Some(running) = state.running.get_mut(key) else { return };
+        if lease_over {
+            running.cut(Cut::LeaseEnded);
+        }
+        let (started, cut) = (running.started, running.cut);
+        let (attempt, step) = (running.attempt.clone(), running.step.clone());
+        drop(state);
+        self.fill();
+        let lost = Outcome::Lost { started };
+        let (outcome, why) = match (cut, ended) {
+            (Some(Cut::LeaseEnded), _) => (lost, LEASE_ENDED),
+            // It was asked to end: only a success is its own doing.
+            (Some(Cut::Preempted), Ended::Outcome(outcome))
+                if !started || matches!(outcome, Outcome::Succeeded { .. }) =>
+            {
+                (outcome, why)
+            }
+            (Some(Cut::Preempted), _) => (lost, PREEMPTED),
+            (_, Ended::Outcome(outcome)) => (outcome, why),
+            (_, Ended::Stopped) => (lost, "stopped"),
+        };
+        let kept = Kept { step: step.clone(), report: to_report(attempt.clone(), &outcome, why) };
+        if !started {
+            // Before the report: the same attempt may be assigned anew, with the same folder.
+            self.remove_work(&attempt, &step);
+        }
+        let written = cut != Some(Cut::Withdrawn);
+        if written && let Err(error) = self.drawer.write(key, &kept) {
+            tracing::warn!(attempt = %key, %error, "a report is kept in memory only");
+        }
+        let mut state = self.state();
+        // It may have been withdrawn while the report was written.
+        let withdrawn = state.running.remove(key).is_some_and(|r| r.cut == Some(Cut::Withdrawn));
+        if !withdrawn {
+            state.reports.insert(key.clone(), kept);
+        }
+        drop(state);
+        if withdrawn {
+            self.remove_report(key);
+        }
+        self.tell();
+        if started {
+            self.remove_work(&attempt, &step);
+        }
+    }
+
+    fn remove_work(&self, attempt: &proto::AttemptRef, step: &str) {
+        if !self.config.keep {
+            self.places.remove_work(attempt, step);
+        }
+    }
+
+    fn remove_report(&self, key: &Key) {
+        // A key that is no file name never had a file.
+        if places::is_plain(&key.job) {
+            self.drawer.remove(key);
+            places::remove(&self.places.log(key));
+        }
+    }
+
+    pub(super) fn withdraw(&self, key: &Key) {
+        let mut state = self.state();
+        state.queue.retain(|queued| queued.attempt.as_ref().map(Key::of).as_ref() != Some(key));
+        if let Some(running) = state.running.get_mut(key) {
+            running.cut(Cut::Withdrawn);
+            running.stop.stop();
+        }
+        drop(state);
+        self.acknowledged(key);
+    }
+
+    /// The report is the server's from now on.
+    pub(super) fn acknowledged(&self, key: &Key) {
+        if self.state().reports.remove(key) {
+            self.remove_report(key);
+        }
+        self.tell();
+    }
+
+    pub(super) fn welcomed(&self, client: Client, hello_sent: Duration, lease: Duration) {
+        let mut state = self.state();
+        state.welcomed = true;
+        state.client = Some(client);
+        state.lease.welcome(hello_sent, lease);
+        drop(state);
+        self.tell();
+    }
+
+    pub(super) fn disconnected(&self) {
+        self.state().client = None;
+        self.tell();
+    }
+
+    /// The session, if there is one, may end.
+    pub(super) fn say_goodbye(&self) {
+        self.state().leaving = true;
+        self.tell();
+    }
+
+    /// The number of the beat that is about to be sent.
+    pub(super) fn beat(&self) -> u64 {
+        self.state().lease.beat(clock())
+    }
+
+    pub(super) fn answered(&self, number: u64) {
+        self.state().lease.answered(number);
+    }
+
+    pub(super) fn lease_is_over(&self) -> bool {
+        self.state().lease.is_over(clock())
+    }
+
+    /// Kills everything when the lease ends, connected or not.
+    pub(super) async fn guard_the_lease(&self) -> Infallible {
+        let mut changes = self.changes();
+        loop {
+            let left = {
+                let state = self.state();
+                let idle = state.queue.is_empty() && state.running.is_empty();
+                if idle { None } else { state.lease.left(clock()) }
+            };
+            let longest = match left {
+                Some(Duration::ZERO) => {
+                    self.lease_ended();
+                    None
+                }
+                left => left,
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(longest.unwrap_or(LOOK).min(LOOK)), if longest.is_some() => {}
+            }
+        }
+    }
+
+    fn lease_ended(&self) {
+        let mut state = self.state();
+        let mut killed = 0;
+        for running in state.running.values_mut().filter(|running| running.cut.is_none()) {
+            running.cut(Cut::LeaseEnded);
+            killed += 1;
+        }
+        // Also those that were told to stop and are using up their grace: it is the server's no more.
+        state.running.values().for_each(|running| running.stop.kill());
+        let waiting = state.queue.len();
+        state.give_queue_back(LEASE_ENDED);
+        drop(state);
+        if killed + waiting > 0 {
+            tracing::warn!(killed, waiting, "the server did not answer for as long as the lease");
+            self.tell();
+        }
+    }
+
+    /// Takes nothing new from now on; what waits goes back.
+    pub(super) fn drain(&self, why: &str) {
+        let mut state = self.state();
+        state.draining.get_or_insert_with(|| why.to_owned());
+        state.give_queue_back(why);
+        drop(state);
+        self.tell();
+    }
+
+    /// Marks everything that runs as preempted, and returns whom to ask to end.
+    pub(super) fn preempt(&self) -> Vec<String> {
+        let mut state = self.state();
+        let mut marks = Vec::new();
+        for (key, running) in &mut state.running {
+            running.cut(Cut::Preempted);
+            if running.started {
+                marks.push(key.to_string());
+            } else {
+                running.stop.stop();
+            }
+        }
+        marks
+    }
+
+    /// At once, and nothing new.
+    pub(super) fn kill_all(&self) {
+        self.drain(PREEMPTED);
+        for running in self.state().running.values_mut() {
+            running.cut(Cut::Preempted);
+            running.stop.kill();
+        }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.state().draining.is_some()
+    }
+
+    /// This life was in a session before.
+    pub(super) fn is_welcomed(&self) -> bool {
+        self.state().welcomed
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.queue.is_empty() && state.running.is_empty()
+    }
+
+    pub(super) fn is_heard(&self) -> bool {
+        self.state().reports.is_empty()
+    }
+}

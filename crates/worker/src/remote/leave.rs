@@ -1,0 +1,79 @@
+//! Leaving: when the server wants us to, once what runs has ended; when we are told to go, within a grace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::hand::{Hand, PREEMPTED};
+use super::{Orders, Told, blocking};
+use crate::prepare::MARK;
+use crate::processes::terminate_marked;
+
+/// How long killed processes may take to be gone, and the server to acknowledge the last reports. What it has
+/// not acknowledged by then is on disk, for the next life.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long the end of the session may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Returns when it is time to go.
+pub(super) async fn leave(hand: &Arc<Hand>, Orders(mut orders): Orders) {
+    let told = tokio::select! {
+        told = at_least(&mut orders, Told::Drain) => told,
+        () = drained(hand) => return goodbye(hand).await,
+    };
+    if told == Told::Drain {
+        hand.drain(PREEMPTED);
+        let marks = hand.preempt();
+        tracing::info!(running = marks.len(), "told to go: what runs is asked to end");
+        let asked = blocking(move || terminate_marked(MARK, &marks)).await;
+        if let Err(error) = asked {
+            tracing::warn!(%error, "what runs cannot be asked to end");
+        }
+        tokio::select! {
+            () = until(hand, Hand::is_idle) => {}
+            () = tokio::time::sleep(hand.config.drain_grace) => {}
+            _ = at_least(&mut orders, Told::Kill) => {}
+        }
+    }
+    hand.kill_all();
+    if timeout(LAST_WAIT, until(hand, Hand::is_idle)).await.is_err() {
+        tracing::error!("processes that were killed are still there");
+    }
+    tokio::select! {
+        heard = timeout(LAST_WAIT, until(hand, Hand::is_heard)) => if heard.is_err() {
+            tracing::warn!("the server has not taken the last reports; they are kept for the next time");
+        },
+        _ = at_least(&mut orders, Told::Kill) => {}
+    }
+    goodbye(hand).await;
+}
+
+/// Ends the session in order, so that the server need not wait for our lease to end.
+async fn goodbye(hand: &Hand) {
+    hand.say_goodbye();
+    let _ = timeout(GOODBYE, until(hand, |hand| hand.state().client.is_none())).await;
+}
+
+/// The server wants us gone, and nothing is left.
+async fn drained(hand: &Hand) {
+    until(hand, |hand| hand.is_draining() && hand.is_idle() && hand.is_heard()).await;
+}
+
+async fn until(hand: &Hand, what: impl Fn(&Hand) -> bool) {
+    let mut changes = hand.changes();
+    while !what(hand) {
+        // The sender is in the hand.
+        let _ = changes.changed().await;
+    }
+}
+
+async fn at_least(orders: &mut tokio::sync::watch::Receiver<Told>, least: Told) -> Told {
+    let told = orders.wait_for(|told| *told >= least).await.map(|told| *told);
+    match told {
+        Ok(told) => told,
+        // Nobody is left who could tell us anything.
+        Err(_) => std::future::pending().await,
+    }
+}

@@ -1,0 +1,236 @@
+//! A server's worker: told over one stream what to run, it runs it, and says how it ended until it is
+//! heard. The client's side of `Workers.Session`; the comments of the `.proto` are the protocol.
+//!
+//! | | |
+//! |---|---|
+//! | [`serve`] | from the first connection to the end of the worker's life |
+//! | `connect` | reaching the server, for ever, and telling a refusal from a bad moment |
+//! | `session` | one stream: what the server says, and that it is still there |
+//! | `outbox` | what is sent next: beats, reports, what attempts print |
+//! | `hand` | what is queued, running and unreported, shared by all of these |
+//! | `attempt` | one attempt, on a thread of its own, from its assignment to its report |
+//! | `lease` | how long we may go on without an answer |
+//! | `leave` | draining: on the server's order, or because we are told to go |
+//! | `places`, `reports`, `files`, `secrets` | the worker's own folder |
+//!
+//! Decides nothing about retries, and knows no store and no engine. The session is asynchronous;
+//! processes are watched by plain threads, which never wait for the network.
+
+mod attempt;
+mod connect;
+mod files;
+mod hand;
+mod lease;
+mod leave;
+mod outbox;
+mod places;
+mod reports;
+mod secrets;
+mod session;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast_api::proto;
+use tokio::sync::watch;
+
+use hand::Hand;
+use places::Places;
+
+/// How often a folder that is taken is looked at again before it is believed, and how long apart: a process
+/// that is about to become an attempt holds its parent's lock for a moment.
+const LOCK_LOOKS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+/// How long a server may take to answer a connection, and a hello.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+pub struct RemoteConfig {
+    /// `http://host:port`, or `https://`.
+    pub server: String,
+    pub token: Option<Token>,
+    pub tls: Option<ClientTls>,
+    /// Unique among the workers that are connected to the server.
+    pub name: String,
+    pub datacenter: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    /// How many attempts at once; at least 1.
+    pub slots: u32,
+    /// Cores. `None`: not counted.
+    pub cpu: Option<f64>,
+    pub memory_bytes: Option<u64>,
+    /// Variables of the worker's environment that attempts get too.
+    pub pass_env: Vec<String>,
+    /// The worker's own, for it alone.
+    pub folder: PathBuf,
+    /// Where secrets are, a file for each. `None`: `secrets` in the worker's folder.
+    pub secrets: Option<PathBuf>,
+    /// How long attempts have from SIGTERM to SIGKILL when the worker is told to go.
+    pub drain_grace: Duration,
+    /// The same when one attempt is stopped, or has timed out.
+    pub kill_grace: Duration,
+    /// Bytes kept of what an attempt prints.
+    pub log_cap: u64,
+    /// Attempts keep their folders.
+    pub keep: bool,
+}
+
+/// What the server knows us by. Never printed.
+#[derive(Clone)]
+pub struct Token(pub String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Files in PEM.
+#[derive(Clone, Debug, Default)]
+pub struct ClientTls {
+    /// Who vouches for the server. `None`: whom the system trusts.
+    pub ca: Option<PathBuf>,
+    /// Who we are, if the server wants to know: a certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    #[error("a worker needs at least one slot")]
+    NoSlots,
+    #[error("the worker's folder {} cannot be used: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("the folder {} is used by another worker; give each its own", .0.display())]
+    Taken(PathBuf),
+    #[error("what an earlier life of this worker left running cannot be ended: {0}")]
+    Leftovers(io::Error),
+    #[error("{address:?} is no server's address: {why}; it looks like http://127.0.0.1:7117")]
+    Address { address: String, why: String },
+    #[error("the file {} cannot be used for TLS: {why}", path.display())]
+    Tls { path: PathBuf, why: String },
+    #[error("the server {server} does not let this worker in: {message}")]
+    Refused { server: String, message: String },
+    #[error("the system gives no random numbers: {0}")]
+    Random(String),
+}
+
+/// What [`serve`] is told from outside. Clones speak to the same worker.
+#[derive(Clone, Debug)]
+pub struct Handle(watch::Sender<Told>);
+
+/// The other end of a [`Handle`].
+#[derive(Debug)]
+pub struct Orders(watch::Receiver<Told>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    Drain,
+    Kill,
+}
+
+impl Handle {
+    pub fn new() -> (Self, Orders) {
+        let (sender, receiver) = watch::channel(Told::Nothing);
+        (Self(sender), Orders(receiver))
+    }
+
+    /// The preemption notice: what runs is told to end, has its grace, is reported, and `serve` returns.
+    pub fn drain(&self) {
+        self.tell(Told::Drain);
+    }
+
+    /// The same without the grace, and without waiting for the server.
+    pub fn kill(&self) {
+        self.tell(Told::Kill);
+    }
+
+    fn tell(&self, told: Told) {
+        self.0.send_if_modified(|before| std::mem::replace(before, told.max(*before)) < told);
+    }
+}
+
+/// Which attempt: what identifies it to the server, and in names of files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    job: String,
+    token: u64,
+}
+
+impl Key {
+    fn of(attempt: &proto::AttemptRef) -> Self {
+        Self { job: attempt.job_id.clone(), token: attempt.token }
+    }
+}
+
+/// As the mark in the environment has it too.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.job, self.token)
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked left plain maps behind, which are still right.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs what the server at `config.server` assigns until told to leave, by the server or by `orders`.
+///
+/// Returns an error only where trying again cannot help. To be called inside a runtime of tokio. If the
+/// future is dropped, everything it runs is killed.
+pub async fn serve(config: RemoteConfig, orders: Orders) -> Result<(), RemoteError> {
+    if config.slots == 0 {
+        return Err(RemoteError::NoSlots);
+    }
+    let server = connect::Server::new(&config)?;
+    let places = lock(&config).await?;
+    let keep = config.keep;
+    let cleared = blocking(move || places.clear(keep).map(|killed| (places, killed))).await;
+    let (places, killed) = cleared.map_err(RemoteError::Leftovers)?;
+    if killed > 0 {
+        tracing::info!(killed, "processes of an earlier life of this worker were ended");
+    }
+    let hand = Hand::new(config, places)?;
+    let _all = KillAll(hand.clone());
+    tokio::select! {
+        refused = connect::sessions(&hand, server) => Err(refused),
+        never = hand.guard_the_lease() => match never {},
+        () = leave::leave(&hand, orders) => Ok(()),
+    }
+}
+
+async fn lock(config: &RemoteConfig) -> Result<Places, RemoteError> {
+    for _ in 0..LOCK_LOOKS {
+        if let Some(places) = Places::open(&config.folder)? {
+            return Ok(places);
+        }
+        tokio::time::sleep(LOCK_PAUSE).await;
+    }
+    Err(RemoteError::Taken(config.folder.clone()))
+}
+
+/// What touches the disk, kept off the threads that answer the server.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only a runtime that is being shut down takes such work back, and nobody is left to wait.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// No process outlives the one that answers for it.
+struct KillAll(Arc<Hand>);
+
+impl Drop for KillAll {
+    fn drop(&mut self) {
+        self.0.kill_all();
+    }
+}

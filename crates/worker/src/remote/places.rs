@@ -1,0 +1,171 @@
+//! The worker's own folder, and what an earlier life left in it.
+//!
+//! | | |
+//! |---|---|
+//! | `lock` | held while the worker lives |
+//! | `begun/JOB.TOKEN` | an empty file for each attempt that may have a process: its name is its mark |
+//! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` |
+//! | `logs/JOB.TOKEN.log` | what it printed, until its report is acknowledged |
+//! | `reports/JOB.TOKEN` | how it ended, likewise |
+//! | `files/JOB/…` | files that came with a job |
+//! | `secrets/NAME` | put there by people |
+//!
+//! Names come from a server, so each is checked here before it becomes a path.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use steadfast_api::proto;
+
+use super::{Key, RemoteError};
+use crate::kill_marked;
+
+/// As long as a name in a job file can be, and a little more for an id's sake.
+const LONGEST_NAME: usize = 128;
+/// As long as a path can be on Linux.
+const LONGEST_PATH: usize = 4_095;
+
+#[derive(Debug)]
+pub(super) struct Places {
+    root: PathBuf,
+    /// Given back by the system when we end, however we end.
+    _lock: File,
+}
+
+/// Letters, digits, `_` and `-`: a plain file name, whatever it is put before or behind.
+pub(super) fn is_plain(name: &str) -> bool {
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-')
+}
+
+/// A path of a file below the folder it is asked for in.
+pub(super) fn is_inside(path: &str) -> bool {
+    (1..=LONGEST_PATH).contains(&path.len())
+        && !path.contains('\0')
+        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+impl Places {
+    /// Makes what is missing. `None`: another worker has the folder.
+    pub(super) fn open(root: &Path) -> Result<Option<Self>, RemoteError> {
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        let why = |path: &Path, source| RemoteError::Folder { path: path.to_owned(), source };
+        // Others on the machine have no business with what jobs print and are given.
+        let mut make = fs::DirBuilder::new();
+        make.recursive(true).mode(0o700);
+        for name in ["begun", "work", "logs", "reports", "files"] {
+            let path = root.join(name);
+            make.create(&path).map_err(|source| why(&path, source))?;
+        }
+        let path = root.join("lock");
+        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let lock = open.map_err(|source| why(&path, source))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self { root, _lock: lock })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(why(&path, source)),
+        }
+    }
+
+    /// Ends what an earlier life ran, and removes what it left, but for its reports and their logs.
+    ///
+    /// Nothing may begin before: the server gives what was lost to others.
+    pub(super) fn clear(&self, keep: bool) -> io::Result<usize> {
+        let mut killed = 0;
+        for entry in fs::read_dir(self.root.join("begun"))? {
+            let entry = entry?;
+            if let Some(mark) = entry.file_name().to_str() {
+                killed += kill_marked(crate::prepare::MARK, mark)?;
+            }
+            fs::remove_file(entry.path())?;
+        }
+        let mut unwanted = vec!["files"];
+        if !keep {
+            unwanted.push("work");
+        }
+        for name in unwanted {
+            for entry in fs::read_dir(self.root.join(name))? {
+                remove(&entry?.path());
+            }
+        }
+        for entry in fs::read_dir(self.root.join("logs"))? {
+            let log = entry?.path();
+            let report = log.file_stem().map(|mark| self.reports().join(mark));
+            if !report.is_some_and(|report| report.exists()) {
+                remove(&log);
+            }
+        }
+        Ok(killed)
+    }
+
+    pub(super) fn reports(&self) -> PathBuf {
+        self.root.join("reports")
+    }
+
+    pub(super) fn files(&self) -> PathBuf {
+        self.root.join("files")
+    }
+
+    pub(super) fn secrets(&self) -> PathBuf {
+        self.root.join("secrets")
+    }
+
+    pub(super) fn log(&self, key: &Key) -> PathBuf {
+        self.root.join("logs").join(format!("{key}.log"))
+    }
+
+    pub(super) fn begun(&self, key: &Key) -> PathBuf {
+        self.root.join("begun").join(key.to_string())
+    }
+
+    /// The attempt's own folder.
+    pub(super) fn work(&self, attempt: &proto::AttemptRef, step: &str) -> PathBuf {
+        let name = attempt.item().attempt_name(step, attempt.attempt);
+        self.root.join("work").join(&attempt.job_id).join(name)
+    }
+
+    /// Where the attempt leaves its output: beside its folder, where no file of the job can lie.
+    pub(super) fn output(&self, attempt: &proto::AttemptRef, step: &str) -> PathBuf {
+        self.work(attempt, step).with_extension("output")
+    }
+
+    /// Takes away what only the running attempt needed.
+    pub(super) fn remove_work(&self, attempt: &proto::AttemptRef, step: &str) {
+        let folder = self.work(attempt, step);
+        remove(&folder);
+        remove(&self.output(attempt, step));
+        // The job's folder goes with its last attempt; until then this fails, as it should.
+        if let Some(job) = folder.parent() {
+            let _ = fs::remove_dir(job);
+        }
+    }
+}
+
+/// A file or a folder with all that is in it. What cannot be removed is not worth more than a word.
+pub(super) fn remove(path: &Path) {
+    let result = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path).or_else(|_| {
+            // A job may have taken its own rights away.
+            allow(path);
+            fs::remove_dir_all(path)
+        }),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = result
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot be removed");
+    }
+}
+
+fn allow(folder: &Path) {
+    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            allow(&entry.path());
+        }
+    }
+}

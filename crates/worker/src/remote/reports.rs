@@ -1,0 +1,116 @@
+//! How attempts ended, kept on disk until the server has acknowledged it.
+//!
+//! One file for each, written and synced before the report is sent. A file holds two messages, each
+//! with its length before it: the assignment, of which only the attempt and the step's name are kept, and
+//! the report.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use prost::Message as _;
+use steadfast_api::proto;
+
+use super::{Key, places};
+
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    pub(super) step: String,
+    pub(super) report: proto::Report,
+}
+
+/// Where reports are written, apart from [`Reports`] so that syncing one holds nobody up.
+#[derive(Clone, Debug)]
+pub(super) struct Drawer {
+    folder: PathBuf,
+}
+
+/// Those that are not acknowledged, in the order of their jobs.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    kept: BTreeMap<Key, Kept>,
+}
+
+impl Drawer {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// What earlier lives left. A file that cannot be understood stays where it is, for people.
+    pub(super) fn read(&self) -> io::Result<Reports> {
+        let mut reports = Reports::default();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                places::remove(&path);
+                continue;
+            }
+            match read(&path) {
+                Ok((key, kept)) => reports.insert(key, kept),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "a report cannot be read");
+                }
+            }
+        }
+        Ok(reports)
+    }
+
+    /// Returns when it is durable.
+    pub(super) fn write(&self, key: &Key, kept: &Kept) -> io::Result<()> {
+        let about = proto::Assignment {
+            attempt: kept.report.attempt.clone(),
+            step_name: kept.step.clone(),
+            ..Default::default()
+        };
+        let mut bytes = about.encode_length_delimited_to_vec();
+        bytes.extend(kept.report.encode_length_delimited_to_vec());
+        let path = self.folder.join(key.to_string());
+        // A dot that no key ends with: keys end with a number.
+        let temporary = self.folder.join(format!("{key}.tmp"));
+        let mut file = File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    pub(super) fn remove(&self, key: &Key) {
+        places::remove(&self.folder.join(key.to_string()));
+    }
+}
+
+impl Reports {
+    pub(super) fn insert(&mut self, key: Key, kept: Kept) {
+        self.kept.insert(key, kept);
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) -> bool {
+        self.kept.remove(key).is_some()
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Kept> {
+        self.kept.get(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Kept)> {
+        self.kept.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+}
+
+fn read(path: &Path) -> io::Result<(Key, Kept)> {
+    let bytes = fs::read(path)?;
+    let mut rest = &bytes[..];
+    let about = proto::Assignment::decode_length_delimited(&mut rest)?;
+    let report = proto::Report::decode_length_delimited(&mut rest)?;
+    let attempt = about.attempt.ok_or_else(|| io::Error::other("it names no attempt"))?;
+    Ok((Key::of(&attempt), Kept { step: about.step_name, report }))
+}
