@@ -45,7 +45,22 @@ struct RetryBody {
     #[serde(default)]
     from: Option<String>,
     #[serde(default)]
-    grant: Option<u32>,
+    grant: Option<Whole>,
+}
+
+/// JSON knows no whole numbers: 2.0 is 2.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "f64")]
+struct Whole(u32);
+
+impl TryFrom<f64> for Whole {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        let most = u32::MAX;
+        if fits { Ok(Self(number as u32)) } else { Err(format!("{number} is not 0 to {most}")) }
+    }
 }
 
 pub(super) async fn submit(
@@ -231,5 +246,6 @@ pub(super) async fn retry(
             ));
         }
     };
+    let grant = grant.map(|Whole(grant)| grant);
     created(&app.orders.retry(&id, Again { from, grant, key }).await?)
 }

@@ -158,7 +158,7 @@ pub(super) async fn log(
     params: Params,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
-    let offset = params.parse("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
+    let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
     let job = app.archive.job(&id).await?;
     let none = || Trouble::NotFound(format!("step {step:?} of job {id} has no log {name:?}"));
