@@ -149,10 +149,13 @@ pub struct Fleet {
     members: BTreeMap<Arc<str>, Member>,
     /// By when each lease ends.
     leases: BTreeSet<(u64, Arc<str>)>,
-    /// Members with a free slot that take new work.
-    open: BTreeSet<Arc<str>>,
+    /// Members with a free slot that take new work, the least busy first.
+    open: BTreeSet<(u64, Arc<str>)>,
     /// Members that have become able to take more since somebody last asked.
     gained: BTreeSet<Arc<str>>,
+    quarantined: BTreeSet<Arc<str>>,
+    /// Attempts that all members hold together.
+    held: usize,
     succeeded: Succeeded,
     news: Vec<FleetNews>,
 }
@@ -169,6 +172,8 @@ struct Member {
     memory_used: u64,
     held: BTreeMap<AttemptKey, Held>,
     health: Health,
+    /// Where it stands among the open ones.
+    open: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +208,11 @@ impl Member {
         self.takes_work() && (self.held.len() as u32) < self.slots()
     }
 
+    /// In thousandths of its slots.
+    fn busy(&self) -> u64 {
+        self.held.len() as u64 * 1000 / u64::from(self.slots().max(1))
+    }
+
     fn can_ever(&self, needs: &Needs) -> bool {
         needs.fits(&self.spec)
     }
@@ -226,6 +236,8 @@ impl Fleet {
             leases: BTreeSet::new(),
             open: BTreeSet::new(),
             gained: BTreeSet::new(),
+            quarantined: BTreeSet::new(),
+            held: 0,
             succeeded: Succeeded::default(),
             news: Vec::new(),
         }
@@ -249,6 +261,7 @@ impl Fleet {
         let mut arrival = Arrival::default();
         let mut known = BTreeMap::new();
         let mut health = Health::default();
+        let mut open = None;
         if let Some(before) = self.members.get(&name) {
             let same = before.spec.incarnation == spec.incarnation;
             if !same && before.connected && before.lease_ends > mono {
@@ -258,6 +271,7 @@ impl Fleet {
         }
         if let Some(before) = self.members.remove(&name) {
             health = before.health;
+            open = before.open;
             for (key, held) in before.held {
                 if holds.contains(&key) {
                     known.insert(key, held);
@@ -289,6 +303,7 @@ impl Fleet {
             lease_ends,
             held: known,
             health,
+            open,
         };
         self.members.insert(name.clone(), member);
         self.keep_open(&name);
@@ -374,6 +389,7 @@ impl Fleet {
                 memory_used: 0,
                 held: BTreeMap::new(),
                 health: Health::default(),
+                open: None,
             };
             self.members.insert(name.clone(), member);
         }
@@ -392,7 +408,9 @@ impl Fleet {
         member.cpu_used_milli += needs.cpu_milli;
         member.memory_used += needs.memory;
         let held = Held { item, attempt, cpu_milli: needs.cpu_milli, memory: needs.memory };
-        member.held.insert(key, held);
+        if member.held.insert(key, held).is_none() {
+            self.held += 1;
+        }
         self.keep_open(name);
     }
 
@@ -401,6 +419,7 @@ impl Fleet {
         let Some(held) = member.held.remove(key) else { return };
         member.cpu_used_milli -= held.cpu_milli;
         member.memory_used -= held.memory;
+        self.held -= 1;
         let name = member.spec.name.clone();
         if !member.connected && member.draining && member.held.is_empty() {
             self.news.push(FleetNews::Left { worker: name.clone() });
@@ -445,20 +464,19 @@ impl Fleet {
     /// When something happens by itself.
     pub(crate) fn next_wake(&self) -> Option<u64> {
         let lease = self.leases.first().map(|(ends, _)| *ends);
-        let quarantine = self.members.values().filter_map(|member| member.health.ends()).min();
+        let quarantined = self.quarantined.iter().filter_map(|name| self.members.get(name));
+        let quarantine = quarantined.filter_map(|member| member.health.ends()).min();
         lease.into_iter().chain(quarantine).min()
     }
 
     /// Ends quarantines and leases that are over; what the lost ones held is lost.
     pub(crate) fn tick(&mut self, mono: u64) -> Vec<(AttemptKey, Held)> {
-        let released: Vec<Arc<str>> = self
-            .members
-            .iter_mut()
-            .filter_map(|(name, member)| member.health.release(mono).then(|| name.clone()))
-            .collect();
-        for name in released {
-            self.news.push(FleetNews::OnProbation { worker: name.clone() });
-            self.keep_open(&name);
+        for name in self.quarantined.clone() {
+            let Some(member) = self.members.get_mut(&name) else { continue };
+            if member.health.release(mono) {
+                self.news.push(FleetNews::OnProbation { worker: name.clone() });
+                self.keep_open(&name);
+            }
         }
         let mut lost = Vec::new();
         while let Some((ends, name)) = self.leases.first().cloned()
@@ -491,15 +509,13 @@ impl Fleet {
 
     /// Somebody who can take it now: rather not the one to avoid, and the least busy.
     pub(crate) fn place(&self, needs: &Needs, avoid: Option<&str>) -> Option<Arc<str>> {
-        let free = self.open.iter().filter_map(|name| {
-            let member = self.members.get(name)?;
-            member.can_now(needs).then_some((name, member))
-        });
-        free.min_by_key(|(name, member)| {
-            let busy = member.held.len() as u64 * 1000 / u64::from(member.slots().max(1));
-            (avoid == Some(&***name), busy, (*name).clone())
-        })
-        .map(|(name, _)| name.clone())
+        let can = |name: &&Arc<str>| {
+            self.members.get(*name).is_some_and(|member| member.can_now(needs))
+        };
+        let mut free = self.open.iter().map(|(_, name)| name).filter(can);
+        let first = free.next()?;
+        let other = if avoid == Some(first) { free.next() } else { None };
+        Some(other.unwrap_or(first).clone())
     }
 
     /// Whether one of those that have become able to take more could take this.
@@ -523,7 +539,7 @@ impl Fleet {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.members.values().map(|member| member.held.len()).sum()
+        self.held
     }
 
     pub fn views(&self) -> Vec<WorkerView> {
@@ -546,18 +562,35 @@ impl Fleet {
     fn remove(&mut self, name: &Arc<str>) {
         if let Some(member) = self.members.remove(name) {
             self.leases.remove(&(member.lease_ends, name.clone()));
+            self.held -= member.held.len();
+            if let Some(busy) = member.open {
+                self.open.remove(&(busy, name.clone()));
+            }
         }
-        self.open.remove(name);
         self.gained.remove(name);
+        self.quarantined.remove(name);
     }
 
+    /// Brings the sets that a member is in up to date with it.
     fn keep_open(&mut self, name: &Arc<str>) {
-        if self.members.get(name).is_some_and(Member::has_room) {
-            self.open.insert(name.clone());
+        let Some(member) = self.members.get_mut(name) else { return };
+        let open = member.has_room().then(|| member.busy());
+        if open != member.open {
+            if let Some(before) = member.open {
+                self.open.remove(&(before, name.clone()));
+            }
+            self.open.extend(open.map(|busy| (busy, name.clone())));
+            member.open = open;
+        }
+        if open.is_some() {
             self.gained.insert(name.clone());
         } else {
-            self.open.remove(name);
             self.gained.remove(name);
+        }
+        if member.health.quarantined() {
+            self.quarantined.insert(name.clone());
+        } else {
+            self.quarantined.remove(name);
         }
     }
 }
