@@ -509,9 +509,8 @@ impl Fleet {
 
     /// Somebody who can take it now: rather not the one to avoid, and the least busy.
     pub(crate) fn place(&self, needs: &Needs, avoid: Option<&str>) -> Option<Arc<str>> {
-        let can = |name: &&Arc<str>| {
-            self.members.get(*name).is_some_and(|member| member.can_now(needs))
-        };
+        let can =
+            |name: &&Arc<str>| self.members.get(*name).is_some_and(|member| member.can_now(needs));
         let mut free = self.open.iter().map(|(_, name)| name).filter(can);
         let first = free.next()?;
         let other = if avoid == Some(first) { free.next() } else { None };
