@@ -53,6 +53,17 @@ pub struct Explanation {
     pub left_out: LeftOut,
 }
 
+impl Explanation {
+    /// Adds what the workers themselves say: by run and step, why nobody takes it.
+    pub fn add_why_nobody(&mut self, whys: &[((u32, u32), String)]) {
+        for waiting in &mut self.waiting {
+            if let Some((_, why)) = whys.iter().find(|(place, _)| *place == waiting.place) {
+                waiting.nobody(why);
+            }
+        }
+    }
+}
+
 /// What there was too much of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {

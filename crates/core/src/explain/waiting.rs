@@ -21,6 +21,9 @@ pub struct Waiting {
     pub name: String,
     /// None: it is about a step.
     pub item: Option<Named>,
+    /// Its run and step.
+    #[serde(skip)]
+    pub place: (u32, u32),
     #[serde(flatten)]
     pub why: Why,
     #[serde(rename = "since_ms")]
@@ -30,6 +33,23 @@ pub struct Waiting {
     pub until: Option<Timestamp>,
     /// What follows the name.
     pub sentence: String,
+}
+
+impl Waiting {
+    fn waits_for_worker(&self) -> bool {
+        matches!(
+            self.why,
+            Why::Ready { waits_for: WaitsFor::Worker }
+                | Why::NotStarted { waits_for: WaitsFor::Worker, .. }
+        )
+    }
+
+    /// Says why nobody takes it, which no log knows.
+    pub(super) fn nobody(&mut self, why: &str) {
+        if self.waits_for_worker() {
+            self.sentence.push_str(&format!(": {why}"));
+        }
+    }
 }
 
 impl fmt::Display for Waiting {
@@ -176,6 +196,7 @@ fn waiting_step(job: &Job, run: u32, step: u32, now: Timestamp) -> Waiting {
     Waiting {
         name: job.plan.step_name(run, step),
         item: None,
+        place: (run, step),
         why: Why::Waiting { needs: if pending { vec![] } else { needs.collect() } },
         since: None,
         until: pending.then_some(job.starts_at),
@@ -192,6 +213,7 @@ fn not_started(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) 
     Waiting {
         name: job.plan.step_name(run, step),
         item: None,
+        place: (run, step),
         why: Why::NotStarted { items, waits_for },
         since: state.starved_since,
         until,
@@ -293,6 +315,7 @@ fn waiting_item(
     Waiting {
         name: job.plan.item_name(id),
         item: Some(Named::new(&job.plan, id)),
+        place: (id.run, id.step),
         why,
         since: Some(item.since),
         until: end,

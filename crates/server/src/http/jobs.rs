@@ -169,7 +169,9 @@ pub(super) async fn explain(
     params: Params,
 ) -> Result<Response, Trouble> {
     let now = (app.clock)();
-    let explained = app.archive.explain(&id, params.text("step")?, now).await?;
+    let mut explained = app.archive.explain(&id, params.text("step")?, now).await?;
+    // Of a job that is over, or of an engine that is too busy to say, the log's own word is enough.
+    explained.add_why_nobody(&app.workers.why_not_running(&id).await.unwrap_or_default());
     super::json(StatusCode::OK, &explained)
 }
 
