@@ -1,10 +1,13 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+use crate::client::Token;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -12,9 +15,20 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
+const WHERE: &str = "\
+list, status, logs, history, explain, resume, cancel and retry are about the jobs of a server; with \
+--data, or STEADFAST_DATA and no server named, or when nobody answers at the default address, about \
+those of a data folder.";
+
 /// Runs jobs of flaky steps, and says why for every retry.
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version, styles = STYLES, max_term_width = 100)]
+#[command(
+    name = "steadfast",
+    version,
+    styles = STYLES,
+    max_term_width = 100,
+    after_help = WHERE
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -25,7 +39,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Up(UpArgs),
     Server(ServerArgs),
-    Worker(WorkerArgs),
+    Worker(Box<WorkerArgs>),
     /// Make, list and revoke the tokens of a server
     Token {
         #[command(subcommand)]
@@ -35,22 +49,43 @@ pub(crate) enum Command {
     Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
+    Submit(SubmitArgs),
+    Wait(WaitArgs),
+    /// Watch a job of a server until nothing of it goes on any more
+    ///
+    /// On a terminal a picture that is drawn anew, otherwise a line for what happens; with `-o json`
+    /// one event per line. A server that restarts is waited for. Ctrl-C leaves the job as it is.
+    #[command(after_help = "Example: steadfast watch last")]
+    Watch(ServerJobArgs),
     Retry(RetryArgs),
     /// Cancel a job: nothing of it starts any more, and what runs is ended
-    Cancel(JobArgs),
+    #[command(after_help = "Example: steadfast cancel last")]
+    Cancel(EitherJobArgs),
+    /// Pause a job of a server: nothing of it starts until `resume`, and what runs goes on
+    #[command(after_help = "Example: steadfast pause last")]
+    Pause(ServerJobArgs),
     List(ListArgs),
     /// Show where a job stands
-    Status(JobArgs),
+    ///
+    /// With `-o json`, what `GET /v1/jobs/{id}` answers.
+    #[command(after_help = "Example: steadfast status last")]
+    Status(EitherJobArgs),
     Logs(LogsArgs),
     /// Print the events of a job: everything that happened, in order
     ///
     /// With `-o json`, one event per line, as it is stored.
-    History(JobArgs),
+    #[command(after_help = "Example: steadfast history last")]
+    History(EitherJobArgs),
     Explain(ExplainArgs),
-    /// Fold a job's log again and compare it with the live state
+    /// Fold a job's log again and compare it with the live state, in a data folder
     ///
     /// Exit status: 0 they are equal, 1 they are not, 2 there is no such job.
+    #[command(after_help = "Example: steadfast replay last")]
     Replay(JobArgs),
+    /// List the workers of a server, and what they are doing
+    #[command(after_help = "Example: steadfast workers")]
+    Workers(WorkersArgs),
+    Drain(DrainArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: `steadfast completions bash > ~/.local/share/bash-completion/completions/steadfast`
@@ -184,7 +219,7 @@ pub(crate) struct WorkerArgs {
     pub(crate) folder: Option<PathBuf>,
     /// From SIGTERM to SIGKILL when the worker is told to go
     #[arg(long, value_name = "DURATION", default_value = "25s", value_parser = duration)]
-    pub(crate) grace: std::time::Duration,
+    pub(crate) grace: Duration,
     /// Keep the working folders of all attempts
     #[arg(long)]
     pub(crate) keep: bool,
@@ -204,8 +239,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn duration(text: &str) -> Result<std::time::Duration, String> {
-    steadfast_jobfile::parse_duration(text).map(std::time::Duration::from_millis)
+fn duration(text: &str) -> Result<Duration, String> {
+    steadfast_jobfile::parse_duration(text).map(Duration::from_millis)
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -259,7 +294,7 @@ pub(crate) enum ScopeArg {
 pub(crate) struct PurgeArgs {
     /// Only jobs that ended so long ago, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = age)]
-    pub(crate) older: std::time::Duration,
+    pub(crate) older: Duration,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -296,10 +331,110 @@ pub(crate) struct Common {
 const DATA: &str =
     "Where jobs, logs and working folders are kept [default: the user's data folder]";
 
-/// Go on with a job that was interrupted
+/// Which server, of commands that can go to one.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Remote {
+    #[arg(long, value_name = "URL", help = SERVER)]
+    pub(crate) server: Option<String>,
+    #[arg(long, value_name = "TOKEN", help = TOKEN)]
+    pub(crate) token: Option<Token>,
+    /// A server and its token by name, from ~/.config/steadfast/config.toml
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+}
+
+const SERVER: &str = "The server's address, or STEADFAST_SERVER [default: http://127.0.0.1:7117]";
+/// Never shown, so the environment's value is not either.
+const TOKEN: &str = "What the server knows you by, or STEADFAST_TOKEN";
+
+/// Hand a job to a server, and print its id
 ///
-/// Processes that the interrupted run left behind are ended first; their attempts count as losses
-/// of the worker, not as failures. Budgets and delays go on where they stood.
+/// The files that it names in `files` go with it. Should the connection break, it is tried again
+/// with the same idempotency key: it is one job, whatever happens.
+///
+/// Exit status: 0 accepted, 2 the input is wrong, 5 no server; with --wait as `steadfast wait`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast submit --wait examples/flaky-pipeline.yaml")]
+pub(crate) struct SubmitArgs {
+    /// The job file, YAML or JSON; `-` reads standard input
+    pub(crate) file: PathBuf,
+    /// Wait for its end, as `steadfast wait` does
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// The same key with the same file is the same job [default: a new one each time]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// Wait until a job of a server has ended, and tell how
+///
+/// A server that restarts meanwhile is waited for: within --timeout, or for ten minutes without one.
+///
+/// Exit status: 0 succeeded, 1 failed, 3 partial, 4 cancelled, 124 it goes on after --timeout,
+/// 130 interrupted, 5 no server or lost it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast wait last --timeout 30m")]
+pub(crate) struct WaitArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    /// Stop waiting after so long; the job goes on
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// A job of a server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerJobArgs {
+    /// The job's id, the beginning of it, or `last`
+    pub(crate) job: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// A job of a server or of the data folder.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EitherJobArgs {
+    #[command(flatten)]
+    pub(crate) of: JobArgs,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkersArgs {
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// Give a worker nothing new: it finishes what it has
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast drain rack-3")]
+pub(crate) struct DrainArgs {
+    /// The worker's name, as `steadfast workers` shows it
+    pub(crate) worker: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// Go on with a job that was interrupted, or that was paused on a server
+///
+/// Of a data folder: processes that the interrupted run left behind are ended first; their attempts
+/// count as losses of the worker, not as failures. Budgets and delays go on where they stood.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast resume last")]
 pub(crate) struct ResumeArgs {
@@ -312,12 +447,16 @@ pub(crate) struct ResumeArgs {
     pub(crate) here: Here,
     #[command(flatten)]
     pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 /// Run a job that has ended again, as a new job that keeps what succeeded
 ///
 /// Without --grant everything that did not succeed starts anew, under the same limits. With it, what
 /// failed goes on where it stood, with so many more attempts, and as many more retries in the budget.
+///
+/// On a server the new job's id is printed, and nothing is waited for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast retry last --grant 2")]
 pub(crate) struct RetryArgs {
@@ -333,9 +472,11 @@ pub(crate) struct RetryArgs {
     pub(crate) here: Here,
     #[command(flatten)]
     pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
-/// List the jobs of the data folder, newest first
+/// List jobs, newest first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast list --state failed")]
 pub(crate) struct ListArgs {
@@ -345,13 +486,32 @@ pub(crate) struct ListArgs {
     /// Only jobs of this name
     #[arg(long)]
     pub(crate) name: Option<String>,
-    #[arg(long, default_value_t = 50)]
+    /// Only jobs with this label
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    pub(crate) label: Option<(String, String)>,
+    /// How many at most
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = limit)]
     pub(crate) limit: usize,
     /// Go on after an earlier page
     #[arg(long)]
     pub(crate) cursor: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write it as NAME=VALUE".to_owned()),
+    }
+}
+
+/// As many as a server gives at once.
+fn limit(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|limit| (1..=1000).contains(limit));
+    number.ok_or_else(|| "it must be a whole number from 1 to 1000".to_owned())
 }
 
 #[derive(Debug, clap::Args)]
@@ -362,7 +522,9 @@ pub(crate) struct JobArgs {
     pub(crate) common: Common,
 }
 
-/// Print what the steps of a job have written
+/// Print what the steps of a job have written, byte for byte
+///
+/// With `-o json`, a line for each piece: its step, log, offset and text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast logs last fetch")]
 pub(crate) struct LogsArgs {
@@ -373,8 +535,10 @@ pub(crate) struct LogsArgs {
     /// Go on as more is written, until the job ends
     #[arg(short, long)]
     pub(crate) follow: bool,
-    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
-    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 /// Say why a job is where it is: each decision, its accounts, and what would have changed it
@@ -387,6 +551,8 @@ pub(crate) struct ExplainArgs {
     pub(crate) step: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 /// Check a job file and show what its retries will do

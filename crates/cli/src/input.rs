@@ -5,11 +5,12 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
 
 use crate::args::Output;
-use crate::paint::{BOLD, WAIT, error_prefix, paint};
+use crate::paint::{BOLD, WAIT, error_prefix, inert, paint};
 
 /// A line longer than this is shown from near the mistake only.
 const SHOWN_CHARS: usize = 160;
@@ -18,6 +19,54 @@ const SHOWN_CHARS: usize = 160;
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: Vec<u8>,
+}
+
+/// A problem of a file, found here or by a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mistake {
+    pub(crate) code: String,
+    pub(crate) path: String,
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+    /// Characters; a server does not say.
+    #[serde(skip)]
+    pub(crate) length: u32,
+    pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) help: Option<String>,
+}
+
+impl From<&Problem> for Mistake {
+    fn from(problem: &Problem) -> Self {
+        Self {
+            code: problem.code.to_owned(),
+            path: problem.path.clone(),
+            line: problem.line,
+            column: problem.column,
+            length: problem.length,
+            message: problem.message.clone(),
+            help: problem.help.clone(),
+        }
+    }
+}
+
+impl From<&Self> for Mistake {
+    fn from(mistake: &Self) -> Self {
+        mistake.clone()
+    }
+}
+
+impl Mistake {
+    pub(crate) fn made_inert(self) -> Self {
+        let made = |text: String| inert(&text).into_owned();
+        Self {
+            code: made(self.code),
+            path: made(self.path),
+            message: made(self.message),
+            help: self.help.map(made),
+            ..self
+        }
+    }
 }
 
 /// Reads a file, or standard input for `-`, up to a little more than what may be used of it, so that
@@ -81,13 +130,21 @@ pub(crate) fn refuse(code: &str, message: &str, output: Output) -> io::Result<()
     Ok(())
 }
 
-pub(crate) fn refuse_file(problems: &[Problem], source: &Source, output: Output) -> io::Result<()> {
+pub(crate) fn refuse_file<'a, P>(
+    problems: &'a [P],
+    source: &Source,
+    output: Output,
+) -> io::Result<()>
+where
+    Mistake: From<&'a P>,
+{
+    let problems: Vec<Mistake> = problems.iter().map(Mistake::from).collect();
     if output == Output::Json {
         print_json(&json!({"valid": false, "errors": problems}))?;
     }
     let text = String::from_utf8_lossy(&source.text);
     let lines: Vec<&str> = text.lines().collect();
-    for problem in problems {
+    for problem in &problems {
         anstream::eprintln!("{}\n", render(problem, &source.name, &lines));
     }
     let count = problems.len();
@@ -96,13 +153,13 @@ pub(crate) fn refuse_file(problems: &[Problem], source: &Source, output: Output)
     Ok(())
 }
 
-fn render(problem: &Problem, name: &str, lines: &[&str]) -> String {
-    let title = Level::ERROR.primary_title(&problem.message).id(problem.code);
+fn render(problem: &Mistake, name: &str, lines: &[&str]) -> String {
+    let title = Level::ERROR.primary_title(&problem.message).id(problem.code.as_str());
     let line = lines.get((problem.line as usize).saturating_sub(1)).copied().unwrap_or_default();
-    let (shown, column) = window(line, problem.column as usize - 1);
+    let (shown, column) = window(line, (problem.column as usize).saturating_sub(1));
     let start: usize = shown.chars().take(column).map(char::len_utf8).sum();
     let length: usize =
-        shown.chars().skip(column).take(problem.length as usize).map(char::len_utf8).sum();
+        shown.chars().skip(column).take(problem.length.max(1) as usize).map(char::len_utf8).sum();
     let snippet = Snippet::source(shown.as_str())
         .path(name)
         .line_start(problem.line as usize)
@@ -126,6 +183,15 @@ pub(crate) fn warn(warnings: &[Warning], source: &Source) {
         anstream::eprintln!("{head}{}", paint(BOLD, format!(": {}", warning.message)));
         anstream::eprintln!("  --> {}:{} ({})", source.name, warning.line, warning.path);
     }
+}
+
+/// JSON as a server wrote it, on a line.
+pub(crate) fn print_text(text: &str) -> io::Result<()> {
+    use io::Write;
+    let mut out = io::stdout().lock();
+    out.write_all(text.trim_end().as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
 /// One line, so that a program can read it as one; large answers are written as they are made.

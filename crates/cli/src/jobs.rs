@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use steadfast_api::{Attempts, JobStatus};
 use steadfast_core::apply::fold;
-use steadfast_core::event::{JobState, Recorded};
+use steadfast_core::event::{Event, JobState, Recorded};
 use steadfast_core::job::Job;
 use steadfast_core::time::human_ms;
 use steadfast_store::{Filter, SqliteStore, Store};
@@ -14,7 +14,7 @@ use steadfast_store::{Filter, SqliteStore, Store};
 use crate::args::{JobArgs, ListArgs, LogsArgs, Output};
 use crate::clock;
 use crate::data::{self, Data};
-use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
+use crate::paint::{Align, BOLD, DIM, GOOD, Table, inert, paint, state_style};
 use crate::{Done, Exit, input, view};
 
 /// Why a command that looks could not answer.
@@ -58,7 +58,7 @@ pub(crate) fn looking(
     }
 }
 
-fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> io::Result<()> {
     anstream::stdout().lock().write_all(text.as_bytes())
 }
 
@@ -81,7 +81,8 @@ pub(crate) fn list(args: &ListArgs) -> Done {
             None => None,
             Some(name) => Some(state_named(name)?),
         };
-        let filter = Filter { state, name: args.name.clone(), ..Filter::default() };
+        let filter =
+            Filter { state, name: args.name.clone(), label: args.label.clone(), over: None };
         let page = store.list(&filter, args.cursor.as_deref(), args.limit).map_err(text)?;
         if args.common.output == Output::Json {
             let jobs: Vec<_> = page
@@ -133,11 +134,11 @@ pub(crate) fn list(args: &ListArgs) -> Done {
 }
 
 /// To the second, where milliseconds are noise.
-fn coarse(ms: u64) -> String {
+pub(crate) fn coarse(ms: u64) -> String {
     if ms < 1000 { human_ms(ms) } else { human_ms(ms / 1000 * 1000) }
 }
 
-fn state_named(name: &str) -> Result<JobState, String> {
+pub(crate) fn state_named(name: &str) -> Result<JobState, String> {
     let quoted = serde_json::Value::String(name.to_owned());
     serde_json::from_value(quoted).map_err(|_| {
         format!(
@@ -190,26 +191,51 @@ pub(crate) fn status(args: &JobArgs) -> Done {
 pub(crate) fn history(args: &JobArgs) -> Done {
     looking(args.common.data.as_deref(), args.common.output, |_, store| {
         let row = data::find(store, &args.job)?;
-        let mut job: Option<Job> = None;
-        let mut out = io::BufWriter::new(anstream::stdout().lock());
-        data::each_event(store, &row.id, 0, |record| -> Result<(), Trouble> {
-            if args.common.output == Output::Json {
-                serde_json::to_writer(&mut out, &record).map_err(io::Error::from)?;
-                out.write_all(b"\n")?;
-                return Ok(());
-            }
-            let since = job.as_ref().map_or(record.at, |job: &Job| job.accepted_at);
-            let line = match &job {
-                Some(job) => view::line(job, &record).unwrap_or_else(|| plain(job, &record)),
-                None => format!("{} accepted", paint(BOLD, &row.name)),
-            };
-            let head = format!("{:>5} {:>10}", record.seq, human_ms(record.at.since(since)));
-            writeln!(out, "{}  {line}", paint(DIM, head))?;
-            Ok(fold(&mut job, &record).map_err(text)?)
+        let mut history = History::new();
+        data::each_event(store, &row.id, 0, |record| match args.common.output {
+            Output::Json => Ok::<(), Trouble>(history.write(&record)?),
+            Output::Human => history.tell(&record),
         })?;
-        out.flush()?;
+        history.end()?;
         Ok(Exit::Ok)
     })
+}
+
+/// A log, told event by event.
+pub(crate) struct History {
+    job: Option<Job>,
+    out: io::BufWriter<anstream::AutoStream<io::StdoutLock<'static>>>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { job: None, out: io::BufWriter::new(anstream::stdout().lock()) }
+    }
+
+    pub(crate) fn end(mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// For programs.
+    pub(crate) fn write(&mut self, record: &impl serde::Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, record)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// For people. The events come from the first on, each after the one before.
+    pub(crate) fn tell(&mut self, record: &Recorded) -> Result<(), Trouble> {
+        let since = self.job.as_ref().map_or(record.at, |job: &Job| job.accepted_at);
+        let line = match (&self.job, &record.event) {
+            (Some(job), _) => view::line(job, record).unwrap_or_else(|| plain(job, record)),
+            (None, Event::JobAccepted(accepted)) => {
+                format!("{} accepted", paint(BOLD, accepted.plan.name()))
+            }
+            (None, event) => paint(DIM, event.name()),
+        };
+        let head = format!("{:>5} {:>10}", record.seq, human_ms(record.at.since(since)));
+        writeln!(self.out, "{}  {line}", paint(DIM, head))?;
+        Ok(fold(&mut self.job, record).map_err(text)?)
+    }
 }
 
 /// An event that the live view passes over, in words.
@@ -263,7 +289,7 @@ pub(crate) fn replay(args: &JobArgs) -> Done {
 }
 
 pub(crate) fn logs(args: &LogsArgs) -> Done {
-    looking(args.data.as_deref(), Output::Human, |data, store| {
+    looking(args.common.data.as_deref(), args.common.output, |data, store| {
         let row = data::find(store, &args.job)?;
         if let Some(name) = &args.step {
             let job = data::state(store, &row.id)?;
@@ -273,6 +299,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
         }
         let folder = data.folder.logs(&row.id);
         let mut shown: Vec<(PathBuf, u64)> = Vec::new();
+        let mut pieces = Pieces::new(args.common.output);
         loop {
             let over = data::state(store, &row.id)?.is_over();
             for path in log_files(&folder, args.step.as_deref()).map_err(text)? {
@@ -280,10 +307,11 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
                     shown.push((path, 0));
                 }
             }
-            let several = shown.len() > 1;
+            pieces.headed |= shown.len() > 1;
             for (path, from) in &mut shown {
-                copy_from(path, from, several)?;
+                copy_from(path, from, &mut pieces)?;
             }
+            pieces.flush()?;
             if !args.follow || over {
                 return Ok(Exit::Ok);
             }
@@ -322,19 +350,100 @@ fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// What has come since the last time, byte for byte.
-fn copy_from(path: &Path, from: &mut u64, headed: bool) -> io::Result<()> {
+/// What has come since the last time.
+fn copy_from(path: &Path, from: &mut u64, pieces: &mut Pieces) -> io::Result<()> {
     let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    if length <= *from {
+    if file.metadata()?.len() <= *from {
         return Ok(());
     }
-    let mut out = io::stdout().lock();
-    if headed && *from == 0 {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        writeln!(out, "== {name} ==")?;
-    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let step = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     file.seek(SeekFrom::Start(*from))?;
-    *from += io::copy(&mut file.take(length - *from), &mut out)?;
-    out.flush()
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let count = file.read(&mut chunk)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let used = pieces.piece(&step, &name, *from, &chunk[..count])?;
+        *from += used as u64;
+        if used < count {
+            file.seek(SeekFrom::Start(*from))?;
+        }
+    }
+}
+
+/// Bytes of a log that are read at once.
+const CHUNK: usize = 64 << 10;
+
+/// Logs as they are printed: byte for byte for people, in lines of JSON for programs.
+pub(crate) struct Pieces {
+    output: Output,
+    /// There is more than one log, so each needs its name.
+    pub(crate) headed: bool,
+    last: String,
+    in_line: bool,
+    out: io::StdoutLock<'static>,
+}
+
+impl Pieces {
+    pub(crate) fn new(output: Output) -> Self {
+        let out = io::stdout().lock();
+        Self { output, headed: false, last: String::new(), in_line: false, out }
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    /// How much of it was taken: of text for programs, no half characters.
+    pub(crate) fn piece(
+        &mut self,
+        step: &str,
+        name: &str,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<usize> {
+        if self.output == Output::Json {
+            let bytes = &bytes[..whole(bytes)];
+            let text = String::from_utf8_lossy(bytes);
+            let line =
+                serde_json::json!({"step": step, "log": name, "offset": offset, "text": text});
+            writeln!(self.out, "{line}")?;
+            return Ok(bytes.len());
+        }
+        if self.headed && self.last != name {
+            let gap = if self.in_line { "\n" } else { "" };
+            writeln!(self.out, "{gap}== {} ==", inert(name))?;
+            name.clone_into(&mut self.last);
+        }
+        self.in_line = bytes.last().is_some_and(|last| *last != b'\n');
+        self.out.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+}
+
+/// Without the beginning of a character at the end, unless there is nothing else.
+fn whole(bytes: &[u8]) -> usize {
+    let tail = bytes.len().saturating_sub(3);
+    let cut = (tail..bytes.len()).find(|&at| {
+        let cut_off =
+            |error: std::str::Utf8Error| error.valid_up_to() == 0 && error.error_len().is_none();
+        std::str::from_utf8(&bytes[at..]).is_err_and(cut_off)
+    });
+    cut.filter(|at| *at > 0).unwrap_or(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn a_character_is_not_cut_in_half() {
+        let text = "aé漢😀".as_bytes();
+        let whole: Vec<usize> = (1..=text.len()).map(|end| whole(&text[..end])).collect();
+        assert_eq!(whole, [1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
+        assert_eq!(super::whole(b"\xff\xfe"), 2, "what is no text at all is not waited for");
+        assert_eq!(super::whole(b"\xf0\x9f"), 2, "and an end that never comes neither");
+    }
 }

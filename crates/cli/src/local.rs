@@ -13,8 +13,6 @@ use steadfast_core::plan::{Action, Cwd};
 use steadfast_engine::{Assignment, Inbox, Work, Workers, crash_point};
 use steadfast_worker::{Attempt, Command, Ended, Folders, Over, Pool, Ports, Prepared, Tasks};
 
-use steadfast_store::attempt_name;
-
 use crate::data::Data;
 
 /// From SIGTERM to SIGKILL.
@@ -84,7 +82,7 @@ impl Tasks for Shop {
             }
             Err(why) => return Err(permanent("template", why.clone())),
         };
-        let name = attempt_name(&work.step, *item, *attempt);
+        let name = item.attempt_name(&work.step, *attempt);
         let folder = self.data.folder.work(job).join(&name);
         let disk = |error: std::io::Error| {
             not_run("workdir", format!("{}: {error}", folder.display()), Permanence::Open)

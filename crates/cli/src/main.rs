@@ -2,6 +2,7 @@
 
 mod again;
 mod args;
+mod client;
 mod clock;
 mod data;
 mod explain;
@@ -21,7 +22,8 @@ mod view;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Args, Command};
 
@@ -34,6 +36,10 @@ enum Exit {
     Wrong = 2,
     Partial = 3,
     Cancelled = 4,
+    /// There is no server, or it went away.
+    NoServer = 5,
+    /// What was waited for has not happened in time; as `timeout` says it.
+    TimedOut = 124,
     Interrupted = 130,
 }
 
@@ -41,7 +47,13 @@ enum Exit {
 type Done = io::Result<Exit>;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let mut matches = Args::command().get_matches();
+    let data_typed = matches.subcommand().is_some_and(|(_, of)| {
+        of.try_contains_id("data").is_ok()
+            && of.value_source("data") == Some(ValueSource::CommandLine)
+    });
+    let args = Args::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
+    let either = client::Either { data_typed };
     let done = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Up(args) => serve::up(args),
@@ -49,15 +61,21 @@ fn main() -> ExitCode {
         Command::Worker(args) => serve::worker(args),
         Command::Token { command } => token::run(command),
         Command::Purge(args) => purge::run(args),
-        Command::Resume(args) => run::resume(args),
-        Command::Retry(args) => again::retry(args),
-        Command::Cancel(args) => again::cancel(args),
-        Command::List(args) => jobs::list(args),
-        Command::Status(args) => jobs::status(args),
-        Command::Logs(args) => jobs::logs(args),
-        Command::History(args) => jobs::history(args),
+        Command::Resume(args) => either.resume(args),
+        Command::Submit(args) => client::submit(args),
+        Command::Wait(args) => client::wait(args),
+        Command::Watch(args) => client::watch(args),
+        Command::Retry(args) => either.retry(args),
+        Command::Cancel(args) => either.cancel(args),
+        Command::Pause(args) => client::pause(args),
+        Command::List(args) => either.list(args),
+        Command::Status(args) => either.status(args),
+        Command::Logs(args) => either.logs(args),
+        Command::History(args) => either.history(args),
         Command::Replay(args) => jobs::replay(args),
-        Command::Explain(args) => explain::run(args),
+        Command::Explain(args) => either.explain(args),
+        Command::Workers(args) => client::workers(args),
+        Command::Drain(args) => client::drain(args),
         Command::Plan(args) => plan::run(args),
         Command::Rehearse(args) => rehearse::run(args),
         Command::Completions { shell } => {

@@ -1,8 +1,10 @@
 //! Colours and columns. Colour goes away by itself when nobody looks, or with `NO_COLOR`.
 
-use std::fmt::Display;
+use std::borrow::Cow;
+use std::fmt::{self, Display};
 
 use anstyle::{AnsiColor, Style};
+use serde::{Deserialize, Deserializer};
 use steadfast_core::event::JobState;
 
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -14,7 +16,51 @@ pub(crate) const NOTE: Style = AnsiColor::Cyan.on_default();
 
 pub(crate) fn paint(style: Style, text: impl Display) -> String {
     let text = text.to_string();
-    if text.is_empty() { text } else { format!("{style}{text}{style:#}") }
+    if text.is_empty() {
+        return text;
+    }
+    let lines: Vec<Cow<str>> = text.split('\n').map(inert).collect();
+    format!("{style}{}{style:#}", lines.join("\n"))
+}
+
+/// Text that a job, a worker or a server gave, so that a terminal only shows it: what would move the
+/// cursor, change colours or turn the direction of writing is written out.
+pub(crate) fn inert(text: &str) -> Cow<'_, str> {
+    let moves = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(moves) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if moves(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+/// Text of somebody else's, inert as soon as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Inert(String);
+
+impl<'de> Deserialize<'de> for Inert {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(inert(&text).into_owned()))
+    }
+}
+
+impl Display for Inert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Inert {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 pub(crate) fn error_prefix() -> String {
@@ -48,7 +94,8 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<(String, Style)>) {
-        self.rows.push(cells);
+        let cell = |(text, style): (String, Style)| (inert(&text).into_owned(), style);
+        self.rows.push(cells.into_iter().map(cell).collect());
     }
 
     pub(crate) fn render(&self, indent: &str) -> String {
@@ -79,5 +126,21 @@ impl Table {
             .iter()
             .map(|row| line(row.iter().map(|(text, style)| (text.as_str(), *style)).collect()));
         [heading].into_iter().chain(rows).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_move_a_terminal_is_written_out() {
+        let hostile = "a\x1b[2J\x07\r\u{9b}31m\u{202e}b\nc é 漢";
+        assert_eq!(inert(hostile), "a\\u{1b}[2J\\u{7}\\r\\u{9b}31m\\u{202e}b\\nc é 漢");
+        let painted = paint(BAD, hostile);
+        assert_eq!(painted.matches('\x1b').count(), 2, "{painted:?}");
+        let mut table = Table::new(&[("x", Align::Left)]);
+        table.row(vec![(hostile.to_owned(), BOLD)]);
+        assert_eq!(table.render("").lines().count(), 2);
     }
 }

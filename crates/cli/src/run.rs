@@ -133,7 +133,7 @@ fn lost(job: &Job, data: &Data) -> Vec<Lost> {
     running
         .map(|(item, state)| {
             let step = &job.plan.step(item.step).name;
-            let name = steadfast_store::attempt_name(step, item, state.history.attempts);
+            let name = item.attempt_name(step, state.history.attempts);
             let started = data.folder.work(&job.id).join(name).exists();
             Lost { item, token: state.token, started }
         })

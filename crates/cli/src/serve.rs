@@ -8,6 +8,7 @@ use std::time::Duration;
 use steadfast_server::config::{Auth, Config};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
 use steadfast_server::tokens::{Scope, Tokens};
+use steadfast_server::watch::{About, LogFormat, Metrics, init_stderr};
 use steadfast_worker::remote::{ClientTls, Handle, RemoteConfig, RemoteError, Token, serve};
 use steadfast_worker::{KILL_GRACE, LOG_CAP};
 use tokio::runtime::Runtime;
@@ -121,7 +122,13 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
         keep: args.keep,
         ..defaults
     };
-    log("info");
+    let about =
+        About { version: env!("CARGO_PKG_VERSION"), started_at: clock::now(), per_job_max: 0 };
+    let filter = std::env::var("STEADFAST_LOG__LEVEL").unwrap_or_else(|_| "info".to_owned());
+    let _log = match init_stderr(LogFormat::Text, &filter, &Metrics::new(&about)) {
+        Ok(log) => log,
+        Err(error) => return refuse(&error.to_string()),
+    };
     runtime()?.block_on(async {
         let (handle, orders) = Handle::new();
         tokio::spawn(async move {
@@ -165,13 +172,8 @@ fn settings(args: &ServeArgs) -> Result<(Config, Data), String> {
 }
 
 async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
-    log(config.log.level.as_str());
     let folder = data.folder.clone();
     start(ServerOptions { config, folder, clock: Arc::new(SystemClock) }).await
-}
-
-fn log(level: &str) {
-    let _ = level;
 }
 
 /// For the worker that `up` brings along.

@@ -9,7 +9,7 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
 use crate::data::Data;
-use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, paint, state_style};
+use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
 
 /// Lines of steps that are drawn; a longer job shows those that are under way.
 const SHOWN_STEPS: usize = 20;
@@ -87,7 +87,7 @@ fn terminal_width() -> usize {
 type Line = (String, String);
 
 fn both(parts: &[(anstyle::Style, String)]) -> Line {
-    let plain = parts.iter().map(|(_, text)| text.as_str()).collect();
+    let plain = parts.iter().map(|(_, text)| inert(text)).collect();
     (plain, parts.iter().map(|(style, text)| paint(*style, text)).collect())
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
                 Outcome::Succeeded { .. } => return None,
                 Outcome::Lost { started: true } => "was lost with its worker".to_owned(),
                 Outcome::Lost { started: false } => "had not begun".to_owned(),
-                Outcome::Failed(failure) => format!("failed: {}", failure.describe()),
+                Outcome::Failed(failure) => format!("failed: {}", inert(&failure.describe())),
             };
             format!("{} attempt {attempt} {how}", paint(BOLD, plan.item_name(*item)))
         }
@@ -223,7 +223,8 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
             format!("{} {}{rest}", place(*run, *step), paint(BAD, "failed"))
         }
         Event::StepSkipped { run, step, because } => {
-            format!("{} skipped, because {} failed", place(*run, *step), plan.step(*because).name)
+            let because = inert(&plan.step(*because).name);
+            format!("{} skipped, because {because} failed", place(*run, *step))
         }
         Event::EngineRestarted { down_since } => {
             format!("back after {}", human_ms(record.at.since(*down_since)))
@@ -244,9 +245,8 @@ fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String>
     let tail = steadfast_worker::tail(&path, 2000).unwrap_or_default();
     let text = String::from_utf8_lossy(&tail);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let harmless = |c: char| if c.is_control() { ' ' } else { c };
     let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
-    last.iter().map(|line| line.chars().take(160).map(harmless).collect()).collect()
+    last.iter().map(|line| line.chars().take(160).collect()).collect()
 }
 
 /// How it ended, and where to look.
@@ -271,7 +271,7 @@ pub(crate) fn summary(job: &Job, data: &Data) -> String {
                 let role = Role::Item;
                 let id = ItemId { run: run as u32, step: step as u32, role, index: *index };
                 let error = stopped.error.as_deref().unwrap_or("no worker took it");
-                let why = format!("{}: {error}", stopped.reason.message());
+                let why = format!("{}: {}", stopped.reason.message(), inert(error));
                 text.push_str(&format!("    {} {why}\n", paint(BAD, job.plan.item_name(id))));
                 for line in last_words(job, id, stopped.history.attempts, data) {
                     text.push_str(&format!("      {}\n", paint(DIM, line)));

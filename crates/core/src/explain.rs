@@ -54,11 +54,12 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Adds what the workers themselves say: by run and step, why nobody takes it.
-    pub fn add_why_nobody(&mut self, whys: &[((u32, u32), String)]) {
+    /// What those who know the workers have to say: by run and step, why nothing of it starts.
+    pub fn tell_why_not_running(&mut self, reasons: &[((u32, u32), String)]) {
         for waiting in &mut self.waiting {
-            if let Some((_, why)) = whys.iter().find(|(place, _)| *place == waiting.place) {
-                waiting.nobody(why);
+            let reason = reasons.iter().find(|(place, _)| *place == waiting.place);
+            if let Some((_, because)) = reason {
+                waiting.tell(because);
             }
         }
     }

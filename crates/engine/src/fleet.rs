@@ -120,6 +120,8 @@ pub enum WorkerState {
 }
 
 impl WorkerState {
+    pub const ALL: [Self; 4] = [Self::Connected, Self::Away, Self::Draining, Self::Quarantined];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connected => "connected",

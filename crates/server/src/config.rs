@@ -15,6 +15,8 @@ use std::path::Path;
 use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::FlusterDefaults;
 
+pub use crate::watch::LogFormat;
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     pub server: ServerSettings,
@@ -98,12 +100,6 @@ pub struct MetricSettings {
 pub struct LogSettings {
     pub format: LogFormat,
     pub level: tracing::Level,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

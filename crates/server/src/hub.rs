@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::http::{WorkerView, WorkersView};
 use crate::trouble::Trouble;
+use crate::watch::Watch;
 use proto::to_worker::Kind;
 
 pub use session::{LARGEST_MESSAGE, WorkerSessions};
@@ -39,6 +40,7 @@ pub struct Hub(Arc<Shared>);
 struct Shared {
     rules: HubRules,
     folder: Folder,
+    watch: Watch,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
 }
@@ -55,9 +57,9 @@ struct Session {
 }
 
 impl Hub {
-    pub fn new(rules: HubRules, folder: Folder) -> Self {
+    pub fn new(rules: HubRules, folder: Folder, watch: Watch) -> Self {
         let sessions = Mutex::default();
-        Self(Arc::new(Shared { rules, folder, sessions, last_session: AtomicU64::new(0) }))
+        Self(Arc::new(Shared { rules, folder, watch, sessions, last_session: AtomicU64::new(0) }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {

@@ -23,6 +23,8 @@ use crate::trouble::Trouble;
 
 pub use files::{AttachedFile, MOST_BYTES};
 
+/// With less room than this on the disk no new job is taken: those that run need it for their events.
+const KEPT_FREE: u64 = 64 << 20;
 /// Longer keys are somebody's mistake.
 const KEY_CHARS: usize = 255;
 
@@ -33,6 +35,7 @@ pub struct Orders {
     operator: Arc<Operator>,
     folder: Folder,
     keys: Keys,
+    kept_free: u64,
 }
 
 /// A job that is to be run.
@@ -78,7 +81,15 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 
 impl Orders {
     pub fn new(inbox: Inbox, archive: Archive, operator: Arc<Operator>, folder: Folder) -> Self {
-        Self { inbox, archive, operator, folder, keys: Keys::default() }
+        let (keys, kept_free) = (Keys::default(), KEPT_FREE);
+        Self { inbox, archive, operator, folder, keys, kept_free }
+    }
+
+    /// Takes new jobs only while the disk has so much room.
+    #[must_use]
+    pub fn keep_free(mut self, bytes: u64) -> Self {
+        self.kept_free = bytes;
+        self
     }
 
     /// A job file and what came with it. `name` is what messages call it.
@@ -193,10 +204,12 @@ impl Orders {
                 // Kept while a thread is at it, whoever else goes.
                 let _turn = turn;
                 let folder = orders.folder.files(&accepted.id);
-                let taken = put().and_then(|()| match orders.inbox.submit(accepted, key) {
-                    // Whether it was taken is not known: its files stay.
-                    Err(NotDone::Stopped) => Ok(Err(Trouble::from(NotDone::Stopped))),
-                    answer => answer.map(Ok).map_err(Trouble::from),
+                let taken = orders.has_room().and_then(|()| put()).and_then(|()| {
+                    match orders.inbox.submit(accepted, key) {
+                        // Whether it was taken is not known: its files stay.
+                        Err(NotDone::Stopped) => Ok(Err(Trouble::from(NotDone::Stopped))),
+                        answer => answer.map(Ok).map_err(Trouble::from),
+                    }
                 });
                 if taken.is_err() {
                     let _ = std::fs::remove_dir_all(&folder);
@@ -207,6 +220,12 @@ impl Orders {
             Ok(Submitted { id, existing: false })
         });
         accepting.await.map_err(Trouble::internal)?
+    }
+
+    fn has_room(&self) -> Result<(), Trouble> {
+        let disk = rustix::fs::statvfs(self.folder.root()).map_err(Trouble::internal)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < self.kept_free { Err(Trouble::DiskFull) } else { Ok(()) }
     }
 
     /// `wanted`: a job that is so already is as wished.

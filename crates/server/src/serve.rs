@@ -9,32 +9,46 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse;
 use axum::routing::get;
-use steadfast_api::proto::workers_server::{self, WorkersServer};
+use steadfast_api::proto::jobs_server::JobsServer;
+use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Clock, FleetRules, Inbox, Live, Observer, Room, Stopped, Unreadable, adopt_all,
+    Clock, FleetRules, Inbox, Live, Observer, Room, Stopped, Unreadable, WorkerState, adopt_all,
 };
 use steadfast_store::{Folder, SqliteStore, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
+use tonic_health::server::HealthReporter;
 
 use crate::archive::Archive;
 use crate::config::Config;
+use crate::grpc::JobsService;
 use crate::guard::Guard;
 use crate::http::{App, Limits, WorkersView as _};
 use crate::hub::{Fleet, Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
 use crate::listen::{ListenOptions, serve};
 use crate::news::News;
 use crate::orders::Orders;
+use crate::purge::purge;
 use crate::tls::{TlsError, server_config};
 use crate::tokens::{TokenError, Tokens};
+use crate::watch::{
+    self, About, Log, Metrics, Spans, TimedStore, TraceError, Watch, init_stderr, requests,
+};
 
 /// Readers of the store: what more than so many ask at once waits.
 const READERS: usize = 4;
 /// How often the lock says that its holder is alive: so much of a downtime can go unnoticed.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
+/// How often ended jobs are looked at for those that have been kept long enough.
+const PURGE_EVERY: Duration = Duration::from_hours(1);
+/// How long the last spans have to reach their collector.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 /// An engine that does not answer for so long is not ready.
 const READY_WITHIN: Duration = Duration::from_secs(1);
 
@@ -64,6 +78,10 @@ pub enum StartError {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Tokens(#[from] TokenError),
+    #[error("the description of the gRPC services is broken: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    #[error(transparent)]
+    Traces(#[from] TraceError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -80,10 +98,16 @@ pub struct Running {
     app: Router,
     options: ListenOptions,
     news: News,
+    /// Tells gRPC's health that the end is near.
+    serving: HealthReporter,
     live: Live,
+    spans: Option<Spans>,
+    /// Writes the last lines when it goes.
+    log: Option<Log>,
     /// Resolves when the engine can acknowledge nothing any more.
     gone: oneshot::Receiver<()>,
     lock: FolderLock,
+    retention: Option<Retention>,
     adopted: usize,
 }
 
@@ -100,20 +124,42 @@ impl Running {
 
     /// Serves until `shutdown`, or until the engine can go on no more.
     pub async fn until(self, shutdown: impl Future<Output = ()>) -> Result<(), Stopped> {
-        let Self { listener, app, options, news, live, gone, lock, .. } = self;
+        let Self {
+            listener,
+            app,
+            options,
+            news,
+            serving,
+            live,
+            spans,
+            log,
+            gone,
+            lock,
+            retention,
+            ..
+        } = self;
         let ended = Arc::new(Notify::new());
         let alive = tokio::spawn(lock.keep_alive(ended.clone()));
+        let purging = retention.map(|retention| tokio::spawn(retention.keep()));
         serve(listener, app, options, async {
             tokio::select! {
                 () = shutdown => {}
                 _ = gone => {}
             }
+            serving.set_not_serving::<JobsServer<JobsService>>().await;
             news.close();
         })
         .await;
         let stopped = tokio::task::spawn_blocking(move || live.stop()).await;
         ended.notify_one();
         let _ = alive.await;
+        if let Some(purging) = purging {
+            purging.abort();
+        }
+        if let Some(spans) = spans {
+            let _ = tokio::task::spawn_blocking(move || spans.stop(LAST_SPANS)).await;
+        }
+        drop(log);
         stopped.unwrap_or(Err(Stopped::Failed))
     }
 }
@@ -134,24 +180,32 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let auth = config.check_exposure(address.ip(), usable).map_err(StartError::Exposed)?;
     let tls = server_config(&config.server)?;
 
+    let per_job_max = if config.metrics.per_job { config.metrics.per_job_max as usize } else { 0 };
+    let about = About { version: env!("CARGO_PKG_VERSION"), started_at: clock.now(), per_job_max };
+    let metrics = Metrics::new(&about);
+    let log = init_stderr(config.log.format, config.log.level.as_str(), &metrics).ok();
+    let endpoint = config.otel.endpoint.as_deref();
+    let spans = Spans::start(endpoint, about.version, &metrics)?;
+    let watch = Watch::new(metrics.clone(), spans.clone());
+
     let mut store = SqliteStore::open(&folder.database())?;
     let hub_rules = HubRules {
         lease_ms: config.workers.lease_ms,
         beat_ms: config.workers.beat_ms,
         log_cap: config.limits.log_bytes as u64,
     };
-    let hub = Hub::new(hub_rules, folder.clone());
+    let hub = Hub::new(hub_rules, folder.clone(), watch.clone());
     let news = News::new();
     let (going, gone) = oneshot::channel();
     let live = Live::start(
-        Box::new(SqliteStore::open(&folder.database())?),
+        Box::new(TimedStore::new(SqliteStore::open(&folder.database())?, metrics.clone())),
         Box::new(SharedClock(clock.clone())),
         Room::fleet(fleet_rules(&config)),
         |_| hub.clone(),
-        Box::new(Told { news: news.clone(), _going: going }),
+        watch.clone().and(Box::new(Told { news: news.clone(), _going: going })),
     );
     let inbox = live.inbox().clone();
-    let adopted = take_up(&mut store, &inbox, lock.alive_at)?;
+    let adopted = take_up(&mut store, &inbox, &watch, lock.alive_at)?;
     drop(store);
 
     let archive = Archive::open(&folder, READERS)?;
@@ -159,8 +213,19 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone());
     let sessions = WorkersServer::new(WorkerSessions::new(hub.clone(), inbox.clone()))
         .max_decoding_message_size(LARGEST_MESSAGE);
-    let grpc = Router::new()
-        .route_service(&format!("/{}/{{*method}}", workers_server::SERVICE_NAME), sessions);
+    let jobs = JobsService::new(
+        archive.clone(),
+        orders.clone(),
+        news.clone(),
+        operator.clone(),
+        config.fluster,
+    )
+    .with_pages(config.limits.jobs_per_page as usize, config.limits.jobs_per_page_max as usize);
+    let (grpc, serving) = crate::grpc::routes(jobs).await?;
+    let grpc = grpc.add_service(sessions).into_axum_router();
+    let keep_ms = config.retention.finished_jobs_ms;
+    let retention =
+        keep_ms.map(|keep_ms| Retention { keep_ms, folder: folder.clone(), clock: clock.clone() });
     let fleet = Fleet { hub, inbox };
     let now = clock.clone();
     let rest = crate::http::router(App {
@@ -176,15 +241,31 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
             most_per_page: config.limits.jobs_per_page_max as usize,
         },
     });
+    let (shown, told) = (fleet.clone(), metrics.clone());
     let health = Router::new()
         .route("/healthz", get(|| std::future::ready("ok\n")))
-        .route("/readyz", get(move || ready(fleet.clone())));
-    let app = rest.merge(health).merge(grpc);
+        .route("/readyz", get(move || ready(fleet.clone())))
+        .route("/metrics", get(move || measured(shown.clone(), told.clone())));
+    let app = rest.merge(health).merge(grpc).layer(from_fn_with_state(metrics, requests));
     let now = clock.clone();
     let guard = Guard::new(&config.server, auth, address, tokens, move || now.now());
     let app = guard.protect(app);
     let options = ListenOptions::new(&config.server, tls);
-    Ok(Running { address, listener, app, options, news, live, gone, lock, adopted })
+    Ok(Running {
+        address,
+        listener,
+        app,
+        options,
+        news,
+        serving,
+        live,
+        spans,
+        log,
+        gone,
+        lock,
+        retention,
+        adopted,
+    })
 }
 
 fn fleet_rules(config: &Config) -> FleetRules {
@@ -192,8 +273,9 @@ fn fleet_rules(config: &Config) -> FleetRules {
     FleetRules {
         lease_ms: workers.lease_ms,
         failures: workers.quarantine_after,
+        not_begun: workers.quarantine_not_begun,
         quarantine_ms: workers.quarantine_time_ms,
-        ..FleetRules::default()
+        quarantine_most_ms: workers.quarantine_time_max_ms,
     }
 }
 
@@ -201,6 +283,7 @@ fn fleet_rules(config: &Config) -> FleetRules {
 fn take_up(
     store: &mut SqliteStore,
     inbox: &Inbox,
+    watch: &Watch,
     alive_at: Option<Timestamp>,
 ) -> Result<usize, StartError> {
     let owner = format!("server {}", std::process::id());
@@ -211,6 +294,7 @@ fn take_up(
         alive_at,
         |job| job.source.is_none(),
         |adopted| {
+            watch.adopted(&adopted.job);
             let tell = tell.clone();
             let reply = Box::new(move |answer| drop(tell.send(answer)));
             inbox.adopt_and(adopted, reply).map_err(|_| StartError::Stopped)
@@ -218,8 +302,18 @@ fn take_up(
     )?;
     drop(tell);
     // The channel ends when the last of them is answered, or will not be.
-    let durable = told.iter().filter(Result::is_ok).count();
+    let durable = told.iter().flatten().count();
     if durable == adopted { Ok(adopted) } else { Err(StartError::Stopped) }
+}
+
+/// What Prometheus reads.
+async fn measured(fleet: Fleet, metrics: Metrics) -> impl IntoResponse {
+    let workers = fleet.list().await.unwrap_or_default();
+    for state in WorkerState::ALL {
+        let count = workers.iter().filter(|worker| worker.state == state.name()).count();
+        metrics.set_workers(state.name(), count);
+    }
+    ([(CONTENT_TYPE, watch::CONTENT_TYPE)], metrics.render())
 }
 
 async fn ready(fleet: Fleet) -> (StatusCode, &'static str) {
@@ -252,6 +346,32 @@ impl Observer for Told {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         if let Some(last) = records.last() {
             self.news.told(job, last.seq, false);
+        }
+    }
+}
+
+/// Ended jobs go after so long.
+#[derive(Clone, Debug)]
+struct Retention {
+    keep_ms: u64,
+    folder: Folder,
+    clock: Arc<dyn Clock>,
+}
+
+impl Retention {
+    async fn keep(self) {
+        loop {
+            let Self { keep_ms, folder, clock } = self.clone();
+            let purged = tokio::task::spawn_blocking(move || {
+                let before = Timestamp(clock.now().0.saturating_sub(keep_ms));
+                purge(&mut SqliteStore::open(&folder.database())?, &folder, before)
+            });
+            match purged.await {
+                Ok(Ok(0)) | Err(_) => {}
+                Ok(Ok(jobs)) => tracing::info!(event = "JobsPurged", jobs),
+                Ok(Err(error)) => tracing::warn!(event = "JobsNotPurged", %error),
+            }
+            tokio::time::sleep(PURGE_EVERY).await;
         }
     }
 }

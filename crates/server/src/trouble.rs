@@ -7,6 +7,9 @@ use steadfast_engine::NotDone;
 use steadfast_jobfile::Problem;
 use steadfast_store::StoreError;
 
+/// Over gRPC it is a header, of which clients take 8 KiB, and where a byte can become three.
+const GRPC_MESSAGE_BYTES: usize = 2000;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     #[error("{0}")]
@@ -176,6 +179,10 @@ impl From<Trouble> for tonic::Status {
         let mut message = trouble.to_string();
         for problem in trouble.problems().iter().skip(1) {
             message.push_str(&format!("\nline {}: {}", problem.line, problem.message));
+        }
+        if message.len() > GRPC_MESSAGE_BYTES {
+            message.truncate(message.floor_char_boundary(GRPC_MESSAGE_BYTES));
+            message.push('…');
         }
         Self::new(trouble.grpc(), message)
     }

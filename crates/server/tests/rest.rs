@@ -7,7 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use server::{Answer, Server};
+use steadfast_core::time::Timestamp;
 use steadfast_jobfile::Operator;
+use steadfast_store::{SqliteStore, Store as _};
 
 const OK: &str = "name: good\nsteps: { a: { run: ok }, b: { run: ok, needs: [a] } }";
 const HOLD: &str = "name: slow\nsteps: { a: { run: hold } }";
@@ -350,6 +352,7 @@ async fn what_is_wrong_is_said_as_a_problem_with_its_code() {
         ("/v1/jobs?state=odd".to_owned(), 400, "bad_request"),
         ("/v1/jobs?label=odd".to_owned(), 400, "bad_request"),
         ("/v1/jobs?name=a&name=b".to_owned(), 400, "bad_request"),
+        ("/v1/jobs?limit=+1".to_owned(), 400, "bad_request"),
         ("/v1/jobs?cursor=odd".to_owned(), 400, "bad_cursor"),
     ] {
         server.get(&path).await.is_problem(status, code);
@@ -374,7 +377,7 @@ async fn what_is_wrong_is_said_as_a_problem_with_its_code() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_with_and_without_a_length() {
-    let server = Server::with(Operator { max_file_bytes: 1000, ..Operator::default() }).await;
+    let server = Server::with(Operator { max_file_bytes: 1000, ..Operator::default() }, 0).await;
     let large = format!("{OK}\n#{}", "x".repeat(2000));
     Answer::of(server.submission(&large)).await.is_problem(413, "too_large");
     let chunks = large
@@ -386,6 +389,25 @@ async fn a_body_that_is_too_large_is_refused_with_and_without_a_length() {
     let request = server.client.post(format!("{}/v1/jobs", server.url)).body(stream);
     let request = request.header("content-type", "text/plain");
     Answer::of(request).await.is_problem(413, "too_large");
+}
+
+#[tokio::test]
+async fn no_job_is_taken_while_the_disk_has_no_room_for_it() {
+    let server = Server::with(Operator::default(), u64::MAX).await;
+    Answer::of(server.submission(OK)).await.is_problem(507, "disk_full");
+    assert_eq!(server.get("/v1/jobs").await.json["jobs"], json!([]));
+}
+
+#[tokio::test]
+async fn a_job_that_was_purged_is_gone_for_those_who_knew_it() {
+    let server = Server::start().await;
+    let id = server.submit(OK).await;
+    server.until_over(&id).await;
+    assert_eq!(server.get(&format!("/v1/jobs/{id}")).await.status, 200);
+    let mut store = SqliteStore::open(&server.folder.database()).unwrap();
+    assert_eq!(store.purge(Timestamp(i64::MAX as u64)).unwrap(), 1);
+    server.get(&format!("/v1/jobs/{id}")).await.is_problem(404, "not_found");
+    server.get(&format!("/v1/jobs/{id}/events")).await.is_problem(404, "not_found");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use steadfast_core::event::{ItemId, Role};
+use steadfast_core::event::ItemId;
 
 #[derive(Clone, Debug)]
 pub struct Folder {
@@ -40,22 +40,11 @@ impl Folder {
 
     /// What an attempt has written.
     pub fn log(&self, job: &str, step: &str, item: ItemId, attempt: u32) -> PathBuf {
-        self.logs(job).join(step).join(format!("{}.log", attempt_name(step, item, attempt)))
+        self.logs(job).join(step).join(format!("{}.log", item.attempt_name(step, attempt)))
     }
 
     /// The folder of the files that came with a job.
     pub fn files(&self, job: &str) -> PathBuf {
         self.root.join("files").join(job)
     }
-}
-
-/// `index_2_attempt_1`, with the datacenter's place before it if there are several.
-pub fn attempt_name(step: &str, item: ItemId, attempt: u32) -> String {
-    let role = match item.role {
-        Role::Item => "",
-        Role::Fallback => "_fallback",
-        Role::Compensation => "_compensation",
-    };
-    let run = if item.run > 0 { format!("dc{}_", item.run) } else { String::new() };
-    format!("{run}{step}{role}_{}_attempt_{attempt}", item.index)
 }

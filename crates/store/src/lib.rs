@@ -22,7 +22,7 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 pub use error::StoreError;
-pub use folder::{Folder, attempt_name};
+pub use folder::Folder;
 pub use memory::MemoryStore;
 pub use model::{
     Claimed, Entry, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write,

@@ -21,9 +21,6 @@ pub struct Waiting {
     pub name: String,
     /// None: it is about a step.
     pub item: Option<Named>,
-    /// Its run and step.
-    #[serde(skip)]
-    pub place: (u32, u32),
     #[serde(flatten)]
     pub why: Why,
     #[serde(rename = "since_ms")]
@@ -31,23 +28,24 @@ pub struct Waiting {
     /// When this ends at the latest; none: nobody knows.
     #[serde(rename = "until_ms")]
     pub until: Option<Timestamp>,
+    /// Why no worker takes it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
     /// What follows the name.
     pub sentence: String,
+    /// The run and the step.
+    #[serde(skip)]
+    pub place: (u32, u32),
 }
 
 impl Waiting {
-    fn waits_for_worker(&self) -> bool {
-        matches!(
-            self.why,
-            Why::Ready { waits_for: WaitsFor::Worker }
-                | Why::NotStarted { waits_for: WaitsFor::Worker, .. }
-        )
-    }
-
-    /// Says why nobody takes it, which no log knows.
-    pub(super) fn nobody(&mut self, why: &str) {
-        if self.waits_for_worker() {
-            self.sentence.push_str(&format!(": {why}"));
+    /// Says why no worker takes it, if that is what it waits for.
+    pub(super) fn tell(&mut self, because: &str) {
+        if let Why::Ready { waits_for } | Why::NotStarted { waits_for, .. } = self.why
+            && waits_for == WaitsFor::Worker
+        {
+            self.sentence.push_str(&format!(": {because}"));
+            self.because = Some(because.to_owned());
         }
     }
 }
@@ -196,10 +194,11 @@ fn waiting_step(job: &Job, run: u32, step: u32, now: Timestamp) -> Waiting {
     Waiting {
         name: job.plan.step_name(run, step),
         item: None,
-        place: (run, step),
         why: Why::Waiting { needs: if pending { vec![] } else { needs.collect() } },
         since: None,
         until: pending.then_some(job.starts_at),
+        because: None,
+        place: (run, step),
         sentence: step_waits(job, run, step, now),
     }
 }
@@ -213,10 +212,11 @@ fn not_started(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) 
     Waiting {
         name: job.plan.step_name(run, step),
         item: None,
-        place: (run, step),
         why: Why::NotStarted { items, waits_for },
         since: state.starved_since,
         until,
+        because: None,
+        place: (run, step),
         sentence: format!("{items_wait}, {queued}"),
     }
 }
@@ -315,10 +315,11 @@ fn waiting_item(
     Waiting {
         name: job.plan.item_name(id),
         item: Some(Named::new(&job.plan, id)),
-        place: (id.run, id.step),
         why,
         since: Some(item.since),
         until: end,
+        because: None,
+        place: (id.run, id.step),
         sentence,
     }
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use steadfast_core::event::{JobId, Recorded};
 use tokio::sync::watch;
 
-use super::query::{Names, Params};
+use super::query::{Names, Params, number};
 use super::{App, json_text};
 use crate::archive::{Archive, job_id};
 use crate::trouble::Trouble;
@@ -38,8 +38,15 @@ pub(super) async fn events(
     params: Params,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
-    let after = params.parse("after", A_NUMBER)?.unwrap_or(0);
+    let after = params.number("after", A_NUMBER)?.unwrap_or(0);
     let limit = params.limit(app.limits)?;
+    let last = match headers.get("last-event-id") {
+        None => None,
+        Some(last) => {
+            let wrong = || Trouble::BadRequest(format!("`Last-Event-ID` must be {A_NUMBER}"));
+            Some(last.to_str().ok().and_then(number).ok_or_else(wrong)?)
+        }
+    };
     let streams = (headers.get_all(ACCEPT).iter())
         .filter_map(|accept| accept.to_str().ok())
         .flat_map(|accept| accept.split(','))
@@ -47,14 +54,7 @@ pub(super) async fn events(
     if !streams {
         return page(&app.archive, &id, after, limit).await;
     }
-    let after = match headers.get("last-event-id") {
-        None => after,
-        Some(last) => {
-            let number = last.to_str().ok().and_then(|text| text.parse().ok());
-            number
-                .ok_or_else(|| Trouble::BadRequest(format!("`Last-Event-ID` must be {A_NUMBER}")))?
-        }
-    };
+    let after = last.unwrap_or(after);
     // Following begins before the first reading, so that nothing falls between the two.
     let told = app.news.follow(&id);
     app.archive.row(&id).await?;

@@ -45,7 +45,22 @@ struct RetryBody {
     #[serde(default)]
     from: Option<String>,
     #[serde(default)]
-    grant: Option<u32>,
+    grant: Option<Whole>,
+}
+
+/// JSON knows no whole numbers: 2.0 is 2.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "f64")]
+struct Whole(u32);
+
+impl TryFrom<f64> for Whole {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        let most = u32::MAX;
+        if fits { Ok(Self(number as u32)) } else { Err(format!("{number} is not 0 to {most}")) }
+    }
 }
 
 pub(super) async fn submit(
@@ -170,8 +185,10 @@ pub(super) async fn explain(
 ) -> Result<Response, Trouble> {
     let now = (app.clock)();
     let mut explained = app.archive.explain(&id, params.text("step")?, now).await?;
-    // Of a job that is over, or of an engine that is too busy to say, the log's own word is enough.
-    explained.add_why_nobody(&app.workers.why_not_running(&id).await.unwrap_or_default());
+    // Without the engine's word on its workers the rest is still true.
+    if let Ok(reasons) = app.workers.why_not_running(&id).await {
+        explained.tell_why_not_running(&reasons);
+    }
     super::json(StatusCode::OK, &explained)
 }
 
@@ -233,5 +250,6 @@ pub(super) async fn retry(
             ));
         }
     };
+    let grant = grant.map(|Whole(grant)| grant);
     created(&app.orders.retry(&id, Again { from, grant, key }).await?)
 }

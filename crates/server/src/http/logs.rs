@@ -136,7 +136,7 @@ struct Told {
     attempt: u32,
 }
 
-/// What [`steadfast_store::attempt_name`] made the name of.
+/// What [`ItemId::attempt_name`] made the name of.
 fn told(step: &str, name: &str) -> Option<Told> {
     let (rest, attempt) = name.rsplit_once("_attempt_")?;
     let (rest, item) = rest.rsplit_once('_')?;
@@ -158,7 +158,7 @@ pub(super) async fn log(
     params: Params,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
-    let offset = params.parse("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
+    let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
     let job = app.archive.job(&id).await?;
     let none = || Trouble::NotFound(format!("step {step:?} of job {id} has no log {name:?}"));

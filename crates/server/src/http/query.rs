@@ -2,7 +2,6 @@
 //! are refused by name.
 
 use std::convert::Infallible;
-use std::str::FromStr;
 
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
@@ -50,26 +49,36 @@ impl Params {
         Ok(first)
     }
 
-    pub(super) fn parse<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Trouble> {
+    /// `what` it must be, for whoever wrote something else.
+    pub(super) fn number(&self, name: &str, what: &str) -> Result<Option<u64>, Trouble> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        // Rust reads `+5` too, which nobody was told.
-        match text.parse() {
-            Ok(value) if !text.starts_with('+') => Ok(Some(value)),
-            _ => Err(Trouble::BadRequest(format!("`{name}` must be {what}, not {text:?}"))),
-        }
+        let wrong = || Trouble::BadRequest(format!("`{name}` must be {what}, not {text:?}"));
+        number(text).map(Some).ok_or_else(wrong)
     }
 
     pub(super) fn limit(&self, limits: Limits) -> Result<usize, Trouble> {
         let most = limits.most_per_page;
         let what = format!("a whole number from 1 to {most}");
-        match self.parse("limit", &what)? {
+        match self.number("limit", &what)? {
             None => Ok(limits.page.min(most)),
-            Some(limit) if (1..=most).contains(&limit) => Ok(limit),
+            Some(limit) if (1..=most as u64).contains(&limit) => Ok(limit as usize),
             Some(limit) => Err(Trouble::BadRequest(format!("`limit` must be {what}, not {limit}"))),
         }
     }
 
     pub(super) fn flag(&self, name: &str) -> Result<bool, Trouble> {
-        Ok(self.parse(name, "true or false")?.unwrap_or(false))
+        match self.text(name)? {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(text) => {
+                Err(Trouble::BadRequest(format!("`{name}` must be true or false, not {text:?}")))
+            }
+        }
     }
+}
+
+/// Digits only, and no more than every language can count to.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse::<u64>().ok().filter(|number| digits && i64::try_from(*number).is_ok())
 }

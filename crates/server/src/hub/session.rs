@@ -20,6 +20,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Hub, Session};
+use crate::watch::Rejected;
 use proto::from_worker::Kind as Said;
 use proto::to_worker::Kind as Told;
 use proto::workers_server::Workers;
@@ -84,7 +85,10 @@ impl WorkerSessions {
         });
         self.inbox.connect(arriving, reply).map_err(unavailable)?;
         let answer = told.await.map_err(|_| unavailable(Unheard::Stopped))?;
-        answer.map_err(|in_use| Status::already_exists(in_use.to_string()))
+        answer.map_err(|in_use| {
+            self.hub.0.watch.worker_refused(&peer.name, &in_use.to_string());
+            Status::already_exists(in_use.to_string())
+        })
     }
 
     async fn listen(self, peer: Peer, mut said: Streaming<proto::FromWorker>) {
@@ -120,6 +124,7 @@ impl WorkerSessions {
         let (hub, answered) = (self.hub.clone(), peer.clone());
         let reply = Box::new(move |known: bool| {
             if known {
+                hub.0.watch.metrics().heartbeat();
                 let _ = answered.out.send(proto::ToWorker { kind: Some(Told::Beat(beat)) });
             } else {
                 // It was silent for too long; it comes in anew.
@@ -151,10 +156,14 @@ impl WorkerSessions {
             let key = (job.clone(), token);
             let reply = Box::new(move |answer: Answer| {
                 if let Err(why) = &answer {
-                    tracing::warn!(
-                        event = "AttemptRejected", job_id = %key.0, token, worker = %peer.name,
-                        attempt = attempt.attempt, %why,
-                    );
+                    hub.0.watch.attempt_rejected(&Rejected {
+                        job: &key.0,
+                        item: &format!("{}/{}[{}]", attempt.run, attempt.step, attempt.index),
+                        attempt: Some(attempt.attempt),
+                        token,
+                        worker: &peer.name,
+                        reason: &why.to_string(),
+                    });
                 }
                 if let Some(session) = hub.sessions().get_mut(&peer.name) {
                     session.held.remove(&key);

@@ -290,6 +290,30 @@ async fn bad_requests_name_the_field() {
     assert!(list(&mut place, ListJobsRequest::default()).await.jobs.is_empty());
 }
 
+#[tokio::test]
+async fn more_problems_than_fit_a_header_are_cut_short_and_not_lost() {
+    let mut place = Place::new().await;
+    let steps = (0..90).map(|n| format!("  s{n}: {{ run: ok, wröng{n}: 1 }}\n"));
+    let file = format!("name: a\nsteps:\n{}", steps.collect::<String>());
+    let request = SubmitJobRequest { file, ..SubmitJobRequest::default() };
+    let refused = place.jobs.submit_job(request).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().contains("wröng0") && refused.message().ends_with('…'), "{refused}");
+    let mut odd = request_with_odd_variables(90);
+    let refused = place.jobs.launch_job(odd.clone()).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(refused.message().ends_with('…'), "{refused}");
+    odd.environment = None;
+    place.jobs.launch_job(odd).await.expect("the rest of it is valid");
+}
+
+fn request_with_odd_variables(count: usize) -> LaunchJobRequest {
+    let mut request = request(&["ok"]);
+    let env = request.environment.get_or_insert_default();
+    env.env_vars.extend((0..count).map(|n| (format!("ö{n}"), String::new())));
+    request
+}
+
 async fn list(place: &mut Place, request: ListJobsRequest) -> ListJobsResponse {
     place.jobs.list_jobs(request).await.expect("a list").into_inner()
 }

@@ -1,6 +1,5 @@
 //! A server with its engine and store on loopback, and a worker that does what a job's arguments say.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,7 +25,6 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 
 pub(crate) struct Place {
-    pub(crate) address: SocketAddr,
     pub(crate) channel: Channel,
     pub(crate) jobs: JobsClient<Channel>,
     live: Option<Live>,
@@ -63,7 +61,7 @@ impl Place {
         let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
         let channel = channel.connect().await.expect("it listens");
         let jobs = JobsClient::new(channel.clone());
-        Self { address, channel, jobs, live: Some(live), _folder: here }
+        Self { channel, jobs, live: Some(live), _folder: here }
     }
 
     /// Launches a job whose attempts end so, one after the other; the last repeats.

@@ -118,10 +118,10 @@ impl WorkersView for OneWorker {
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        Self::with(Operator::default()).await
+        Self::with(Operator::default(), 0).await
     }
 
-    pub(crate) async fn with(operator: Operator) -> Self {
+    pub(crate) async fn with(operator: Operator, kept_free: u64) -> Self {
         let root = tempfile::tempdir().unwrap();
         let folder = Folder::new(root.path().to_owned());
         let news = News::new();
@@ -136,8 +136,9 @@ impl Server {
         );
         let archive = Archive::open(&folder, 3).unwrap();
         let inbox = live.inbox().clone();
+        let orders = Orders::new(inbox, archive.clone(), operator.clone(), folder.clone());
         let app = App {
-            orders: Orders::new(inbox, archive.clone(), operator.clone(), folder.clone()),
+            orders: orders.keep_free(kept_free),
             archive,
             news: news.clone(),
             clock: Arc::new(now),
@@ -255,7 +256,8 @@ impl Stream {
                     event: event.to_owned(),
                     data: serde_json::from_str(field("data").unwrap()).unwrap(),
                 });
-                self.text = rest.to_owned();
+                let rest = rest.to_owned();
+                self.text = rest;
                 if told.is_some() {
                     return told;
                 }

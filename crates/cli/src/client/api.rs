@@ -1,0 +1,363 @@
+//! The server's REST, typed: requests out, answers or a [`Trouble`] back.
+//!
+//! Prints nothing and decides nothing. Whatever answers is taken for what it may be, a proxy's page
+//! included; what a server says is made inert before it becomes part of a message.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::shapes::{
+    AttemptsPage, Created, EventsPage, JobsPage, LogsPage, Status, Worker, Workers,
+};
+use super::token::Token;
+use super::trouble::{Refused, Trouble};
+use crate::input::Mistake;
+use crate::paint::inert;
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// A server that streams says something every 15 seconds; one that says nothing for so long is gone.
+const SILENCE: Duration = Duration::from_mins(1);
+/// No answer is larger; what is, comes from something else.
+const MOST_BYTES: usize = 256 << 20;
+/// Of an answer that is no problem+json, so much is shown.
+const SHOWN_CHARS: usize = 120;
+
+/// Where a server is, and what it wants to see.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    pub(crate) url: Url,
+    pub(crate) token: Option<Token>,
+    /// PEM.
+    pub(crate) ca: Option<Vec<u8>>,
+    /// What to type to come here again, ` --server URL` as an example; empty if nothing.
+    pub(crate) flags: String,
+    /// Nobody named it.
+    pub(crate) is_default: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<HeaderValue>,
+    flags: String,
+    is_default: bool,
+}
+
+/// An answer, and the very text of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    pub(crate) text: String,
+}
+
+/// The body of a submission.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    pub(crate) content_type: &'static str,
+    pub(crate) bytes: Vec<u8>,
+}
+
+pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
+
+impl Client {
+    pub(crate) fn new(address: Address) -> Result<Self, Trouble> {
+        let Address { url, token, ca, flags, is_default } = address;
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .read_timeout(SILENCE)
+            // Nothing here redirects; whoever does is not the server, and gets no token.
+            .redirect(reqwest::redirect::Policy::none());
+        if is_loopback(&url) {
+            builder = builder.no_proxy();
+        }
+        if let Some(pem) = ca {
+            let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok();
+            let certificates = certificates.filter(|some| !some.is_empty()).ok_or_else(|| {
+                Trouble::Wrong("the profile's `ca` is no PEM file of certificates".to_owned())
+            })?;
+            builder = builder.tls_certs_only(certificates);
+        }
+        let http = builder.build().map_err(|error| {
+            Trouble::Wrong(format!("cannot speak to a server: {}", deepest(&error)))
+        })?;
+        let token = token.as_ref().map(Token::header).transpose().map_err(Trouble::Wrong)?;
+        Ok(Self { http, base: url, token, flags, is_default })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// A command to paste, that comes to this server too.
+    pub(crate) fn hint(&self, command: &str) -> String {
+        format!("steadfast {command}{}", self.flags)
+    }
+
+    pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Created, Trouble> {
+        let request = self
+            .request(Method::POST, &["jobs"], &[])
+            .header(CONTENT_TYPE, body.content_type)
+            .header("idempotency-key", key)
+            .body(body.bytes.clone());
+        Ok(self.ask(request).await?.value)
+    }
+
+    pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<Answer<JobsPage>, Trouble> {
+        self.get(&["jobs"], query).await
+    }
+
+    pub(crate) async fn status(&self, id: &str) -> Result<Answer<Status>, Trouble> {
+        self.get(&["jobs", id], &[]).await
+    }
+
+    /// `cancel`, `pause` or `resume`.
+    pub(crate) async fn wish(&self, id: &str, wish: &str) -> Result<Answer<Status>, Trouble> {
+        self.ask(self.request(Method::POST, &["jobs", id, wish], &[])).await
+    }
+
+    pub(crate) async fn retry(
+        &self,
+        id: &str,
+        from: Option<&str>,
+        grant: Option<u32>,
+        key: &str,
+    ) -> Result<Answer<Created>, Trouble> {
+        let how = serde_json::json!({ "from": from, "grant": grant });
+        let request = self.request(Method::POST, &["jobs", id, "retry"], &[]);
+        self.ask(request.header("idempotency-key", key).json(&how)).await
+    }
+
+    pub(crate) async fn events(&self, id: &str, query: Query<'_>) -> Result<EventsPage, Trouble> {
+        Ok(self.get(&["jobs", id, "events"], query).await?.value)
+    }
+
+    /// Events after that one, as they come.
+    pub(crate) async fn follow(&self, id: &str, after: u64) -> Result<Response, Trouble> {
+        let request = self
+            .request(Method::GET, &["jobs", id, "events"], &[])
+            .header("accept", "text/event-stream")
+            .header("last-event-id", after);
+        let response = self.send(request).await?;
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return Ok(response);
+        }
+        let kind = inert(kind.unwrap_or("something without a content type")).into_owned();
+        Err(self.odd(format!("it sends {kind} instead of events")))
+    }
+
+    pub(crate) async fn explain<T: DeserializeOwned>(
+        &self,
+        id: &str,
+        step: Option<&str>,
+    ) -> Result<Answer<T>, Trouble> {
+        let query = step.map(|step| ("step", step));
+        self.get(&["jobs", id, "explain"], query.as_slice()).await
+    }
+
+    pub(crate) async fn attempts(
+        &self,
+        id: &str,
+        query: Query<'_>,
+    ) -> Result<AttemptsPage, Trouble> {
+        Ok(self.get(&["jobs", id, "attempts"], query).await?.value)
+    }
+
+    pub(crate) async fn logs(&self, id: &str, query: Query<'_>) -> Result<LogsPage, Trouble> {
+        Ok(self.get(&["jobs", id, "logs"], query).await?.value)
+    }
+
+    /// One log from a byte on, to be read in pieces.
+    pub(crate) async fn log(
+        &self,
+        id: &str,
+        step: &str,
+        name: &str,
+        offset: u64,
+    ) -> Result<Response, Trouble> {
+        let offset = offset.to_string();
+        let path = ["jobs", id, "logs", step, name];
+        self.send(self.request(Method::GET, &path, &[("offset", &offset)])).await
+    }
+
+    pub(crate) async fn workers(&self) -> Result<Answer<Workers>, Trouble> {
+        self.get(&["workers"], &[]).await
+    }
+
+    pub(crate) async fn drain(&self, name: &str) -> Result<Answer<Worker>, Trouble> {
+        self.ask(self.request(Method::POST, &["workers", name, "drain"], &[])).await
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: Query<'_>,
+    ) -> Result<Answer<T>, Trouble> {
+        self.ask(self.request(Method::GET, path, query)).await
+    }
+
+    /// `path`: below `/v1`, in segments, so that none of them becomes two.
+    fn request(&self, method: Method, path: &[&str], query: Query<'_>) -> RequestBuilder {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("v1").extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.header(AUTHORIZATION, token),
+            None => request,
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<Answer<T>, Trouble> {
+        let response = self.send(request).await?;
+        let bytes = self.body(response).await?;
+        let text = String::from_utf8(bytes).map_err(|_| self.odd("it sends bytes, not JSON"))?;
+        match serde_json::from_str(&text) {
+            Ok(value) => Ok(Answer { value, text }),
+            Err(error) => Err(self.odd(format!("{error} in {}", excerpt(&text)))),
+        }
+    }
+
+    /// Answers that are no errors.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Trouble> {
+        let response = request.send().await.map_err(|error| self.unreached(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_problem =
+            kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/problem+json"));
+        let body = self.body(response).await.unwrap_or_default();
+        let text = String::from_utf8_lossy(&body);
+        match serde_json::from_str::<ProblemBody>(&text) {
+            Ok(problem) if is_problem => Err(Trouble::Refused(problem.refused(status))),
+            _ => Err(self.not_ours(status, &text)),
+        }
+    }
+
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Trouble> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unreached(&error))? {
+            if bytes.len() + chunk.len() > MOST_BYTES {
+                return Err(self.odd(format!("its answer has more than {MOST_BYTES} bytes")));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+
+    /// An error of something between us and the server, or of none of ours.
+    fn not_ours(&self, status: StatusCode, text: &str) -> Trouble {
+        let passing = matches!(
+            status,
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+        );
+        if passing {
+            return self.no_server(format!("something before it answers {status}"));
+        }
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            let detail = excerpt(text);
+            let code = "unauthorized".to_owned();
+            return Trouble::Refused(Refused {
+                status: status.as_u16(),
+                code,
+                detail,
+                errors: vec![],
+            });
+        }
+        self.odd(format!("it answers {status} with {}", excerpt(text)))
+    }
+
+    pub(crate) fn odd(&self, what: impl Into<String>) -> Trouble {
+        Trouble::Odd { address: self.address(), what: what.into() }
+    }
+
+    /// A stream stopped before its end: the server is going away, or something cut it off.
+    pub(crate) fn ended(&self) -> Trouble {
+        self.no_server("the connection was cut".to_owned())
+    }
+
+    pub(crate) fn unreached(&self, error: &reqwest::Error) -> Trouble {
+        self.no_server(if error.is_timeout() {
+            "it took too long to answer".to_owned()
+        } else if error.is_body() || error.is_decode() {
+            "the connection was cut".to_owned()
+        } else {
+            deepest(error)
+        })
+    }
+
+    fn no_server(&self, why: String) -> Trouble {
+        Trouble::NoServer { address: self.address(), why, is_default: self.is_default }
+    }
+}
+
+/// This machine: no proxy is between, and nobody listens on the way.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The cause of causes: the others only say that something went wrong.
+fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    let io = deepest.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    match io {
+        Some(std::io::ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
+        Some(std::io::ErrorKind::ConnectionReset) => "the connection was cut".to_owned(),
+        _ => inert(&deepest.to_string()).into_owned(),
+    }
+}
+
+fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty() {
+        return "nothing".to_owned();
+    }
+    let line: String = text.chars().take(SHOWN_CHARS).collect();
+    let more = if line.len() < text.len() { "…" } else { "" };
+    format!("`{}{more}`", inert(&line))
+}
+
+#[derive(Debug, Deserialize)]
+struct ProblemBody {
+    #[serde(default)]
+    code: Option<String>,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    detail: Option<String>,
+    #[serde(default)]
+    errors: Vec<Mistake>,
+}
+
+impl ProblemBody {
+    fn refused(self, status: StatusCode) -> Refused {
+        let Self { code, title, detail, errors } = self;
+        let detail = detail.or(title).unwrap_or_else(|| format!("the server answers {status}"));
+        Refused {
+            status: status.as_u16(),
+            code: inert(code.as_deref().unwrap_or("refused")).into_owned(),
+            detail: inert(&detail).into_owned(),
+            errors: errors.into_iter().map(Mistake::made_inert).collect(),
+        }
+    }
+}

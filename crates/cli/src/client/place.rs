@@ -1,0 +1,274 @@
+//! Where a command goes: to a server, or to the data folder.
+//!
+//! Flags come first, then the environment, then the profile file, then the default address. Asks
+//! nobody but the default address, and that only whether somebody listens.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Url;
+
+use super::api::{Address, is_loopback};
+use super::profile::{self, Named, Profiles};
+use super::token::Token;
+use crate::args::Remote;
+use crate::paint::{WAIT, inert, paint};
+
+const PORT: u16 = 7117;
+/// On this machine somebody listens or nobody does; this is for one that is very busy.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// What was said about where to go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Said<'a> {
+    pub(crate) remote: &'a Remote,
+    /// `--data` or `STEADFAST_DATA`.
+    pub(crate) data: Option<&'a Path>,
+    /// It was typed, not found in the environment.
+    pub(crate) data_typed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Place {
+    Local,
+    Server(Address),
+}
+
+/// The environment, handed in.
+type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Of commands that a data folder can answer too.
+pub(crate) fn of_job(said: Said) -> Result<Place, String> {
+    match named(said, &from_env)? {
+        Choice::Data => Ok(Place::Local),
+        Choice::Server(address) => Ok(Place::Server(address)),
+        Choice::Nothing if !somebody_listens() => Ok(Place::Local),
+        Choice::Nothing => Ok(Place::Server(default_address(said.remote, &from_env))),
+    }
+}
+
+/// Of commands that only a server can answer.
+pub(crate) fn server(remote: &Remote) -> Result<Address, String> {
+    let said = Said { remote, data: None, data_typed: false };
+    match named(said, &from_env)? {
+        Choice::Server(address) => Ok(address),
+        Choice::Data | Choice::Nothing => Ok(default_address(remote, &from_env)),
+    }
+}
+
+fn from_env(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn somebody_listens() -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    TcpStream::connect_timeout(&address, LOOK).is_ok()
+}
+
+#[derive(Debug)]
+enum Choice {
+    Data,
+    Server(Address),
+    Nothing,
+}
+
+fn named(said: Said, env: Env) -> Result<Choice, String> {
+    let Said { remote, data, data_typed } = said;
+    if data_typed {
+        let beside = [
+            ("--server", remote.server.is_some()),
+            ("--profile", remote.profile.is_some()),
+            ("--token", remote.token.is_some()),
+        ];
+        return match beside.into_iter().find(|(_, given)| *given) {
+            None => Ok(Choice::Data),
+            Some((flag, _)) => Err(format!(
+                "--data is for the jobs of a folder, {flag} for those of a server; give one of them"
+            )),
+        };
+    }
+    let token = || remote.token.clone().or_else(|| env("STEADFAST_TOKEN").map(Token::from));
+    let profile = remote.profile.as_deref().map(|name| profile_named(name, env)).transpose()?;
+    if let Some(server) = &remote.server {
+        let url = address(server, "--server")?;
+        let (ca, profiled) = profile.map_or((None, None), |profile| (profile.ca, profile.token));
+        let flags = match &remote.profile {
+            Some(name) => format!(" --server {server} --profile {name}"),
+            None => format!(" --server {server}"),
+        };
+        // A profile that was typed says more than an environment.
+        let token = remote.token.clone().or(profiled).or_else(token);
+        return Ok(Choice::Server(checked(Address { url, token, ca, flags, is_default: false })));
+    }
+    if let Some(profile) = profile {
+        let flags = format!(" --profile {}", profile.name);
+        let token = remote.token.clone().or_else(|| profile.token.clone()).or_else(token);
+        return Ok(Choice::Server(of_profile(profile, token, flags)?));
+    }
+    if let Some(server) = env("STEADFAST_SERVER") {
+        let url = address(&server, "STEADFAST_SERVER")?;
+        let (token, flags) = (token(), String::new());
+        let address = Address { url, token, ca: None, flags, is_default: false };
+        return Ok(Choice::Server(checked(address)));
+    }
+    if data.is_some() {
+        return Ok(Choice::Data);
+    }
+    let default = match profile::path(env) {
+        None => None,
+        Some(path) => Profiles::read(&path)?.map_or(Ok(None), |profiles| profiles.default())?,
+    };
+    match default {
+        None => Ok(Choice::Nothing),
+        Some(profile) => {
+            let token = token().or_else(|| profile.token.clone());
+            Ok(Choice::Server(of_profile(profile, token, String::new())?))
+        }
+    }
+}
+
+fn profile_named(name: &str, env: Env) -> Result<Named, String> {
+    let Some(path) = profile::path(env) else {
+        return Err("there is no home folder to look for profiles in; give --server URL".into());
+    };
+    match Profiles::read(&path)? {
+        Some(profiles) => profiles.find(name, "--profile"),
+        None => {
+            let (path, name) = (path.display(), inert(name));
+            Err(format!(
+                "--profile names `{name}`, and there is no {path}; write one with a \
+                 [profiles.{name}] that has a `server`"
+            ))
+        }
+    }
+}
+
+fn of_profile(profile: Named, token: Option<Token>, flags: String) -> Result<Address, String> {
+    let url = address(&profile.server, &format!("{}: `server`", profile.place))?;
+    Ok(checked(Address { url, token, ca: profile.ca, flags, is_default: false }))
+}
+
+fn default_address(remote: &Remote, env: Env) -> Address {
+    let url = format!("http://127.0.0.1:{PORT}").parse().expect("the default address is one");
+    let token = remote.token.clone().or_else(|| env("STEADFAST_TOKEN").map(Token::from));
+    Address { url, token, ca: None, flags: String::new(), is_default: true }
+}
+
+/// `by`: who says it.
+fn address(text: &str, by: &str) -> Result<Url, String> {
+    let wrong = |why: &str| {
+        Err(format!("{by} {why}; write it as http://127.0.0.1:{PORT} or https://jobs.example.org"))
+    };
+    let Ok(url) = Url::parse(text) else {
+        return wrong("is not an address");
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        return wrong("must not have a password in it, for that a token is there");
+    }
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return wrong("must begin with http:// or https://");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return wrong("ends before any `?` or `#`");
+    }
+    Ok(url)
+}
+
+fn checked(address: Address) -> Address {
+    if address.token.is_some() && address.url.scheme() == "http" && !is_loopback(&address.url) {
+        let shown = address.url.as_str().trim_end_matches('/');
+        anstream::eprintln!(
+            "{}the token goes to {shown} unencrypted; https:// keeps it from being read on the way",
+            paint(WAIT.bold(), "warning: ")
+        );
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(server: Option<&str>, profile: Option<&str>) -> Remote {
+        Remote {
+            server: server.map(str::to_owned),
+            profile: profile.map(str::to_owned),
+            token: None,
+        }
+    }
+
+    fn choice(remote: &Remote, data: Option<(&str, bool)>, env: &[(&str, &str)]) -> String {
+        let find = |name: &str| {
+            env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        let (data, data_typed) = data.map_or((None, false), |(data, typed)| (Some(data), typed));
+        let said = Said { remote, data: data.map(Path::new), data_typed };
+        match named(said, &find) {
+            Ok(Choice::Data) => "data".to_owned(),
+            Ok(Choice::Nothing) => "nothing".to_owned(),
+            Ok(Choice::Server(address)) => {
+                let token = address.token.map(|token| token.header().expect("a token"));
+                let token = token.map(|token| token.to_str().expect("text").to_owned());
+                format!("{} {}", address.url, token.unwrap_or_default()).trim().to_owned()
+            }
+            Err(why) => why,
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_the_profile_file() {
+        let home = tempfile::tempdir().expect("a folder");
+        let folder = home.path().join("steadfast");
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(
+            folder.join("config.toml"),
+            "default = 'prod'\n[profiles.prod]\nserver = 'https://prod'\ntoken_file = 'token'\n\
+             [profiles.lab]\nserver = 'http://127.0.0.1:9'\n",
+        )
+        .expect("writes");
+        std::fs::write(folder.join("token"), "of-prod\n").expect("writes");
+        let config = ("XDG_CONFIG_HOME", home.path().to_str().expect("plain"));
+        let server = ("STEADFAST_SERVER", "http://localhost:1");
+        let token = ("STEADFAST_TOKEN", "of-env");
+        let none = remote(None, None);
+        let typed = Some(("d", true));
+        let found = Some(("d", false));
+
+        let nowhere = [("HOME", "/nonexistent")];
+        assert_eq!(choice(&none, None, &nowhere), "nothing");
+        assert_eq!(choice(&none, None, &[]), "nothing");
+        assert_eq!(choice(&none, typed, &[server, config]), "data");
+        assert_eq!(choice(&none, found, &[config]), "data");
+        assert_eq!(choice(&none, found, &[server, config]), "http://localhost:1/");
+        assert_eq!(choice(&none, None, &[config]), "https://prod/ Bearer of-prod");
+        assert_eq!(choice(&none, None, &[config, token]), "https://prod/ Bearer of-env");
+        let flag = remote(Some("http://localhost:2"), None);
+        assert_eq!(
+            choice(&flag, found, &[server, config, token]),
+            "http://localhost:2/ Bearer of-env"
+        );
+        // The token of a profile is for that profile's server.
+        assert_eq!(choice(&flag, None, &[config]), "http://localhost:2/");
+        let lab = remote(None, Some("lab"));
+        assert_eq!(
+            choice(&lab, found, &[server, config, token]),
+            "http://127.0.0.1:9/ Bearer of-env"
+        );
+        let prod = remote(None, Some("prod"));
+        assert_eq!(choice(&prod, None, &[server, config, token]), "https://prod/ Bearer of-prod");
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let flag = remote(Some("http://localhost:2"), None);
+        let why = choice(&flag, Some(("d", true)), &[]);
+        assert!(why.contains("--data") && why.contains("--server"), "{why}");
+        let why = choice(&remote(None, Some("lab")), None, &[("XDG_CONFIG_HOME", "/nonexistent")]);
+        assert!(why.contains("/nonexistent/steadfast/config.toml"), "{why}");
+        for wrong in ["localhost:7117", "ftp://x", "http://", "http://me:hunter2@x", "http://x?a"] {
+            let why = choice(&remote(Some(wrong), None), None, &[]);
+            assert!(why.starts_with("--server ") && !why.contains("hunter2"), "{wrong}: {why}");
+        }
+    }
+}

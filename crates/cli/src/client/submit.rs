@@ -1,0 +1,102 @@
+//! Jobs handed over: `submit`, and `retry` on a server. Each is one job however often it has to be
+//! said, because of its idempotency key.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::api::{Body, Client};
+use super::trouble::Trouble;
+use super::{files, follow, look};
+use crate::args::{Output, RetryArgs, SubmitArgs};
+use crate::paint::{DIM, paint};
+use crate::{Exit, input};
+
+const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
+/// Before each time that it is said again.
+const PAUSES_MS: [u64; 4] = [200, 500, 1000, 2000];
+
+pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, Trouble> {
+    let Some((job, source)) = input::job(&args.file, args.output)? else {
+        return Ok(Exit::Wrong);
+    };
+    if args.output == Output::Human {
+        input::warn(&job.warnings, &source);
+    }
+    let folder = match args.file.parent() {
+        Some(folder) if args.file != Path::new("-") => folder,
+        _ => Path::new(""),
+    };
+    let attached = files::attached(&job.plan, folder).map_err(Trouble::Wrong)?;
+    let is_json = args.file.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("json"));
+    let body = if attached.is_empty() {
+        let content_type = if is_json { "application/json" } else { "application/yaml" };
+        Body { content_type, bytes: source.text.clone() }
+    } else {
+        let file = std::str::from_utf8(&source.text)
+            .map_err(|_| Trouble::Wrong(format!("{} is not UTF-8 text", source.name)))?;
+        let bytes = json!({ "file": file, "files": attached }).to_string().into_bytes();
+        Body { content_type: SUBMISSION, bytes }
+    };
+    let key = args.idempotency_key.clone().unwrap_or_else(new_key);
+    let created = match again(async || client.submit(&body, &key).await).await {
+        Err(Trouble::Refused(refused)) if !refused.errors.is_empty() => {
+            input::refuse_file(&refused.errors, &source, args.output)?;
+            return Ok(Exit::Wrong);
+        }
+        answer => answer?,
+    };
+    let id = created.id.as_str();
+    match (args.output, args.wait) {
+        // As `run` does it: the final status, alone.
+        (Output::Json, true) => {}
+        (Output::Json, false) => input::print_json(&json!({ "id": id }))?,
+        (Output::Human, _) => tell_id(id)?,
+    }
+    if args.wait {
+        return follow::wait(client, id, None, args.output).await;
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) async fn retry(client: &Client, args: &RetryArgs) -> Result<Exit, Trouble> {
+    let id = look::find(client, &args.job).await?;
+    let key = new_key();
+    let answer =
+        again(async || client.retry(&id, args.from.as_deref(), args.grant, &key).await).await?;
+    let new = answer.value.id.as_str();
+    match args.common.output {
+        Output::Json => input::print_json(&json!({ "id": new }))?,
+        Output::Human => tell_id(new)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Alone on its line, for `$(…)`.
+fn tell_id(id: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{id}")?;
+    out.flush()
+}
+
+fn new_key() -> String {
+    ulid::Ulid::generate().to_string().to_lowercase()
+}
+
+/// Asks again after what may be gone in a moment.
+async fn again<T>(ask: impl AsyncFn() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    for (times, pause) in PAUSES_MS.into_iter().enumerate() {
+        match ask().await {
+            Err(trouble) if trouble.is_passing() => {
+                if times == 0 {
+                    anstream::eprintln!("{}", paint(DIM, "no answer; trying again"));
+                }
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            answer => return answer,
+        }
+    }
+    ask().await
+}
