@@ -5,6 +5,7 @@
 
 mod e2e {
     mod datacenters;
+    mod doors;
     mod harness;
     mod heartbeats;
     mod losses;

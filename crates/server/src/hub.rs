@@ -83,7 +83,7 @@ impl Workers for Hub {
     fn assign(&mut self, work: Work) {
         let worker = work.assignment.worker.clone();
         let key = (work.assignment.job.clone(), work.assignment.token);
-        let message = Kind::Assignment(assignment::assignment(work));
+        let message = Kind::Assignment(assignment::assignment(work, &self.0.folder));
         if let Some(session) = self.sessions().get_mut(&worker) {
             session.held.insert(key);
             let _ = session.out.send(proto::ToWorker { kind: Some(message) });

@@ -122,6 +122,11 @@ fn late(policy: &str) -> (Value, Value, Value) {
     let late = super::harness::wait_for("the late result", || {
         server.events(&job).into_iter().find(|event| event["event"] == "LateDatacenterResult")
     });
+    server.process.says("BestEffortCompletion");
+    server.process.says("LateDatacenterResult");
+    let metrics = server.get("/metrics").body;
+    let counted = "best_effort_completions_total{reason=\"min_datacenters_reached\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
     (before, after, late)
 }
 
@@ -158,4 +163,36 @@ fn a_datacenter_without_workers_gets_nothing_from_the_others() {
     let _there = place.worker(&server.url(), "w2").datacenter(THERE).start();
     place.open("gate");
     assert_eq!(server.end(&job)["state"], "succeeded");
+}
+
+#[test]
+fn datacenters_share_one_budget_and_a_restart_does_not_fill_it_up() {
+    let place = Place::new();
+    let server = place.server().lease(15_000).at_a_port_of_its_own().start();
+    let address = server.address.clone();
+    let _workers = both(&place, &server);
+    let ran = place.text("ran");
+    let job = server.submit(
+        &json!({
+            "name": "budget", "datacenters": [HERE, THERE], "retry_budget": { "total": 3, "per_step": 3 },
+            "steps": { "s": {
+                "run": format!("echo $STEADFAST_DATACENTER >> {ran}; exit 1"),
+                "retry": { "max_attempts": 20, "backoff": "fixed", "initial_delay": "400ms" },
+            } },
+        })
+        .to_string(),
+    );
+    server.until(&job, |status| number(&status["retry_budget"]["used"]) >= 2);
+    server.process.kill();
+    let server = place.server().lease(15_000).at(&address).start();
+    let status = server.end(&job);
+    assert_eq!(status["state"], "failed", "{status:#}");
+    assert_eq!(status["retry_budget"]["used"], 3);
+    let reasons: Vec<&Value> =
+        (0..2).map(|run| &step(&status, run)["items"][0]["reason"]).collect();
+    let out =
+        |reason: &&Value| *reason == "job_budget_exhausted" || *reason == "step_budget_exhausted";
+    assert!(reasons.iter().any(out), "{status:#}");
+    // Two first attempts and three retries; the last may have been cut off.
+    assert!((4..=5).contains(&place.lines("ran").len()), "{:?}", place.lines("ran"));
 }

@@ -99,6 +99,7 @@ impl Place {
             place: self,
             data: "data".to_owned(),
             listen: "127.0.0.1:0".to_owned(),
+            auth: "none",
             settings: Vec::new(),
         }
     }
@@ -128,6 +129,14 @@ impl Place {
         }
         command.env("STEADFAST_TEST_PLACE", self.folder.path()).env("NO_COLOR", "1");
         command
+    }
+
+    /// What a command prints that ends well.
+    #[track_caller]
+    pub(crate) fn call(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
     }
 
     /// Processes of this test that are there, whoever started them.
@@ -247,12 +256,18 @@ pub(crate) struct ServerOrder<'a> {
     place: &'a Place,
     data: String,
     listen: String,
+    auth: &'static str,
     settings: Vec<(&'static str, String)>,
 }
 
 impl ServerOrder<'_> {
     pub(crate) fn set(mut self, name: &'static str, value: &str) -> Self {
         self.settings.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn auth_required(mut self) -> Self {
+        self.auth = "required";
         self
     }
 
@@ -282,13 +297,30 @@ impl ServerOrder<'_> {
         self
     }
 
+    /// As a process that may not become a server.
+    pub(crate) fn try_start(&self, program: &str) -> Process {
+        let (data, listen) = (self.place.text(&self.data), &self.listen);
+        let mut command = self
+            .place
+            .command(&[program, "--data", &data, "--listen", listen, "--auth", self.auth]);
+        command.envs(self.settings.iter().map(|(name, value)| (*name, value)));
+        Process::start(command)
+    }
+
     #[track_caller]
     pub(crate) fn start(self) -> Server {
-        let (data, listen) = (self.place.text(&self.data), &self.listen);
-        let mut command =
-            self.place.command(&["server", "--data", &data, "--listen", listen, "--auth", "none"]);
-        command.envs(self.settings.iter().map(|(name, value)| (*name, value)));
-        let process = Process::start(command);
+        self.start_as("server")
+    }
+
+    /// With a worker of its own.
+    #[track_caller]
+    pub(crate) fn start_up(self) -> Server {
+        self.start_as("up")
+    }
+
+    #[track_caller]
+    fn start_as(self, program: &str) -> Server {
+        let process = self.try_start(program);
         let first = process.lines.recv_timeout(LONG);
         let first = first.unwrap_or_else(|_| panic!("no server: {}", process.said()));
         let address = first.rsplit_once("http://").expect("its address").1.to_owned();

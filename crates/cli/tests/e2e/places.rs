@@ -9,7 +9,7 @@ fn files_of_a_job_are_in_the_folder_of_each_attempt() {
     let place = Place::new();
     let server = place.server().start();
     let _worker = place.worker(&server.url(), "w1").start();
-    let file = "name: files\nfiles: [tell.sh, data]\nsteps:\n  s: { argv: [./tell.sh] }\n";
+    let file = "name: files\nfiles: [./tell.sh, data/]\nsteps:\n  s: { argv: [./tell.sh] }\n";
     // #!/bin/sh, then a look at what is there.
     let script = "#!/bin/sh\npwd > where; cat data/words.txt > \"$STEADFAST_OUTPUT\"\n\
                   [ \"$(pwd)\" = \"$STEADFAST_WORKDIR\" ] || exit 9\n[ -x data/words.txt ] && exit 8\nexit 0\n";
