@@ -13,5 +13,6 @@ mod e2e {
     mod proxy;
     mod restarts;
     mod retries;
+    mod storms;
     mod views;
 }

@@ -209,3 +209,59 @@ fn with_all_workers_gone_jobs_wait_and_the_server_does_nothing() {
     let _back = place.worker(&server.url(), "w2").start();
     assert_eq!(server.end(&job)["state"], "succeeded");
 }
+
+#[test]
+fn a_worker_that_comes_back_from_the_dead_ends_what_its_last_life_left() {
+    let place = Place::new();
+    // A lease that nobody here waits for.
+    let server = place.server().lease(60_000).start();
+    let worker = place.worker(&server.url(), "w1").start();
+    let pids = place.text("pids");
+    let script = format!("echo $$ >> {pids}; {}", gated(&place, "gate"));
+    let job = server.submit(&one_step(&script));
+    let pid = place.has_lines("pids", 1)[0].clone();
+    worker.kill();
+    assert!(is_there(&pid), "there is nobody to end it");
+    let _again = place.worker(&server.url(), "w1").start();
+    place.has_lines("ran", 2);
+    assert!(!is_there(&pid), "two attempts of one item at once");
+    place.open("gate");
+    let status = server.end(&job);
+    let item = item(&status);
+    assert_eq!(attempt_states(item), ["worker_lost", "succeeded"], "{status:#}");
+    assert_eq!((number(&item["failures"]), number(&item["preemptions"])), (0, 1));
+}
+
+#[test]
+fn what_is_cancelled_while_its_worker_sleeps_is_over_at_once_and_ends_when_it_wakes() {
+    let place = Place::new();
+    let server = place.server().lease(60_000).start();
+    let worker = place.worker(&server.url(), "w1").start();
+    let pids = place.text("pids");
+    let job = server.submit(&one_step(&format!("echo $$ >> {pids}; {}", gated(&place, "gate"))));
+    let pid = place.has_lines("pids", 1)[0].clone();
+    worker.signal(Signal::STOP);
+    server.post(&format!("/v1/jobs/{job}/cancel"));
+    assert_eq!(server.end(&job)["state"], "cancelled");
+    assert!(is_there(&pid));
+    worker.signal(Signal::CONT);
+    wait_for("the worker to end it", || (!is_there(&pid)).then_some(()));
+    assert_eq!(place.lines("ran").len(), 1);
+}
+
+#[test]
+fn a_name_is_free_when_the_lease_of_a_silent_worker_is_over() {
+    let place = Place::new();
+    let server = place.server().lease(1000).start();
+    let first = place.worker(&server.url(), "w1").start();
+    server.until_worker("w1", "connected");
+    first.signal(Signal::STOP);
+    let _second = place.worker(&server.url(), "w1").folder("second").slots(3).start();
+    wait_for("the second to come in", || server.worker("w1").filter(|w| w["slots"] == 3));
+    // The sleeper wakes outside, and says why.
+    first.signal(Signal::CONT);
+    first.says("a worker named w1 is connected already");
+    let status = server.end(&server.submit(&one_step("true")));
+    assert_eq!(status["state"], "succeeded", "{status:#}");
+    assert_eq!(server.worker("w1").expect("the second")["slots"], 3);
+}

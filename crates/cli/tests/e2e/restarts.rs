@@ -1,8 +1,13 @@
 //! The server dies and comes back; nobody's running work is lost, and nothing is forgotten.
 
+use std::time::Duration;
+
+use rustix::process::Signal;
 use serde_json::json;
 
-use super::harness::{Place, Server, attempt_states, gated, item, number, step, wait_for};
+use super::harness::{
+    Place, Server, attempt_states, gated, is_there, item, number, pass, step, wait_for,
+};
 
 const LEASE_MS: u64 = 15_000;
 
@@ -25,15 +30,22 @@ fn a_server_killed_while_fifty_attempts_run_finds_them_all_again() {
         .collect();
     let job = server.submit(
         &json!({ "name": "fifty", "steps": { "s": {
-            "run": gated(&place, "gate"), "for_each": { "range": 50 }, "retry": { "max_attempts": 1 },
+            "run": gated(&place, "gate-$((STEADFAST_ITEM_INDEX % 3))"),
+            "for_each": { "range": 50 }, "retry": { "max_attempts": 1 },
         } } })
         .to_string(),
     );
     place.has_lines("ran", 50);
     server.until(&job, |status| step(status, 0)["counts"]["running"] == 50);
-    let server = again(&place, server);
-    // Half of them are back, some are not yet: they may end at any time.
-    place.open("gate");
+    let address = server.address.clone();
+    server.process.kill();
+    // A third of them ends with nobody to tell, a third while their workers come back.
+    place.open("gate-0");
+    let server = place.server().lease(LEASE_MS).at(&address).start();
+    place.open("gate-1");
+    server.until(&job, |status| step(status, 0)["counts"]["succeeded"] == 34);
+    assert_eq!(step(&server.status(&job), 0)["counts"]["running"], 16);
+    place.open("gate-2");
     let status = server.end(&job);
     assert_eq!(status["state"], "succeeded", "{status:#}");
     let items = step(&status, 0)["items"].as_array().expect("items");
@@ -70,7 +82,7 @@ fn a_report_kept_by_a_worker_that_died_too_counts_when_both_are_back() {
         let entries = std::fs::read_dir(&kept).ok()?;
         entries
             .flatten()
-            .any(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+            .any(|entry| !entry.file_name().to_string_lossy().ends_with(".tmp"))
             .then_some(())
     });
     worker.kill();
@@ -150,4 +162,62 @@ fn a_retry_that_was_due_while_the_server_was_down_happens_at_once_and_is_charged
     assert_eq!(attempt_states(item(&status)), ["failed", "succeeded"]);
     assert_eq!(number(&item(&status)["failures"]), 1);
     assert_eq!(number(&item(&status)["delay_spent_ms"]), 300);
+}
+
+#[test]
+fn a_server_told_to_stop_ends_in_order_and_its_successor_goes_on() {
+    let place = Place::new();
+    let mut server = place.server().lease(LEASE_MS).at_a_port_of_its_own().start();
+    let address = server.address.clone();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let job = server.submit(
+        &json!({ "name": "j", "steps": { "s": { "run": gated(&place, "gate") } } }).to_string(),
+    );
+    place.has_lines("ran", 1);
+    server.process.signal(Signal::TERM);
+    assert!(server.process.ends().success(), "{}", server.process.said());
+    let server = place.server().lease(LEASE_MS).at(&address).start();
+    place.open("gate");
+    let status = server.end(&job);
+    assert_eq!(attempt_states(item(&status)), ["succeeded"], "{status:#}");
+    assert_eq!(place.lines("ran").len(), 1);
+}
+
+#[test]
+fn a_server_that_sleeps_for_less_than_a_lease_loses_nobody() {
+    let place = Place::new();
+    let server = place.server().lease(3000).start();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let job = server.submit(
+        &json!({ "name": "j", "steps": { "s": { "run": gated(&place, "gate") } } }).to_string(),
+    );
+    place.has_lines("ran", 1);
+    server.process.signal(Signal::STOP);
+    pass(Duration::from_millis(1500));
+    server.process.signal(Signal::CONT);
+    place.open("gate");
+    let status = server.end(&job);
+    assert_eq!(attempt_states(item(&status)), ["succeeded"], "{status:#}");
+}
+
+#[test]
+fn a_server_that_sleeps_for_longer_than_a_lease_charges_no_failure() {
+    let place = Place::new();
+    let server = place.server().lease(1000).start();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let pids = place.text("pids");
+    let script = format!("echo $$ >> {pids}; {}", gated(&place, "gate"));
+    let job = server.submit(
+        &json!({ "name": "j", "steps": { "s": { "run": script, "retry": { "max_attempts": 1 } } } })
+            .to_string(),
+    );
+    let pid = place.has_lines("pids", 1)[0].clone();
+    server.process.signal(Signal::STOP);
+    wait_for("the worker to end what it runs", || (!is_there(&pid)).then_some(()));
+    server.process.signal(Signal::CONT);
+    place.has_lines("ran", 2);
+    place.open("gate");
+    let status = server.end(&job);
+    assert_eq!(attempt_states(item(&status)), ["worker_lost", "succeeded"], "{status:#}");
+    assert_eq!(number(&item(&status)["failures"]), 0);
 }

@@ -187,3 +187,46 @@ fn losses_up_to_the_limit_are_survived_and_the_next_is_one_too_many() {
     assert_eq!((number(&item["failures"]), number(&item["preemptions"])), (0, 1));
     assert_eq!(attempt_states(item), ["worker_lost", "worker_lost"]);
 }
+
+#[test]
+fn an_attempt_that_takes_too_long_is_ended_and_is_a_failure() {
+    let place = Place::new();
+    let server = place.server().lease(2000).start();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let pids = place.text("pids");
+    let job = server.submit(
+        &json!({ "name": "j", "steps": { "s": {
+            "run": format!("echo $$ >> {pids}; sleep 100"), "timeout": "300ms",
+            "retry": { "max_attempts": 2, "initial_delay": "10ms" },
+        } } })
+        .to_string(),
+    );
+    let status = server.end(&job);
+    assert_eq!(status["state"], "failed", "{status:#}");
+    assert_eq!(attempt_states(item(&status)), ["timed_out", "timed_out"]);
+    assert_eq!(number(&item(&status)["failures"]), 2);
+    let pids = place.lines("pids");
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| !super::harness::is_there(pid)), "{pids:?}");
+}
+
+#[test]
+fn a_step_never_has_more_attempts_under_way_than_it_says_over_all_workers() {
+    let place = Place::new();
+    let server = place.server().lease(2000).start();
+    let _workers =
+        ["w1", "w2", "w3"].map(|name| place.worker(&server.url(), name).slots(4).start());
+    std::fs::create_dir(place.path("now")).expect("a folder");
+    let (now, seen) = (place.text("now"), place.text("seen"));
+    let job = server.submit(
+        &json!({ "name": "j", "steps": { "s": {
+            "run": format!("touch {now}/$STEADFAST_ITEM_INDEX; ls {now} | wc -l >> {seen}; \
+                            sleep 0.1; rm {now}/$STEADFAST_ITEM_INDEX"),
+            "for_each": { "range": 12 }, "parallelism": 3,
+        } } })
+        .to_string(),
+    );
+    assert_eq!(server.end(&job)["state"], "succeeded");
+    let most = place.lines("seen").iter().map(|n| n.trim().parse().expect("a number")).max();
+    assert_eq!(most, Some(3u32));
+}
