@@ -171,6 +171,7 @@ impl Observer for Teller {
     }
 }
 
+#[derive(Debug)]
 struct RealClock;
 
 impl Clock for RealClock {

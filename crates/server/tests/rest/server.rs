@@ -11,7 +11,7 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Slots, Work, Workers};
+use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
@@ -35,11 +35,16 @@ fn now() -> Timestamp {
     Timestamp(since.as_millis() as u64)
 }
 
+#[derive(Debug)]
 struct RealTime;
 
 impl Clock for RealTime {
     fn now(&self) -> Timestamp {
         now()
+    }
+
+    fn monotonic_ms(&self) -> u64 {
+        now().0
     }
 }
 
@@ -129,8 +134,7 @@ impl Server {
         let live = Live::start(
             Box::new(SqliteStore::open(&folder.database()).unwrap()),
             Box::new(RealTime),
-            Slots::unlimited(),
-            "w1",
+            Room::here(Slots::unlimited(), "w1"),
             |inbox| Scripted::new(inbox, folder.clone()),
             Box::new(Tells(news.clone())),
         );
