@@ -293,7 +293,7 @@ impl ServerOrder<'_> {
 
     /// Where one was before.
     pub(crate) fn at(mut self, address: &str) -> Self {
-        self.listen = address.to_owned();
+        address.clone_into(&mut self.listen);
         self
     }
 

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::harness::{
-    Place, Server, attempt_states, gated, is_there, item, number, pass, step, wait_for,
+    Place, Server, attempt_states, gated, is_there, item, now, number, pass, step, wait_for,
 };
 
 const LEASE_MS: u64 = 15_000;
@@ -174,8 +174,11 @@ fn a_server_told_to_stop_ends_in_order_and_its_successor_goes_on() {
         &json!({ "name": "j", "steps": { "s": { "run": gated(&place, "gate") } } }).to_string(),
     );
     place.has_lines("ran", 1);
+    let asked = now();
     server.process.signal(Signal::TERM);
     assert!(server.process.ends().success(), "{}", server.process.said());
+    // Sessions of workers are no requests that it waits for.
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     let server = place.server().lease(LEASE_MS).at(&address).start();
     place.open("gate");
     let status = server.end(&job);
