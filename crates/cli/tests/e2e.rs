@@ -6,6 +6,7 @@
 mod e2e {
     mod datacenters;
     mod doors;
+    mod fluster;
     mod harness;
     mod heartbeats;
     mod losses;

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::harness::{Place, attempt_states, item};
+use super::harness::{Place, attempt_states, gated, is_there, item, number};
 
 #[test]
 fn up_runs_a_job_by_itself_and_ends_in_order() {
@@ -14,6 +14,35 @@ fn up_runs_a_job_by_itself_and_ends_in_order() {
     assert_eq!(attempt_states(item(&status)), ["succeeded"], "{status:#}");
     up.process.signal(Signal::TERM);
     assert!(up.process.ends().success(), "{}", up.process.said());
+}
+
+#[test]
+fn up_goes_on_with_its_jobs_however_it_ended() {
+    let place = Place::new();
+    let pids = place.text("pids");
+    let script = format!("echo $$ >> {pids}; {}", gated(&place, "gate"));
+    let mut up = place.server().start_up();
+    let job = up.submit(
+        &json!({ "name": "j", "steps": { "s": { "run": script, "retry": { "max_attempts": 1 } } } })
+            .to_string(),
+    );
+    place.has_lines("ran", 1);
+    up.process.signal(Signal::TERM);
+    assert!(up.process.ends().success(), "{}", up.process.said());
+    assert!(!is_there(&place.lines("pids")[0]), "a process outlived it");
+    let up = place.server().start_up();
+    place.has_lines("ran", 2);
+    up.process.kill();
+    let left = place.lines("pids")[1].clone();
+    assert!(is_there(&left), "there was nobody to end it");
+    let up = place.server().start_up();
+    place.has_lines("ran", 3);
+    assert!(!is_there(&left), "two attempts of one item at once");
+    place.open("gate");
+    let status = up.end(&job);
+    let item = item(&status);
+    assert_eq!(attempt_states(item), ["worker_lost", "worker_lost", "succeeded"], "{status:#}");
+    assert_eq!((number(&item["failures"]), number(&item["preemptions"])), (0, 2));
 }
 
 #[test]

@@ -360,6 +360,22 @@ impl Server {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Option<Reply> {
+        let mut answer = Vec::new();
+        self.send(method, path, headers, body)?.read_to_end(&mut answer).ok()?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Reply { status, body: body.to_owned() })
+    }
+
+    /// The answer is to be read from what this returns.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<TcpStream> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(LONG)).expect("a timeout");
         // Of HTTP/1.0 the answer is what comes until the end.
@@ -372,12 +388,7 @@ impl Server {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
         stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some(Reply { status, body: body.to_owned() })
+        Some(stream)
     }
 
     #[track_caller]

@@ -77,7 +77,10 @@ fn three_of_ten_beats_lost_on_the_way_lose_no_worker() {
     assert_eq!(place.lines("ran").len(), 8);
     let (beats, dropped) = proxy.counts();
     assert!(dropped * 10 >= beats * 2 && dropped * 10 <= beats * 4, "{dropped} of {beats}");
-    assert_eq!(proxy.sessions(), 4, "a session broke");
+    // A worker that hears nothing for most of a lease may try another connection; none is given up.
+    assert!(proxy.sessions() >= 4);
+    let said = server.process.said();
+    assert!(!said.contains("WorkerLost") && said.contains("WorkerConnected"), "{said}");
 }
 
 /// A worker that a test plays itself, to say what no real one would.

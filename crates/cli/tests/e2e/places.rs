@@ -187,3 +187,28 @@ fn a_log_outlives_the_worker_that_was_killed() {
     let path = format!("/v1/jobs/{job}/logs/s/{}", log["name"].as_str().expect("a name"));
     assert_eq!(server.get(&path).body, "some words\n");
 }
+
+#[test]
+fn an_output_of_a_megabyte_and_a_log_of_several_arrive_whole() {
+    const OUTPUT: usize = (1 << 20) - 2;
+    const LINES: usize = 60_000;
+    let place = Place::new();
+    let server = place.server().start();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let job = server.submit(
+        &json!({ "name": "large", "steps": { "s": { "run": format!(
+            "{{ printf '\"'; head -c {OUTPUT} /dev/zero | tr '\\0' x; printf '\"'; }} \
+             > \"$STEADFAST_OUTPUT\"; seq -f 'a line of some length, number %06.0f' {LINES}"
+        ) } } })
+        .to_string(),
+    );
+    let status = server.end(&job);
+    assert_eq!(status["state"], "succeeded", "{}", item(&status)["last_error"]);
+    assert_eq!(item(&status)["output"].as_str().map(str::len), Some(OUTPUT));
+    let logs = server.get(&format!("/v1/jobs/{job}/logs")).json();
+    let name = logs["logs"][0]["name"].as_str().expect("a name");
+    let log = server.get(&format!("/v1/jobs/{job}/logs/s/{name}")).body;
+    assert_eq!(log.lines().count(), LINES);
+    let last = format!("a line of some length, number {LINES:06}");
+    assert_eq!(log.lines().last(), Some(last.as_str()));
+}

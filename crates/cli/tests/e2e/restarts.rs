@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::harness::{
-    Place, Server, attempt_states, gated, is_there, item, now, number, pass, step, wait_for,
+    Place, Server, attempt_states, attempt_workers, gated, is_there, item, now, number, pass, step,
+    wait_for,
 };
 
 const LEASE_MS: u64 = 15_000;
@@ -223,4 +224,26 @@ fn a_server_that_sleeps_for_longer_than_a_lease_charges_no_failure() {
     let status = server.end(&job);
     assert_eq!(attempt_states(item(&status)), ["worker_lost", "succeeded"], "{status:#}");
     assert_eq!(number(&item(&status)["failures"]), 0);
+}
+
+#[test]
+fn a_worker_that_drains_goes_on_draining_under_the_next_server() {
+    let place = Place::new();
+    let server = place.server().lease(LEASE_MS).at_a_port_of_its_own().start();
+    let mut first = place.worker(&server.url(), "w1").slots(4).start();
+    let text =
+        json!({ "name": "j", "steps": { "s": { "run": gated(&place, "gate") } } }).to_string();
+    let one = server.submit(&text);
+    place.has_lines("ran", 1);
+    assert_eq!(server.post("/v1/workers/w1/drain").status, 200);
+    let server = again(&place, server);
+    server.until_worker("w1", "draining");
+    let two =
+        server.submit(&json!({ "name": "j", "steps": { "s": { "run": "true" } } }).to_string());
+    let _second = place.worker(&server.url(), "w2").start();
+    assert_eq!(attempt_workers(item(&server.end(&two))), ["w2"]);
+    place.open("gate");
+    let status = server.end(&one);
+    assert_eq!(attempt_states(item(&status)), ["succeeded"], "{status:#}");
+    assert!(first.ends().success());
 }
