@@ -48,6 +48,7 @@ fn id(job: u64) -> String {
     format!("01jd0v9k3w8x5m2p7q4r6s{job:04}")
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "so it is called")]
 fn take(store: &mut SqliteStore, group: Vec<Write>) {
     let answers = store.commit(&group).expect("the store works");
     assert!(answers.iter().all(Result::is_ok));

@@ -91,6 +91,7 @@ impl Desk {
 
     fn body(&self, path: &str) -> String {
         let url = self.server.url();
+        steadfast_server::tls::use_ring();
         let asking = async { reqwest::get(format!("{url}{path}")).await?.text().await };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(asking).expect("an answer")

@@ -31,6 +31,13 @@ const CERT: &str = "server.tls_cert";
 const KEY: &str = "server.tls_key";
 const CLIENT_CA: &str = "server.tls_client_ca";
 
+/// What signs and seals for clients of this process that do not say: the same as for the server. To be
+/// called before one is made, any number of times.
+pub fn use_ring() {
+    // An error says that there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// None: TLS is off. With a client CA, whoever connects must have a certificate that it signed.
 pub fn server_config(settings: &ServerSettings) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let (Some(cert), Some(key)) = (&settings.tls_cert, &settings.tls_key) else {

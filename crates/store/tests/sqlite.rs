@@ -273,7 +273,7 @@ fn what_could_not_be_read_back_is_not_written() {
     };
     for depth in 0..200 {
         let write = nested(depth);
-        match store.commit(&[write.clone()]) {
+        match store.commit(std::slice::from_ref(&write)) {
             Ok(_) => assert_eq!(log(&mut store, &write.job), records(&write)),
             Err(StoreError::Unfit { .. }) => assert!(depth > 110),
             Err(error) => panic!("{error}"),

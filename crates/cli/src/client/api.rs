@@ -68,6 +68,7 @@ pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
 impl Client {
     pub(crate) fn new(address: Address) -> Result<Self, Trouble> {
         let Address { url, token, ca, flags, is_default } = address;
+        steadfast_server::tls::use_ring();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)

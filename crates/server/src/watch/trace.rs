@@ -65,6 +65,7 @@ impl Spans {
         version: &'static str,
         metrics: &Metrics,
     ) -> Result<Option<Self>, TraceError> {
+        crate::tls::use_ring();
         let variables = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
         let named = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let builder = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);

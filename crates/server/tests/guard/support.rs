@@ -36,6 +36,7 @@ impl Running {
     }
 
     pub(crate) async fn start_with(auth: Auth, settings: ServerSettings, app: Router) -> Self {
+        steadfast_server::tls::use_ring();
         let folder = tempfile::tempdir().expect("a folder");
         let tokens = Arc::new(Tokens::open(folder.path()).expect("no tokens yet"));
         let now = Arc::new(AtomicU64::new(1000));

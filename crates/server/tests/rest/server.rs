@@ -154,6 +154,7 @@ impl Server {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router(app)).await });
+        steadfast_server::tls::use_ring();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { url, folder, news, client, _root: root, _live: live }
     }

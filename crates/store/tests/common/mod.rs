@@ -50,6 +50,7 @@ pub fn key(key: &str, digest: &str) -> IdempotencyKey {
     IdempotencyKey { key: key.to_owned(), digest: digest.to_owned() }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "so it is called")]
 pub fn commit(store: &mut impl Store, writes: Vec<Write>) -> Vec<Result<(), Refused>> {
     store.commit(&writes).expect("the store works")
 }
