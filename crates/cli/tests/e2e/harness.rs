@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(crate) use super::rest::{Server, attempt_states, attempt_workers, item, number, step};
+pub(crate) use super::rest::{Server, ask, attempt_states, attempt_workers, item, number, step};
 
 /// Nothing here takes as long unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(40);

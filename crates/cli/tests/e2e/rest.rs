@@ -26,6 +26,44 @@ impl Reply {
     }
 }
 
+/// None: nobody answers.
+pub(crate) fn ask(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Option<Reply> {
+    let mut answer = Vec::new();
+    send(address, method, path, headers, body)?.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Reply { status, body: body.to_owned() })
+}
+
+fn send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(LONG)).expect("a timeout");
+    // Of HTTP/1.0 the answer is what comes until the end.
+    let mut request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n",
+        address,
+        body.len()
+    );
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
+    Some(stream)
+}
+
 impl Server {
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -39,12 +77,7 @@ impl Server {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Option<Reply> {
-        let mut answer = Vec::new();
-        self.send(method, path, headers, body)?.read_to_end(&mut answer).ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some(Reply { status, body: body.to_owned() })
+        ask(&self.address, method, path, headers, body)
     }
 
     /// The answer is to be read from what this returns.
@@ -55,19 +88,7 @@ impl Server {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Option<TcpStream> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(LONG)).expect("a timeout");
-        // Of HTTP/1.0 the answer is what comes until the end.
-        let mut request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n",
-            self.address,
-            body.len()
-        );
-        for (name, value) in headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-        stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
-        Some(stream)
+        send(&self.address, method, path, headers, body)
     }
 
     #[track_caller]
