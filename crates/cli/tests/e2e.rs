@@ -12,6 +12,7 @@ mod e2e {
     mod losses;
     mod places;
     mod proxy;
+    mod rest;
     mod restarts;
     mod retries;
     mod storms;

@@ -9,12 +9,14 @@ mod session;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use steadfast_api::proto;
 use steadfast_core::event::JobId;
 use steadfast_engine::{Assignment, AttemptKey, Engine, Inbox, Unheard, Work, Workers};
 use steadfast_store::Folder;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::http::{WorkerView, WorkersView};
 use crate::trouble::Trouble;
@@ -22,6 +24,9 @@ use crate::watch::Watch;
 use proto::to_worker::Kind;
 
 pub use session::{LARGEST_MESSAGE, WorkerSessions};
+
+/// How long whoever drains a worker waits for the worker to know.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// How workers are to behave, which they are told when they come.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +58,8 @@ struct Session {
     out: mpsc::UnboundedSender<proto::ToWorker>,
     /// Attempts whose output is taken from this worker.
     held: HashSet<AttemptKey>,
+    /// The worker has said that it takes nothing new.
+    drains: watch::Sender<bool>,
     ended: Arc<Notify>,
 }
 
@@ -148,7 +155,13 @@ impl WorkersView for Fleet {
         self.inbox.drain_worker(name, reply).map_err(unheard)?;
         match told.await {
             Ok(true) => {
+                let drains =
+                    self.hub.sessions().get(name).map(|session| session.drains.subscribe());
                 self.hub.tell(name, Kind::Drain(proto::Drain {}));
+                // Once the worker knows, it goes on draining whatever becomes of this server.
+                if let Some(mut drains) = drains {
+                    let _ = timeout(KNOWN_WITHIN, drains.wait_for(|known| *known)).await;
+                }
                 Ok(())
             }
             Ok(false) => {

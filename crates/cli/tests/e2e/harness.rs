@@ -1,8 +1,8 @@
 //! Servers and workers of a test, each with a folder of its own, all gone when the test is.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+
+pub(crate) use super::rest::{Server, ask, attempt_states, attempt_workers, item, number, step};
 
 /// Nothing here takes as long unless it hangs.
-const LONG: Duration = Duration::from_secs(40);
+pub(super) const LONG: Duration = Duration::from_secs(40);
 
 #[allow(clippy::disallowed_methods, reason = "bounds on waiting need a clock")]
 pub(crate) fn now() -> Instant {
@@ -40,7 +41,7 @@ pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[track_caller]
-fn wait_or<T>(mut look: impl FnMut() -> Option<T>, vain: impl FnOnce() -> T) -> T {
+pub(super) fn wait_or<T>(mut look: impl FnMut() -> Option<T>, vain: impl FnOnce() -> T) -> T {
     let until = now() + LONG;
     loop {
         if let Some(found) = look() {
@@ -328,152 +329,6 @@ impl ServerOrder<'_> {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) process: Process,
-    pub(crate) address: String,
-}
-
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) body: String,
-}
-
-impl Reply {
-    #[track_caller]
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
-    }
-}
-
-impl Server {
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// None: nobody answers.
-    pub(crate) fn ask(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> Option<Reply> {
-        let mut answer = Vec::new();
-        self.send(method, path, headers, body)?.read_to_end(&mut answer).ok()?;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some(Reply { status, body: body.to_owned() })
-    }
-
-    /// The answer is to be read from what this returns.
-    pub(crate) fn send(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> Option<TcpStream> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(LONG)).expect("a timeout");
-        // Of HTTP/1.0 the answer is what comes until the end.
-        let mut request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n",
-            self.address,
-            body.len()
-        );
-        for (name, value) in headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-        stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
-        Some(stream)
-    }
-
-    #[track_caller]
-    pub(crate) fn get(&self, path: &str) -> Reply {
-        self.ask("GET", path, &[], "").expect("an answer")
-    }
-
-    #[track_caller]
-    pub(crate) fn post(&self, path: &str) -> Reply {
-        self.ask("POST", path, &[], "").expect("an answer")
-    }
-
-    #[track_caller]
-    pub(crate) fn submit(&self, job: &str) -> String {
-        let kind = if job.starts_with('{') { "application/json" } else { "application/yaml" };
-        let kind = [("Content-Type", kind)];
-        let reply = self.ask("POST", "/v1/jobs", &kind, job).expect("an answer");
-        assert_eq!(reply.status, 201, "{}", reply.body);
-        reply.json()["id"].as_str().expect("an id").to_owned()
-    }
-
-    #[track_caller]
-    pub(crate) fn status(&self, job: &str) -> Value {
-        let reply = self.get(&format!("/v1/jobs/{job}"));
-        assert_eq!(reply.status, 200, "{}", reply.body);
-        reply.json()
-    }
-
-    #[track_caller]
-    pub(crate) fn events(&self, job: &str) -> Vec<Value> {
-        let reply = self.get(&format!("/v1/jobs/{job}/events?limit=1000"));
-        reply.json()["events"].as_array().expect("events").clone()
-    }
-
-    pub(crate) fn event_names(&self, job: &str) -> Vec<String> {
-        let name = |event: &Value| event["event"].as_str().expect("a name").to_owned();
-        self.events(job).iter().map(name).collect()
-    }
-
-    /// Waits until the job is as wanted.
-    #[track_caller]
-    pub(crate) fn until(&self, job: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        wait_or(
-            || Some(self.status(job)).filter(|status| wanted(status)),
-            || panic!("the job never comes there: {:#}", self.status(job)),
-        )
-    }
-
-    /// Waits for its end.
-    #[track_caller]
-    pub(crate) fn end(&self, job: &str) -> Value {
-        self.until(job, |status| !status["finished_at_ms"].is_null())
-    }
-
-    #[track_caller]
-    pub(crate) fn until_item(&self, job: &str, state: &str) -> Value {
-        let status = self.until(job, |status| item(status)["state"] == state);
-        item(&status).clone()
-    }
-
-    #[track_caller]
-    pub(crate) fn workers(&self) -> Vec<Value> {
-        self.get("/v1/workers").json()["workers"].as_array().expect("workers").clone()
-    }
-
-    #[track_caller]
-    pub(crate) fn worker(&self, name: &str) -> Option<Value> {
-        self.workers().into_iter().find(|worker| worker["name"] == name)
-    }
-
-    /// Waits until a worker is in that state.
-    #[track_caller]
-    pub(crate) fn until_worker(&self, name: &str, state: &str) -> Value {
-        wait_or(
-            || self.worker(name).filter(|worker| worker["state"] == state),
-            || panic!("{name} is never {state}: {:#?}", self.workers()),
-        )
-    }
-
-    #[track_caller]
-    pub(crate) fn until_gone(&self, name: &str) {
-        wait_for(&format!("{name} to be gone"), || self.worker(name).is_none().then_some(()));
-    }
-}
-
 #[must_use]
 pub(crate) struct WorkerOrder<'a> {
     place: &'a Place,
@@ -517,33 +372,6 @@ impl WorkerOrder<'_> {
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         Process::start(command)
     }
-}
-
-/// The first item of the first step of the first run.
-pub(crate) fn item(status: &Value) -> &Value {
-    &step(status, 0)["items"][0]
-}
-
-/// The first step of a run.
-pub(crate) fn step(status: &Value, run: usize) -> &Value {
-    let steps = status["runs"][run]["steps"].as_object().expect("steps");
-    steps.values().next().expect("a step")
-}
-
-/// The states of an item's attempts.
-pub(crate) fn attempt_states(item: &Value) -> Vec<&str> {
-    let attempts = item["attempts"].as_array().expect("attempts").iter();
-    attempts.map(|attempt| attempt["state"].as_str().expect("a state")).collect()
-}
-
-/// Which workers they ran on.
-pub(crate) fn attempt_workers(item: &Value) -> Vec<&str> {
-    let attempts = item["attempts"].as_array().expect("attempts").iter();
-    attempts.map(|attempt| attempt["worker"].as_str().expect("a name")).collect()
-}
-
-pub(crate) fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// A script that says that it runs, and waits for its gate: `ran` has a line for each attempt.

@@ -138,6 +138,18 @@ fn a_drained_worker_finishes_what_it_runs_and_takes_nothing_new() {
 }
 
 #[test]
+fn a_drained_worker_that_has_nothing_to_do_leaves_at_once() {
+    let place = Place::new();
+    let server = place.server().lease(2000).start();
+    let mut worker = place.worker(&server.url(), "w1").start();
+    server.until_worker("w1", "connected");
+    let drained = server.post("/v1/workers/w1/drain");
+    assert_eq!((drained.status, &drained.json()["state"]), (200, &"draining".into()));
+    assert!(worker.ends().success());
+    server.until_gone("w1");
+}
+
+#[test]
 fn draining_a_worker_that_does_not_exist_says_so() {
     let place = Place::new();
     let server = place.server().start();

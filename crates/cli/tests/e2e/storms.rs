@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::harness::{Place, Server, item, number, pass, step};
+use super::harness::{Place, Server, ask, item, number, pass, step, wait_for};
 
 fn many(place: &Place, items: u32) -> String {
     let ran = place.text("ran");
@@ -85,4 +85,54 @@ fn workers_that_die_again_and_again_cost_no_failure_and_no_fence_is_used_twice()
     assert_eq!(tokens.len(), ran.len(), "an attempt ran twice: {ran:?}");
     drop(workers);
     replays(&place, server, &job);
+}
+
+#[test]
+fn what_was_accepted_by_a_server_that_died_is_there_and_a_key_is_one_job() {
+    const CLIENTS: u32 = 4;
+    const EACH: u32 = 12;
+    let place = Place::new();
+    let first = place.server().at_a_port_of_its_own().start();
+    let address = first.address.clone();
+    let submit = |key: &str| {
+        let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key)];
+        let body = json!({ "name": key, "steps": { "s": { "run": "true" } } }).to_string();
+        // As often as it takes: whether an answer that never came was a yes only the key tells.
+        wait_for("an answer", || {
+            let reply = ask(&address, "POST", "/v1/jobs", &headers, &body)?;
+            matches!(reply.status, 200 | 201).then(|| reply.json()["id"].clone())
+        })
+    };
+    let (server, accepted) = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let submit = &submit;
+                scope.spawn(move || {
+                    let keys = (0..EACH).map(|n| format!("key-{client}-{n}"));
+                    keys.map(|key| submit(&key).to_string()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut server = first;
+        for round in 1..=4 {
+            let jobs = || server.get("/v1/jobs?limit=1000").json()["jobs"].as_array().map(Vec::len);
+            wait_for("some jobs", || jobs().filter(|jobs| *jobs >= round * 6));
+            server.process.kill();
+            server = place.server().at(&address).start();
+        }
+        let told = clients.into_iter().flat_map(|client| client.join().expect("a client"));
+        (server, told.collect::<BTreeSet<String>>())
+    });
+    let jobs = server.get("/v1/jobs?limit=1000").json()["jobs"].clone();
+    let jobs = jobs.as_array().expect("jobs");
+    let there: BTreeSet<String> = jobs.iter().map(|job| job["id"].to_string()).collect();
+    let names: BTreeSet<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
+    assert_eq!(there, accepted);
+    assert_eq!((jobs.len(), names.len()), (48, 48), "a key is one job");
+    // And all of them run.
+    let _worker = place.worker(&server.url(), "w1").start();
+    for job in jobs {
+        let job = job["id"].as_str().expect("an id");
+        assert_eq!(server.end(job)["state"], "succeeded");
+    }
 }

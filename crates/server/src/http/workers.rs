@@ -56,10 +56,13 @@ pub(super) async fn drain(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     body::refuse_forms(&headers)?;
+    let find = |workers: Vec<WorkerView>| workers.into_iter().find(|worker| worker.name == name);
+    let before = find(app.workers.list().await?);
     app.workers.drain(&name).await?;
-    let workers = app.workers.list().await?;
-    match workers.iter().find(|worker| worker.name == name) {
-        Some(worker) => super::json(StatusCode::OK, worker),
+    // One that had nothing to do may be gone by now, as it was told.
+    let gone = before.map(|worker| WorkerView { state: "draining", why: None, ..worker });
+    match find(app.workers.list().await?).or(gone) {
+        Some(worker) => super::json(StatusCode::OK, &worker),
         None => Err(Trouble::NotFound(format!("worker {name:?} has gone meanwhile"))),
     }
 }

@@ -14,7 +14,7 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_engine::{Answer, Arriving, AttemptKey, Inbox, NameInUse, Unheard, WorkerSpec};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
@@ -76,7 +76,10 @@ impl WorkerSessions {
                 let kind = proto::Welcome { lease_ms: rules.lease_ms, beat_ms: rules.beat_ms };
                 let _ = arrived.out.send(proto::ToWorker { kind: Some(Told::Welcome(kind)) });
                 let Peer { id, name, out, ended, .. } = arrived;
-                let before = hub.sessions().insert(name, Session { id, out, held, ended });
+                let before = hub.sessions().insert(
+                    name,
+                    Session { id, out, held, drains: watch::Sender::new(false), ended },
+                );
                 if let Some(before) = before {
                     before.ended.notify_one();
                 }
@@ -110,7 +113,12 @@ impl WorkerSessions {
                     }
                 }
                 Said::Output(output) => self.output(&peer, output).await,
-                Said::Draining(_) => drop(self.inbox.drain_worker(&peer.name, Box::new(|_| ()))),
+                Said::Draining(_) => {
+                    let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
+                    if let Some(session) = self.hub.sessions().get(&peer.name) {
+                        session.drains.send_replace(true);
+                    }
+                }
                 Said::Hello(_) => {}
             }
         }
