@@ -276,6 +276,8 @@ macro_rules! states {
         pub enum $name { $($variant),+ }
 
         impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }

@@ -203,22 +203,14 @@ fn summary(row: Row) -> proto::JobSummary {
 
 /// Our word for a state, or the one that this API shows for it.
 fn read_state(text: &str) -> Result<Option<JobState>, Trouble> {
-    const ALL: [JobState; 7] = [
-        JobState::Pending,
-        JobState::Running,
-        JobState::Paused,
-        JobState::Succeeded,
-        JobState::Partial,
-        JobState::Failed,
-        JobState::Cancelled,
-    ];
     if text.is_empty() {
         return Ok(None);
     }
     let fits = |state: &JobState| text == state.name() || text == wire_word(*state);
-    let found = ALL.into_iter().find(fits);
+    let found = JobState::ALL.iter().copied().find(fits);
     if found.is_none() {
-        let names = ALL.map(JobState::name).join(", ");
+        let names: Vec<&str> = JobState::ALL.iter().map(|state| state.name()).collect();
+        let names = names.join(", ");
         return Err(Trouble::BadRequest(format!("state: one of {names}, not {text:?}")));
     }
     Ok(found)

@@ -10,16 +10,6 @@ use super::write::{crc, ms};
 use crate::cursor::Cursor;
 use crate::{Filter, Page, Row, Snapshot, Stored};
 
-const STATES: [JobState; 7] = [
-    JobState::Pending,
-    JobState::Running,
-    JobState::Paused,
-    JobState::Succeeded,
-    JobState::Partial,
-    JobState::Failed,
-    JobState::Cancelled,
-];
-
 /// In the order in which [`row`] reads them.
 const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
                    jobs.due_at, jobs.over, jobs.labels, jobs.retried_from";
@@ -36,7 +26,7 @@ fn row(from: &rusqlite::Row<'_>) -> Result<Row, Fault> {
     let id: JobId = from.get::<_, String>(0)?.into();
     let damaged = |why: String| Fault::damaged(format!("the row of job {id}"), why);
     let state: String = from.get(2)?;
-    let state = (STATES.into_iter().find(|known| known.name() == state))
+    let state = (JobState::ALL.iter().copied().find(|known| known.name() == state))
         .ok_or_else(|| damaged(format!("{state:?} is no state")))?;
     let labels: String = from.get(7)?;
     let labels = serde_json::from_str(&labels).map_err(|error| damaged(error.to_string()))?;
