@@ -9,6 +9,9 @@ use crate::proto;
 use proto::failed::Kind;
 use proto::report::Outcome as Wire;
 
+/// Characters kept of why an attempt was lost: it is written into the job's log.
+const LONGEST_WHY: usize = 200;
+
 /// A message that says nothing that can be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -48,9 +51,10 @@ pub fn to_report(attempt: proto::AttemptRef, outcome: &Outcome, why: &str) -> pr
         Outcome::Succeeded { output } => Wire::Succeeded(proto::Succeeded {
             output_json: output.as_ref().map(ToString::to_string).unwrap_or_default(),
         }),
-        Outcome::Lost { started } => {
-            Wire::Lost(proto::Lost { started: *started, why: why.to_owned() })
-        }
+        Outcome::Lost { started, why: said } => Wire::Lost(proto::Lost {
+            started: *started,
+            why: said.as_deref().unwrap_or(why).to_owned(),
+        }),
         Outcome::Failed(failure) => Wire::Failed(failed(failure)),
     };
     proto::Report { attempt: Some(attempt), outcome: Some(outcome) }
@@ -100,7 +104,11 @@ pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Outcome)
             }
             Outcome::Succeeded { output: Some(output) }
         }
-        Some(Wire::Lost(proto::Lost { started, .. })) => Outcome::Lost { started },
+        Some(Wire::Lost(proto::Lost { started, why })) => {
+            let shown: String = why.chars().take(LONGEST_WHY).collect();
+            let why = (!shown.is_empty()).then(|| shown.into());
+            Outcome::Lost { started, why }
+        }
         Some(Wire::Failed(failed)) => Outcome::Failed(failure(failed)?),
         None => return Err(Malformed("a report has no outcome".into())),
     };
@@ -157,7 +165,8 @@ mod tests {
             output: Some(serde_json::json!({"a": [1, 2.5, null]})),
         });
         there_and_back(Outcome::LOST);
-        there_and_back(Outcome::Lost { started: false });
+        there_and_back(Outcome::NOT_BEGUN);
+        there_and_back(Outcome::Lost { started: true, why: Some("preempted".into()) });
         let error = |kind: Option<&str>, message: &str| {
             let kind = kind.map(str::to_owned);
             Some(ErrorText { kind, message: message.to_owned() })

@@ -140,7 +140,7 @@ impl AttemptView {
             Outcome::Lost { .. } => {
                 self.state = "worker_lost";
                 self.is_worker_failure = true;
-                self.error = Some("the worker was lost".into());
+                self.error = outcome.error();
             }
             Outcome::Failed(failure) => {
                 self.error = Some(failure.describe());

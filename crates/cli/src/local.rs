@@ -134,7 +134,7 @@ impl Tasks for Shop {
             Over::Ended(Ended::Outcome(outcome)) => outcome,
             // Interrupted, the work is lost. Withdrawn, the engine knows and refuses to hear of it.
             Over::Ended(Ended::Stopped) => Outcome::LOST,
-            Over::NeverBegan => Outcome::Lost { started: false },
+            Over::NeverBegan => Outcome::NOT_BEGUN,
         };
         // Only the folder of a success is handed on.
         if !matches!(outcome, Outcome::Succeeded { .. }) {

@@ -197,8 +197,8 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
         Event::AttemptEnded { item, attempt, outcome, .. } => {
             let how = match outcome {
                 Outcome::Succeeded { .. } => return None,
-                Outcome::Lost { started: true } => "was lost with its worker".to_owned(),
-                Outcome::Lost { started: false } => "had not begun".to_owned(),
+                Outcome::Lost { started: true, .. } => "was lost with its worker".to_owned(),
+                Outcome::Lost { started: false, .. } => "had not begun".to_owned(),
                 Outcome::Failed(failure) => format!("failed: {}", inert(&failure.describe())),
             };
             format!("{} attempt {attempt} {how}", paint(BOLD, plan.item_name(*item)))

@@ -193,11 +193,7 @@ fn report(
             Event::RetryScheduled { item, attempt, cause, delay_ms, due_at, charged, accounts }
         }
         Decision::Stop { reason } => {
-            let error = match &outcome {
-                Outcome::Failed(failure) => Some(failure.describe()),
-                Outcome::Lost { .. } => Some("the worker was lost".to_owned()),
-                Outcome::Succeeded { .. } => None,
-            };
+            let error = outcome.error();
             let on = FailedOn::Outcome;
             Event::ItemFailed { item, attempt, on, reason, error, charged, accounts }
         }

@@ -330,12 +330,10 @@ fn recorded(
     before: crate::account::Accounts,
 ) -> (Verdict, FailedOn, u32, Option<String>) {
     let said = match outcome {
-        Some(Outcome::Failed(failure)) => Some(failure.describe()),
-        Some(Outcome::Lost { started: true }) => Some("the worker was lost".to_owned()),
-        Some(Outcome::Lost { started: false }) => {
+        Some(Outcome::Lost { started: false, why: None }) => {
             Some("the worker was lost before it began".to_owned())
         }
-        Some(Outcome::Succeeded { .. }) | None => None,
+        outcome => outcome.and_then(Outcome::error),
     };
     let on = FailedOn::Outcome;
     match event {

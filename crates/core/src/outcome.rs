@@ -1,6 +1,7 @@
 //! What a worker reports: facts, never decisions.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +17,9 @@ pub enum Outcome {
     /// The worker went away or was preempted. `started`: the attempt had begun to run.
     Lost {
         started: bool,
+        /// For people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Arc<str>>,
     },
 }
 
@@ -82,7 +86,18 @@ pub struct ErrorText {
 
 impl Outcome {
     pub const OK: Self = Self::Succeeded { output: None };
-    pub const LOST: Self = Self::Lost { started: true };
+    pub const LOST: Self = Self::Lost { started: true, why: None };
+    pub const NOT_BEGUN: Self = Self::Lost { started: false, why: None };
+
+    /// What went wrong, if something did.
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Self::Succeeded { .. } => None,
+            Self::Failed(failure) => Some(failure.describe()),
+            Self::Lost { why: None, .. } => Some("the worker was lost".to_owned()),
+            Self::Lost { why: Some(why), .. } => Some(format!("the worker was lost: {why}")),
+        }
+    }
 
     /// What an HTTP status means where the body of the answer does not decide.
     pub fn from_http_status(status: u16) -> Self {
@@ -181,8 +196,8 @@ impl Outcome {
     pub fn label(&self) -> Label {
         let failure = match self {
             Self::Succeeded { .. } => return Label::Word("ok"),
-            Self::Lost { started: true } => return Label::Word("lost"),
-            Self::Lost { started: false } => return Label::Word("not_started"),
+            Self::Lost { started: true, .. } => return Label::Word("lost"),
+            Self::Lost { started: false, .. } => return Label::Word("not_started"),
             Self::Failed(failure) => failure,
         };
         match (failure.kind, failure.permanence, failure.asked, failure.http_status) {

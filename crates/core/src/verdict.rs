@@ -149,7 +149,7 @@ pub fn verdict(
     let book = Book { policy, history, shared, now };
     match outcome {
         Outcome::Succeeded { .. } => book.close(Decision::Complete, Charged::default(), 0),
-        Outcome::Lost { started } => book.on_loss(*started),
+        Outcome::Lost { started, .. } => book.on_loss(*started),
         Outcome::Failed(failure) => book.on_failure(failure),
     }
 }

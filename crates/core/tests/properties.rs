@@ -196,7 +196,7 @@ fn outcome(choice: u8) -> Outcome {
             ..failed(FailureKind::HandlerFailed)
         }),
         12..14 => Outcome::LOST,
-        14 => Outcome::Lost { started: false },
+        14 => Outcome::NOT_BEGUN,
         _ => Outcome::Failed(Failure {
             asked: Some(Asked::DeferMs(1000)),
             ..failed(FailureKind::HandlerFailed)

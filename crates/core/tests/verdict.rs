@@ -78,7 +78,7 @@ fn a_failure_charges_failures_and_delay_and_a_budget_only_if_there_is_one() {
 #[test]
 fn what_halts_the_job_comes_before_everything_else() {
     for reason in [StopReason::Cancelled, StopReason::StepFailed] {
-        for outcome in [exit(1), Outcome::LOST, Outcome::Lost { started: false }] {
+        for outcome in [exit(1), Outcome::LOST, Outcome::NOT_BEGUN] {
             let mut c = case(outcome);
             c.shared.halted = Some(reason);
             c.stops(reason);
@@ -118,7 +118,7 @@ fn from_the_third_loss_in_a_row_it_backs_off_uncharged() {
 
 #[test]
 fn a_loss_before_the_start_is_free_ten_times_in_a_row() {
-    let mut c = case(Outcome::Lost { started: false });
+    let mut c = case(Outcome::NOT_BEGUN);
     c.policy.retryable = false;
     c.history.unstarted_in_row = 9;
     assert_eq!(c.retries(Cause::Preemption, 0), Charged::default());

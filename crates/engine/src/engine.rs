@@ -358,7 +358,7 @@ fn sign(outcome: &Outcome) -> Option<Sign> {
     match outcome {
         Outcome::Succeeded { .. } => Some(Sign::Good),
         Outcome::Failed(_) => Some(Sign::Bad),
-        Outcome::Lost { started: false } => Some(Sign::NotBegun),
-        Outcome::Lost { started: true } => None,
+        Outcome::Lost { started: false, .. } => Some(Sign::NotBegun),
+        Outcome::Lost { started: true, .. } => None,
     }
 }

@@ -444,7 +444,7 @@ impl Decider {
                 let id = job.id.clone();
                 batch.join(self.engine.adopt(job, down_since, now));
                 for Lost { item, token, started } in lost {
-                    let outcome = Outcome::Lost { started };
+                    let outcome = Outcome::Lost { started, why: None };
                     let input = Input::Report { item, token, outcome };
                     if let Ok((more, _)) = self.engine.handle(&id, &input, now) {
                         batch.join(more);

@@ -34,9 +34,9 @@ impl Pace {
     pub(crate) fn reported(&mut self, slots: u32, outcome: &Outcome, at: Timestamp) {
         match outcome {
             // Handed back: it waited behind long ones.
-            Outcome::Lost { started: false } => return *self = Self::default(),
+            Outcome::Lost { started: false, .. } => return *self = Self::default(),
             // Says nothing about how long attempts take.
-            Outcome::Lost { started: true } => return,
+            Outcome::Lost { started: true, .. } => return,
             Outcome::Succeeded { .. } | Outcome::Failed(_) => {}
         }
         let took = at.since(*self.since.get_or_insert(at));
@@ -104,7 +104,7 @@ mod tests {
     fn what_was_handed_back_ends_it_until_short_ones_are_seen() {
         let mut pace = Pace::default();
         assert!(after(&mut pace, 8, 1, 20) > 0);
-        pace.reported(8, &Outcome::Lost { started: false }, Timestamp(5000));
+        pace.reported(8, &Outcome::NOT_BEGUN, Timestamp(5000));
         assert_eq!(pace.ahead(), 0);
         assert_eq!(after(&mut pace, 8, 1, 2), 0);
         assert!(after(&mut pace, 8, 1, 20) > 0);

@@ -84,7 +84,7 @@ impl Engine {
             let over = Assignment { job, item, attempt: 0, token, worker: worker.clone() };
             batch.effects.push(Effect::Withdraw(over));
         }
-        self.lose(lost, now, &mut batch);
+        self.lose(lost, "it was restarted", now, &mut batch);
         Ok(batch)
     }
 
@@ -112,7 +112,7 @@ impl Engine {
         let mono = self.mono;
         if let Some(fleet) = self.fleet() {
             let lost = fleet.tick(mono);
-            self.lose(lost, now, &mut batch);
+            self.lose(lost, "it was silent for longer than its lease", now, &mut batch);
         }
         batch
     }
@@ -138,9 +138,16 @@ impl Engine {
             .collect()
     }
 
-    fn lose(&mut self, lost: Vec<(AttemptKey, Held)>, now: Timestamp, batch: &mut Batch) {
+    fn lose(
+        &mut self,
+        lost: Vec<(AttemptKey, Held)>,
+        why: &str,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) {
         for ((job, token), held) in lost {
-            let input = Input::Report { item: held.item, token, outcome: Outcome::LOST };
+            let outcome = Outcome::Lost { started: true, why: Some(why.into()) };
+            let input = Input::Report { item: held.item, token, outcome };
             if let Ok((more, _)) = self.handle(&job, &input, now) {
                 batch.join(more);
             }

@@ -119,6 +119,9 @@ impl World {
 
     fn outcomes(&self) -> Vec<Outcome> {
         let ended = |(_, record): &(JobId, Recorded)| match &record.event {
+            Event::AttemptEnded { outcome: Outcome::Lost { started, .. }, .. } => {
+                Some(Outcome::Lost { started: *started, why: None })
+            }
             Event::AttemptEnded { outcome, .. } => Some(outcome.clone()),
             _ => None,
         };
@@ -400,7 +403,7 @@ fn a_worker_that_cannot_begin_anything_is_put_aside_at_once() {
     let (_, mut effects) = world.submit(fan_out("a", 10));
     for _ in 0..3 {
         let one = assigned(&effects)[0].clone();
-        effects = world.report(&one, Outcome::Lost { started: false }).expect("current");
+        effects = world.report(&one, Outcome::NOT_BEGUN).expect("current");
     }
     assert!(assigned(&effects).is_empty());
     assert_eq!(world.engine.workers()[0].state, WorkerState::Quarantined);

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use steadfast_core::again::{CannotRetry, again};
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{Accepted, JobId, JobState};
-use steadfast_core::plan::{Cwd, Plan};
+use steadfast_core::plan::{Action, Cwd, Plan};
 use steadfast_engine::{Inbox, NotDone};
 use steadfast_jobfile::{Operator, load};
 use steadfast_store::{Folder, IdempotencyKey};
@@ -257,6 +257,17 @@ fn new_id() -> JobId {
 
 /// There is no folder that the job file lies in.
 fn fits_a_server(plan: &Plan) -> Result<(), Trouble> {
+    for step in plan.steps() {
+        let fallback = step.on_failure.as_ref().and_then(|aside| aside.action.as_ref());
+        let actions = [Some(&step.action), fallback, step.compensate.as_ref()];
+        if actions.into_iter().flatten().any(|action| matches!(action, Action::Http(_))) {
+            return Err(Trouble::BadRequest(format!(
+                "step `{}` calls a web service, which this version cannot do: write it as `run` \
+                 with curl",
+                step.name
+            )));
+        }
+    }
     let steps = plan.steps().iter();
     let steps = steps.map(|step| (format!("steps.{}.cwd", step.name), &step.surroundings));
     let mut places = std::iter::once(("cwd".to_owned(), plan.surroundings())).chain(steps);

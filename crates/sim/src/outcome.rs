@@ -89,7 +89,7 @@ impl Entry {
             }
             "timeout" => FailureKind::TimedOut.into(),
             "lost" => Outcome::LOST,
-            "not_started" => Outcome::Lost { started: false },
+            "not_started" => Outcome::NOT_BEGUN,
             "never" => {
                 return Ok(Self::Attempt { outcome: None, takes_ms: takes_ms.unwrap_or(0) });
             }

@@ -86,11 +86,11 @@ impl Fold<'_> {
         item.since = at;
         let history = &mut item.history;
         match outcome {
-            Outcome::Lost { started: true } => {
+            Outcome::Lost { started: true, .. } => {
                 history.losses_in_row = history.losses_in_row.saturating_add(1);
                 history.unstarted_in_row = 0;
             }
-            Outcome::Lost { started: false } => {
+            Outcome::Lost { started: false, .. } => {
                 if history.unstarted_in_row >= FREE_UNSTARTED {
                     history.losses_in_row = history.losses_in_row.saturating_add(1);
                 }

@@ -195,7 +195,7 @@ pub(super) fn rule(case: &Case<'_>, on: FailedOn, decision: Decided) -> Rule {
 }
 
 fn lost(history: &History, outcome: &Outcome, delay_ms: u64) -> String {
-    let free = matches!(outcome, Outcome::Lost { started: false })
+    let free = matches!(outcome, Outcome::Lost { started: false, .. })
         && history.unstarted_in_row < FREE_UNSTARTED;
     if free {
         let nth = history.unstarted_in_row.saturating_add(1);

@@ -54,7 +54,7 @@ fn outcome(choice: u8) -> Outcome {
         6 => FailureKind::Exited(76).into(),
         7 => FailureKind::TimedOut.into(),
         8 => Outcome::from_http_status(404),
-        9 => Outcome::Lost { started: false },
+        9 => Outcome::NOT_BEGUN,
         _ => Outcome::LOST,
     }
 }

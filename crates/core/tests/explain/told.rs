@@ -77,7 +77,7 @@ fn retries_name_what_allowed_them() {
         asked: Some(Asked::RetryAfterMs(7_200_000)),
         ..Failure::new(FailureKind::NotCompleted)
     };
-    let never = Happens::Ends(Outcome::Lost { started: false }, 0);
+    let never = Happens::Ends(Outcome::NOT_BEGUN, 0);
     let script = [
         exits(75),
         exits(76),

@@ -310,9 +310,5 @@ pub(super) fn codes(outcome: Option<&Outcome>) -> (Option<u8>, Option<u8>) {
 }
 
 pub(super) fn error_of(outcome: &Outcome) -> Option<String> {
-    match outcome {
-        Outcome::Succeeded { .. } => None,
-        Outcome::Failed(failure) => Some(failure.describe()),
-        Outcome::Lost { .. } => Some("the worker was lost".to_owned()),
-    }
+    outcome.error()
 }

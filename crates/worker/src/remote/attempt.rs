@@ -76,7 +76,7 @@ pub(super) fn run(
             (ended, String::new())
         }
         Err(NotBegun::Failed(outcome)) => (Ended::Outcome(outcome), String::new()),
-        Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::Lost { started: false }), why),
+        Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::NOT_BEGUN), why),
     };
     places::remove(&hand.places.begun(&key));
     hand.ended(&key, ended, &why);

@@ -103,7 +103,7 @@ impl State {
 
     fn give_queue_back(&mut self, why: &str) {
         for assignment in std::mem::take(&mut self.queue) {
-            self.give_back(assignment, &Outcome::Lost { started: false }, why);
+            self.give_back(assignment, &Outcome::NOT_BEGUN, why);
         }
     }
 }
@@ -181,7 +181,7 @@ impl Hand {
         if state.holds(&key) {
             return;
         }
-        let lost = Outcome::Lost { started: false };
+        let lost = Outcome::NOT_BEGUN;
         if let Err(why) = attempt::check(&assignment) {
             tracing::warn!(attempt = ?key.to_string(), %why, "refused");
             state.give_back(assignment, &attempt::permanent("assignment_refused", why), "");
@@ -211,7 +211,7 @@ impl Hand {
             let stop = match Stop::new() {
                 Ok(stop) => stop,
                 Err(error) => {
-                    let lost = Outcome::Lost { started: false };
+                    let lost = Outcome::NOT_BEGUN;
                     state.give_back(assignment, &lost, &format!("no descriptors left: {error}"));
                     continue;
                 }
@@ -238,8 +238,7 @@ impl Hand {
                 state.busy -= 1;
                 if let Some(running) = state.running.remove(&key) {
                     let why = format!("no thread could be started: {error}");
-                    let report =
-                        to_report(running.attempt, &Outcome::Lost { started: false }, &why);
+                    let report = to_report(running.attempt, &Outcome::NOT_BEGUN, &why);
                     state.reports.insert(key, Kept { step: running.step, report });
                 }
             }
@@ -267,7 +266,7 @@ impl Hand {
         let (attempt, step) = (running.attempt.clone(), running.step.clone());
         drop(state);
         self.fill();
-        let lost = Outcome::Lost { started };
+        let lost = Outcome::Lost { started, why: None };
         let (outcome, why) = match (cut, ended) {
             (Some(Cut::LeaseEnded), _) => (lost, LEASE_ENDED),
             // It was asked to end: only a success is its own doing.

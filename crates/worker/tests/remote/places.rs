@@ -227,5 +227,6 @@ async fn a_folder_that_cannot_be_made_costs_the_job_nothing() {
     std::fs::write(folder.path().join("work"), "in the way").unwrap();
     session.assign(&shell(1, "exit 0")).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    assert_eq!(outcome, Outcome::Lost { started: false });
+    let Outcome::Lost { started: false, why: Some(why) } = outcome else { panic!("{outcome:?}") };
+    assert!(why.contains("work"), "{why}");
 }
