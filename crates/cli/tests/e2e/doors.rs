@@ -105,3 +105,33 @@ fn with_auth_nobody_comes_in_without_the_right_token() {
     assert_eq!(status["state"], "succeeded", "{status:#}");
     assert!(!place.read("seen").contains(&work), "a step sees its worker's token");
 }
+
+#[test]
+fn every_route_there_is_wants_a_token() {
+    let place = Place::new();
+    let data = place.text("data");
+    let token = place.call(&["token", "create", "--scope", "admin", "--data", &data]);
+    let bearer = format!("Bearer {}", token.trim());
+    let server = place.server().auth_required().start();
+    let document = server.ask("GET", "/openapi.json", &[("Authorization", &bearer)], "");
+    let document = document.expect("an answer").json();
+    let paths = document["paths"].as_object().expect("paths");
+    let mut routes: Vec<(String, String)> = Vec::new();
+    for (path, methods) in paths {
+        let path = path.replace("{id}", "01m7fsgentectjqfy6g5es522p").replace(['{', '}'], "");
+        let methods = methods.as_object().expect("methods").keys();
+        routes.extend(methods.map(|method| (method.to_uppercase(), path.clone())));
+    }
+    assert!(routes.len() > 10, "{routes:?}");
+    for path in ["/openapi.json", "/metrics", "/nowhere", "/v1/nowhere"] {
+        routes.push(("GET".to_owned(), path.to_owned()));
+    }
+    for (method, path) in routes {
+        let reply = server.ask(&method, &path, &[], "").expect("an answer");
+        assert_eq!(reply.status, 401, "{method} {path}: {}", reply.body);
+        assert!(reply.body.contains("unauthenticated"), "{}", reply.body);
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(server.ask("GET", path, &[], "").expect("an answer").status, 200, "{path}");
+    }
+}
