@@ -49,7 +49,7 @@ fn id(job: u64) -> String {
 }
 
 fn take(store: &mut SqliteStore, group: Vec<Write>) {
-    let answers = store.commit(group).expect("the store works");
+    let answers = store.commit(&group).expect("the store works");
     assert!(answers.iter().all(Result::is_ok));
 }
 

@@ -1,7 +1,9 @@
 //! A worker's report: core's outcome and the attempt it is about, to the wire and back.
 
 use steadfast_core::event::{ItemId, Role};
-use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::outcome::{
+    Asked, ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, nesting,
+};
 
 use crate::proto;
 use proto::failed::Kind;
@@ -92,6 +94,10 @@ pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Outcome)
         Some(Wire::Succeeded(proto::Succeeded { output_json })) => {
             let output = serde_json::from_str(&output_json)
                 .map_err(|error| Malformed(format!("the output is not JSON: {error}")))?;
+            if nesting(&output) > MOST_NESTED {
+                let why = format!("the output is nested deeper than {MOST_NESTED} levels");
+                return Err(Malformed(why));
+            }
             Outcome::Succeeded { output: Some(output) }
         }
         Some(Wire::Lost(proto::Lost { started, .. })) => Outcome::Lost { started },
@@ -130,4 +136,79 @@ fn failure(failed: proto::Failed) -> Result<Failure, Malformed> {
     };
     let http_status = u16::try_from(failed.http_status).ok().filter(|status| *status > 0);
     Ok(Failure { kind, permanence, asked, http_status, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back(outcome: Outcome) {
+        let item = ItemId { run: 1, step: 2, role: Role::Fallback, index: 3 };
+        let named = proto::AttemptRef::new("job", item, 4, 5);
+        let report = to_report(named.clone(), &outcome, "");
+        assert_eq!(from_report(report), Ok((named.clone(), outcome)));
+        assert_eq!((named.item(), named.attempt, named.token), (item, 4, 5));
+    }
+
+    #[test]
+    fn every_outcome_arrives_as_it_was_sent() {
+        there_and_back(Outcome::OK);
+        there_and_back(Outcome::Succeeded {
+            output: Some(serde_json::json!({"a": [1, 2.5, null]})),
+        });
+        there_and_back(Outcome::LOST);
+        there_and_back(Outcome::Lost { started: false });
+        let error = |kind: Option<&str>, message: &str| {
+            let kind = kind.map(str::to_owned);
+            Some(ErrorText { kind, message: message.to_owned() })
+        };
+        for kind in [
+            FailureKind::NotCompleted,
+            FailureKind::Exited(255),
+            FailureKind::Signalled(9),
+            FailureKind::TimedOut,
+            FailureKind::HandlerFailed,
+        ] {
+            for permanence in [Permanence::Open, Permanence::Said, Permanence::ByStatus] {
+                for asked in [None, Some(Asked::RetryAfterMs(0)), Some(Asked::DeferMs(7))] {
+                    let error = error(Some("not_found"), "no such program");
+                    let http_status = Some(503);
+                    there_and_back(Outcome::Failed(Failure {
+                        kind,
+                        permanence,
+                        asked,
+                        http_status,
+                        error,
+                    }));
+                }
+            }
+        }
+        there_and_back(Outcome::Failed(Failure {
+            error: error(None, "só\n\u{1b}[31m"),
+            ..Failure::new(FailureKind::NotCompleted)
+        }));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_malformed() {
+        let named = || Some(proto::AttemptRef::default());
+        let succeeded = |json: String| proto::Report {
+            attempt: named(),
+            outcome: Some(Wire::Succeeded(proto::Succeeded { output_json: json })),
+        };
+        let exited = proto::Failed { kind: Kind::Exited.into(), code: 256, ..Default::default() };
+        let unknown = proto::Failed { kind: 99, ..Default::default() };
+        let failed =
+            |failed| proto::Report { attempt: named(), outcome: Some(Wire::Failed(failed)) };
+        for report in [
+            proto::Report { attempt: None, outcome: Some(Wire::Lost(proto::Lost::default())) },
+            proto::Report { attempt: named(), outcome: None },
+            succeeded("{".to_owned()),
+            succeeded(format!("{}{}", "[".repeat(101), "]".repeat(101))),
+            failed(exited),
+            failed(unknown),
+        ] {
+            from_report(report.clone()).expect_err(&format!("{report:?}"));
+        }
+    }
 }

@@ -11,14 +11,12 @@ use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{Action, Cwd};
 use steadfast_engine::{Assignment, Inbox, Work, Workers, crash_point};
-use steadfast_worker::{Attempt, Command, Ended, Folders, Over, Pool, Ports, Prepared, Tasks};
+use steadfast_worker::{
+    Command, Ended, Folders, KILL_GRACE, LOG_CAP, Order, Over, Pool, Ports, Prepared, Surroundings,
+    Tasks, prepare,
+};
 
 use crate::data::Data;
-
-/// From SIGTERM to SIGKILL.
-const KILL_GRACE: Duration = Duration::from_secs(5);
-const LOG_CAP: u64 = 64 << 20;
-const OUTPUT_CAP: u64 = 1 << 20;
 
 /// A job and the token of its attempt.
 type Key = (JobId, u64);
@@ -101,44 +99,29 @@ impl Tasks for Shop {
             }
             Some(Cwd::Source) | None => source.to_owned(),
         };
-        let mut ports = Vec::new();
-        let mut env: Vec<(String, String)> = work.env.clone().into_iter().collect();
-        let item_text = match &work.item {
-            Some(serde_json::Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-            None => String::new(),
-        };
-        let mark = format!("{job}.{token}");
-        for (name, value) in [
-            ("STEADFAST_JOB_ID", job.to_string()),
-            ("STEADFAST_STEP", work.step.clone()),
-            ("STEADFAST_ITEM", item_text),
-            ("STEADFAST_ITEM_INDEX", item.index.to_string()),
-            ("STEADFAST_ATTEMPT", attempt.to_string()),
-            ("STEADFAST_DATACENTER", work.datacenter.clone().unwrap_or_default()),
-            ("STEADFAST_WORKDIR", folder.display().to_string()),
-        ] {
-            env.push((name.to_owned(), value));
-        }
-        for name in &work.ports {
-            let port = self.ports.take().map_err(disk)?;
-            let name = name.to_ascii_uppercase().replace('-', "_");
-            env.push((format!("STEADFAST_PORT_{name}"), port.number().to_string()));
-            ports.push(port);
-        }
-        let attempt = Attempt {
+        let order = Order {
+            job,
+            step: &work.step,
+            item: *item,
+            attempt: *attempt,
+            token: *token,
+            value: work.item.as_ref(),
+            datacenter: work.datacenter.as_deref(),
             command,
-            env,
+            ports: &work.ports,
+            timeout: work.timeout_ms.map(Duration::from_millis),
+        };
+        let place = Surroundings {
+            env: work.env.clone().into_iter().collect(),
             inherit_env: true,
             cwd,
             log: self.data.folder.log(job, &work.step, *item, *attempt),
             log_cap: LOG_CAP,
             output: folder.join("output.json"),
-            output_cap: OUTPUT_CAP,
-            timeout: work.timeout_ms.map(Duration::from_millis),
             kill_grace: KILL_GRACE,
-            mark: ("STEADFAST_ATTEMPT_TOKEN".to_owned(), mark),
+            folder: folder.clone(),
         };
+        let (attempt, ports) = prepare(order, place, &self.ports).map_err(disk)?;
         Ok(Prepared { attempt, ports })
     }
 

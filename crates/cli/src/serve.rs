@@ -1,7 +1,9 @@
 //! `server`, `worker` and `up`: what serves until it is told to stop.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,19 +70,27 @@ pub(crate) fn up(args: &UpArgs) -> Done {
         };
         tell(&running, "server and worker, on");
         let (handle, orders) = Handle::new();
-        let worked = Notify::new();
+        let (worked, well) = (Notify::new(), Cell::new(None));
         let working = async {
             let ended = serve(worker, orders).await;
+            well.set(Some(ended.is_ok()));
             worked.notify_one();
             ended
         };
         let stopping = async {
+            let mut asked = pin!(asked_to_stop());
             tokio::select! {
-                () = asked_to_stop() => {
-                    handle.drain();
-                    worked.notified().await;
+                () = &mut asked => {}
+                () = worked.notified() => {
+                    // One that was drained has left in order: the server goes on for others.
+                    if well.get() == Some(true) {
+                        asked.await;
+                    }
                 }
-                () = worked.notified() => {}
+            }
+            handle.drain();
+            if well.get().is_none() {
+                worked.notified().await;
             }
         };
         let (ended, worked) = tokio::join!(running.until(stopping), working);

@@ -101,6 +101,18 @@ impl Outcome {
     }
 }
 
+/// Outputs are nested no deeper: what is written into the log must be read back from it.
+pub const MOST_NESTED: usize = 100;
+
+/// How deep lists and maps lie in each other.
+pub fn nesting(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(nesting).max().unwrap_or(0),
+        Value::Object(values) => 1 + values.values().map(nesting).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 impl From<FailureKind> for Outcome {
     fn from(kind: FailureKind) -> Self {
         Self::Failed(Failure::new(kind))

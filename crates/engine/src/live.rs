@@ -274,6 +274,7 @@ impl Live {
         let (groups, unsynced) = sync_channel(UNSYNCED);
         let inbox = Inbox(inbox);
         let workers = Box::new(make_workers(inbox.clone()));
+        let patient = matches!(room, Room::Fleet(_));
         let decider = Decider {
             engine: Engine::new(room).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS),
             clock,
@@ -281,7 +282,7 @@ impl Live {
             messages,
             groups,
         };
-        let writer = Writer { store, workers, observer, unsynced };
+        let writer = Writer { store, workers, observer, unsynced, patient };
         Self {
             inbox,
             decider: thread("decide", move || decider.run()),

@@ -76,6 +76,9 @@ impl Engine {
         };
         let again = again.into_iter().map(|(key, held)| Effect::Assign(assignment(key, held)));
         batch.effects.extend(again);
+        // What was decided for its earlier life may still be on its way, and would find this one.
+        let stale = lost.iter().map(|(key, held)| assignment(key.clone(), *held));
+        batch.effects.extend(stale.map(Effect::Withdraw));
         for (job, token) in unwanted {
             let item = ItemId { run: 0, step: 0, role: Role::default(), index: 0 };
             let over = Assignment { job, item, attempt: 0, token, worker: worker.clone() };

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Plan;
-use steadfast_store::{Entry, Store, Write};
+use steadfast_store::{Entry, Store, StoreError, Write};
 
 use crate::batch::Effect;
 use crate::crash::crash_point;
@@ -14,11 +15,16 @@ use crate::fleet::FleetNews;
 use crate::live::{Answer, Group, Meta, Observer, Reply, Stopped, Workers};
 use crate::work::Work;
 
+/// Before a full disk is tried again.
+const FULL: Duration = Duration::from_millis(250);
+
 pub(crate) struct Writer {
     pub(crate) store: Box<dyn Store>,
     pub(crate) workers: Box<dyn Workers>,
     pub(crate) observer: Box<dyn Observer>,
     pub(crate) unsynced: Receiver<Group>,
+    /// A full disk is waited for: somebody will free some, and workers go on meanwhile.
+    pub(crate) patient: bool,
 }
 
 impl Writer {
@@ -52,7 +58,13 @@ impl Writer {
         }
         let jobs: Vec<JobId> = writes.iter().map(|write| write.job.clone()).collect();
         crash_point("in-append");
-        let answers = self.store.commit(writes)?;
+        let answers = loop {
+            match self.store.commit(&writes) {
+                // Nothing was written. What was decided is not lost, and nobody has heard of it.
+                Err(StoreError::Full { .. }) if self.patient => std::thread::park_timeout(FULL),
+                committed => break committed?,
+            }
+        };
         crash_point("after-append");
         for (job, answer) in jobs.iter().zip(answers) {
             answer.map_err(|refused| Stopped::TakenOver { job: job.clone(), refused })?;

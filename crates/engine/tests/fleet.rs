@@ -299,6 +299,12 @@ fn a_restarted_worker_has_lost_what_its_earlier_life_had_but_for_kept_reports() 
     let told = world.arrive(reborn, false, &[key(all[0])]).expect("the other has gone");
     assert_eq!(world.outcomes(), [Outcome::LOST]);
     assert_eq!(on(&told, "w1"), 1, "what was lost starts again");
+    let withdrawn =
+        |effect: &Effect| matches!(effect, Effect::Withdraw(it) if key(it) == key(all[1]));
+    assert!(
+        told.iter().any(withdrawn),
+        "an assignment to its earlier life may be on its way to it"
+    );
     world.report(all[0], Outcome::OK).expect("a report that was kept counts");
 }
 

@@ -71,6 +71,12 @@ impl Hub {
         self.0.last_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Ends all sessions: they are requests that would go on for ever. What runs goes on, and the workers
+    /// come to whoever is next.
+    pub fn close(&self) {
+        self.sessions().values().for_each(|session| session.ended.notify_one());
+    }
+
     fn tell(&self, worker: &str, kind: Kind) {
         if let Some(session) = self.sessions().get(worker) {
             // One that has gone hears of it when it comes back.
@@ -83,7 +89,7 @@ impl Workers for Hub {
     fn assign(&mut self, work: Work) {
         let worker = work.assignment.worker.clone();
         let key = (work.assignment.job.clone(), work.assignment.token);
-        let message = Kind::Assignment(assignment::assignment(work));
+        let message = Kind::Assignment(assignment::assignment(work, &self.0.folder));
         if let Some(session) = self.sessions().get_mut(&worker) {
             session.held.insert(key);
             let _ = session.out.send(proto::ToWorker { kind: Some(message) });

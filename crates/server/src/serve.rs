@@ -98,6 +98,7 @@ pub struct Running {
     app: Router,
     options: ListenOptions,
     news: News,
+    hub: Hub,
     /// Tells gRPC's health that the end is near.
     serving: HealthReporter,
     live: Live,
@@ -129,6 +130,7 @@ impl Running {
             app,
             options,
             news,
+            hub,
             serving,
             live,
             spans,
@@ -148,6 +150,7 @@ impl Running {
             }
             serving.set_not_serving::<JobsServer<JobsService>>().await;
             news.close();
+            hub.close();
         })
         .await;
         let stopped = tokio::task::spawn_blocking(move || live.stop()).await;
@@ -226,7 +229,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let keep_ms = config.retention.finished_jobs_ms;
     let retention =
         keep_ms.map(|keep_ms| Retention { keep_ms, folder: folder.clone(), clock: clock.clone() });
-    let fleet = Fleet { hub, inbox };
+    let fleet = Fleet { hub: hub.clone(), inbox };
     let now = clock.clone();
     let rest = crate::http::router(App {
         archive,
@@ -257,6 +260,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         app,
         options,
         news,
+        hub,
         serving,
         live,
         spans,

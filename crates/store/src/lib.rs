@@ -37,7 +37,7 @@ pub trait Store: Send {
     /// On an error nothing of the group is known to be kept. After [`StoreError::Full`] and
     /// [`StoreError::Busy`] nothing is, and the store goes on working; after any other, see
     /// [`StoreError::is_fatal`].
-    fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError>;
+    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError>;
 
     /// Takes jobs over: later writes with an older epoch are refused. Durable, all in one
     /// transaction. None: no such job.

@@ -85,9 +85,9 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
         writes.iter().try_for_each(Write::check)?;
-        Ok(writes.into_iter().map(|write| self.write(write)).collect())
+        Ok(writes.iter().map(|write| self.write(write.clone())).collect())
     }
 
     fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {

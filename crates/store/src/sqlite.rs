@@ -110,14 +110,14 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
         writes.iter().try_for_each(Write::check)?;
         if writes.is_empty() {
             return Ok(vec![]);
         }
         // Others wait while the transaction is open, so what can be done before it is.
-        let bodies = write::bodies(&writes)?;
-        self.transact("writing", |connection| write::group(connection, &writes, &bodies))
+        let bodies = write::bodies(writes)?;
+        self.transact("writing", |connection| write::group(connection, writes, &bodies))
     }
 
     fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {

@@ -196,7 +196,7 @@ fn a_log_with_gaps_cannot_be_written(store: &mut impl Store) {
     let late_key = Write { key: Some(key("k", "x")), ..write("a", 1, 1) };
     let other_row = Write { row: row("b"), ..write("a", 1, 1) };
     for unfit in [gap, late_key, other_row, write("b", 0, 0)] {
-        let answer = store.commit(vec![write("c", 0, 1), unfit]);
+        let answer = store.commit(&[write("c", 0, 1), unfit]);
         assert!(matches!(answer, Err(StoreError::Unfit { .. })), "{answer:?}");
         assert_eq!(store.get("c").unwrap(), None, "nothing of the group is kept");
     }

@@ -127,8 +127,8 @@ proptest! {
             match act {
                 Act::Commit(plans) => {
                     let group: Vec<_> = plans.iter().map(|plan| fit(plan, &mut map)).collect();
-                    let answers = map.commit(group.clone()).unwrap();
-                    prop_assert_eq!(file.commit(group).unwrap(), answers);
+                    let answers = map.commit(&group).unwrap();
+                    prop_assert_eq!(file.commit(&group).unwrap(), answers);
                 }
                 Act::Claim(job) => {
                     let claimed = map.claim(&[IDS[job]], "me").unwrap();

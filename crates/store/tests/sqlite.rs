@@ -96,7 +96,7 @@ fn a_reader_writes_nothing() {
     let (_folder, path) = place();
     put(&mut open(&path), write("a", 0, 1));
     let mut reader = SqliteStore::open_read_only(&path).unwrap();
-    let answer = reader.commit(vec![write("a", 1, 1)]);
+    let answer = reader.commit(&[write("a", 1, 1)]);
     assert!(matches!(answer, Err(StoreError::ReadOnly { .. })), "{answer:?}");
     assert_eq!(log(&mut reader, "a").len(), 1);
 }
@@ -249,7 +249,7 @@ fn a_full_disk_writes_nothing_of_the_group_and_the_store_goes_on() {
     put(&mut store, write("a", 0, 1));
     store.limit_bytes(fs::metadata(&path).unwrap().len() + 400_000).unwrap();
     let big = |id| Write { snapshot: Some(vec![7; 1_000_000]), ..write(id, 0, 1) };
-    let answer = store.commit(vec![write("a", 1, 1), big("b")]);
+    let answer = store.commit(&[write("a", 1, 1), big("b")]);
     assert!(matches!(answer, Err(StoreError::Full { .. })), "{answer:?}");
     assert!(!answer.unwrap_err().is_fatal());
     assert_eq!(log(&mut store, "a").len(), 1);
@@ -273,7 +273,7 @@ fn what_could_not_be_read_back_is_not_written() {
     };
     for depth in 0..200 {
         let write = nested(depth);
-        match store.commit(vec![write.clone()]) {
+        match store.commit(&[write.clone()]) {
             Ok(_) => assert_eq!(log(&mut store, &write.job), records(&write)),
             Err(StoreError::Unfit { .. }) => assert!(depth > 110),
             Err(error) => panic!("{error}"),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use serde_json::Value;
-use steadfast_core::outcome::Failure;
+use steadfast_core::outcome::{Failure, MOST_NESTED, nesting};
 
 use crate::start::not_completed;
 
@@ -33,6 +33,10 @@ pub(crate) fn read(path: &Path, cap: u64) -> Result<Option<Value>, Failure> {
         return Ok(None);
     }
     match serde_json::from_slice(&bytes) {
+        Ok(value) if nesting(&value) > MOST_NESTED => Err(not_completed(
+            "output_too_deep",
+            format!("the output is nested deeper than {MOST_NESTED} levels"),
+        )),
         Ok(value) => Ok(Some(value)),
         Err(error) => {
             Err(not_completed("output_invalid", format!("the output is not JSON: {error}")))

@@ -321,9 +321,12 @@ fn worker() -> Value {
         ("why", or_null(text())),
         ("slots", count()),
         ("busy", count()),
+        ("cpu", or_null(json!({ "type": "number", "minimum": 0 }))),
+        ("cpu_used", json!({ "type": "number", "minimum": 0 })),
+        ("memory_bytes", or_null(count())),
+        ("memory_used", count()),
         ("labels", texts()),
         ("functions", list(&text())),
-        ("last_seen_ms", or_null(count())),
     ])
 }
 

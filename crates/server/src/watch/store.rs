@@ -21,10 +21,13 @@ impl<S: Store> TimedStore<S> {
 }
 
 impl<S: Store> Store for TimedStore<S> {
-    fn commit(&mut self, writes: Vec<Write>) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let (began, jobs) = (Instant::now(), writes.len());
         let answers = self.store.commit(writes);
         self.metrics.committed(began.elapsed().as_secs_f64(), jobs);
+        if let Err(error) = &answers {
+            tracing::error!(event = "StoreFailed", %error);
+        }
         answers
     }
 

@@ -51,7 +51,7 @@ pub fn key(key: &str, digest: &str) -> IdempotencyKey {
 }
 
 pub fn commit(store: &mut impl Store, writes: Vec<Write>) -> Vec<Result<(), Refused>> {
-    store.commit(writes).expect("the store works")
+    store.commit(&writes).expect("the store works")
 }
 
 /// One write that must be taken.

@@ -169,23 +169,29 @@ impl Session {
     pub(crate) async fn printed(&mut self, assignment: &proto::Assignment, text: &str) {
         let mut log = Vec::new();
         while !String::from_utf8_lossy(&log).contains(text) {
-            let output = self.output().await;
-            if output.attempt == assignment.attempt {
-                put(&mut log, &output);
-            }
+            put(&mut log, &self.output_of(assignment).await);
         }
+    }
+
+    /// What others print meanwhile waits for its turn.
+    async fn output_of(&mut self, assignment: &proto::Assignment) -> proto::Output {
+        self.hear(|kind| match kind {
+            from_worker::Kind::Output(output) if output.attempt == assignment.attempt => {
+                Some(output.clone())
+            }
+            _ => None,
+        })
+        .await
     }
 
     /// The whole log of an attempt, as the messages give it.
     pub(crate) async fn whole_log(&mut self, assignment: &proto::Assignment) -> Vec<u8> {
         let mut log = Vec::new();
         loop {
-            let output = self.output().await;
-            if output.attempt == assignment.attempt {
-                put(&mut log, &output);
-                if output.last {
-                    return log;
-                }
+            let output = self.output_of(assignment).await;
+            put(&mut log, &output);
+            if output.last {
+                return log;
             }
         }
     }

@@ -1,0 +1,19 @@
+//! The server and its workers as real processes on loopback, through everything that befalls them.
+//!
+//! What is tested is what a user sees: the REST answers, the events, the logs, and which processes
+//! really ran, which they tell by appending to files outside of the product.
+
+mod e2e {
+    mod datacenters;
+    mod doors;
+    mod fluster;
+    mod harness;
+    mod heartbeats;
+    mod losses;
+    mod places;
+    mod proxy;
+    mod restarts;
+    mod retries;
+    mod storms;
+    mod views;
+}

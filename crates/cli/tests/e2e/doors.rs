@@ -1,0 +1,107 @@
+//! Who comes in: servers, workers and people, with and without a token.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::harness::{Place, attempt_states, gated, is_there, item, number};
+
+#[test]
+fn up_runs_a_job_by_itself_and_ends_in_order() {
+    let place = Place::new();
+    let mut up = place.server().start_up();
+    let job = up.submit(&json!({ "name": "j", "steps": { "s": { "run": "true" } } }).to_string());
+    let status = up.end(&job);
+    assert_eq!(attempt_states(item(&status)), ["succeeded"], "{status:#}");
+    up.process.signal(Signal::TERM);
+    assert!(up.process.ends().success(), "{}", up.process.said());
+}
+
+#[test]
+fn up_goes_on_with_its_jobs_however_it_ended() {
+    let place = Place::new();
+    let pids = place.text("pids");
+    let script = format!("echo $$ >> {pids}; {}", gated(&place, "gate"));
+    let mut up = place.server().start_up();
+    let job = up.submit(
+        &json!({ "name": "j", "steps": { "s": { "run": script, "retry": { "max_attempts": 1 } } } })
+            .to_string(),
+    );
+    place.has_lines("ran", 1);
+    up.process.signal(Signal::TERM);
+    assert!(up.process.ends().success(), "{}", up.process.said());
+    assert!(!is_there(&place.lines("pids")[0]), "a process outlived it");
+    let up = place.server().start_up();
+    place.has_lines("ran", 2);
+    up.process.kill();
+    let left = place.lines("pids")[1].clone();
+    assert!(is_there(&left), "there was nobody to end it");
+    let up = place.server().start_up();
+    place.has_lines("ran", 3);
+    assert!(!is_there(&left), "two attempts of one item at once");
+    place.open("gate");
+    let status = up.end(&job);
+    let item = item(&status);
+    assert_eq!(attempt_states(item), ["worker_lost", "worker_lost", "succeeded"], "{status:#}");
+    assert_eq!((number(&item["failures"]), number(&item["preemptions"])), (0, 2));
+}
+
+#[test]
+fn a_second_server_on_one_data_folder_is_refused() {
+    let place = Place::new();
+    let _first = place.server().start();
+    let mut second = place.server().try_start("server");
+    assert_eq!(second.ends().code(), Some(2));
+    second.says("another server has the data folder");
+}
+
+#[test]
+fn with_auth_nobody_comes_in_without_the_right_token() {
+    let place = Place::new();
+    let data = place.text("data");
+    let mut without = place.server().auth_required().try_start("server");
+    assert_eq!(without.ends().code(), Some(2));
+    without.says("token create");
+    let token = |scope: &str| {
+        place.call(&["token", "create", "--scope", scope, "--data", &data]).trim().to_owned()
+    };
+    let (read, submit, work) = (token("read"), token("submit"), token("worker"));
+    let server = place.server().auth_required().start();
+    let job = json!({ "name": "j", "steps": { "s": {
+        "run": format!("env > {}", place.text("seen")),
+    } } })
+    .to_string();
+    let send = |token: Option<&str>| {
+        let bearer = format!("Bearer {}", token.unwrap_or_default());
+        let mut headers = vec![("Content-Type", "application/json")];
+        if token.is_some() {
+            headers.push(("Authorization", &bearer));
+        }
+        server.ask("POST", "/v1/jobs", &headers, &job).expect("an answer")
+    };
+    assert_eq!(send(None).status, 401);
+    assert_eq!(send(Some("sf_wrong")).status, 401);
+    assert_eq!(send(Some(&read)).status, 403);
+    assert_eq!(send(Some(&work)).status, 403);
+    let accepted = send(Some(&submit));
+    assert_eq!(accepted.status, 201, "{}", accepted.body);
+    for wrong in [None, Some(&read), Some(&submit)] {
+        let worker = place.worker(&server.url(), "w1").folder("refused");
+        let worker = match wrong {
+            None => worker,
+            Some(token) => worker.arg("--token", token),
+        };
+        let mut worker = worker.start();
+        assert_eq!(worker.ends().code(), Some(2), "{}", worker.said());
+        worker.says("does not let this worker in");
+    }
+    let _worker = place.worker(&server.url(), "w1").env("STEADFAST_TOKEN", &work).start();
+    let id = accepted.json()["id"].as_str().expect("an id").to_owned();
+    let bearer = format!("Bearer {read}");
+    let status = super::harness::wait_for("the job's end", || {
+        let path = format!("/v1/jobs/{id}");
+        let reply = server.ask("GET", &path, &[("Authorization", &bearer)], "")?;
+        Some(reply.json()).filter(|status| !status["finished_at_ms"].is_null())
+    });
+    assert_eq!(status["state"], "succeeded", "{status:#}");
+    assert!(!place.read("seen").contains(&work), "a step sees its worker's token");
+}

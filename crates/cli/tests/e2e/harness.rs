@@ -1,0 +1,563 @@
+//! Servers and workers of a test, each with a folder of its own, all gone when the test is.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Nothing here takes as long unless it hangs.
+const LONG: Duration = Duration::from_secs(40);
+
+#[allow(clippy::disallowed_methods, reason = "bounds on waiting need a clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// As events have it.
+#[allow(clippy::disallowed_methods, reason = "held against the times in a log")]
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
+}
+
+/// Time that must pass because nothing is to happen in it; never instead of something that happens.
+#[allow(clippy::disallowed_methods, reason = "a silence has a length")]
+pub(crate) fn pass(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Waits until there is something.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_or(look, || panic!("waited in vain for {what}"))
+}
+
+#[track_caller]
+fn wait_or<T>(mut look: impl FnMut() -> Option<T>, vain: impl FnOnce() -> T) -> T {
+    let until = now() + LONG;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        if now() >= until {
+            return vain();
+        }
+        pass(Duration::from_millis(20));
+    }
+}
+
+/// A folder for everything of one test.
+#[derive(Debug)]
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        Self { folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).to_str().expect("plain").to_owned()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        self.read(name).lines().map(str::to_owned).collect()
+    }
+
+    /// What scripts wait for.
+    pub(crate) fn open(&self, gate: &str) {
+        fs::write(self.path(gate), "").expect("writes");
+    }
+
+    #[track_caller]
+    pub(crate) fn has_lines(&self, name: &str, count: usize) -> Vec<String> {
+        wait_for(&format!("{count} lines in {name}"), || {
+            let lines = self.lines(name);
+            (lines.len() >= count).then_some(lines)
+        })
+    }
+
+    pub(crate) fn server(&self) -> ServerOrder<'_> {
+        ServerOrder {
+            place: self,
+            data: "data".to_owned(),
+            listen: "127.0.0.1:0".to_owned(),
+            auth: "none",
+            settings: Vec::new(),
+        }
+    }
+
+    pub(crate) fn worker(&self, server: &str, name: &str) -> WorkerOrder<'_> {
+        let server = server.to_owned();
+        let folder = format!("worker-{name}");
+        WorkerOrder {
+            place: self,
+            server,
+            name: name.to_owned(),
+            folder,
+            args: vec![],
+            env: vec![],
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+        command.args(args).stdin(Stdio::null());
+        // By it a process is found that is to go when the test goes.
+        command.env("STEADFAST_TEST_PLACE", self.folder.path());
+        for (name, _) in std::env::vars() {
+            if name.starts_with("STEADFAST_") || name.starts_with("BEST_EFFORT_") {
+                command.env_remove(name);
+            }
+        }
+        command.env("STEADFAST_TEST_PLACE", self.folder.path()).env("NO_COLOR", "1");
+        command
+    }
+
+    /// What a command prints that ends well.
+    #[track_caller]
+    pub(crate) fn call(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Processes of this test that are there, whoever started them.
+    fn processes(&self) -> Vec<u32> {
+        let folder = self.folder.path().to_str().expect("plain").as_bytes();
+        let is_ours = |pid: u32| {
+            let mut environ = Vec::new();
+            fs::File::open(format!("/proc/{pid}/environ"))
+                .and_then(|mut file| file.read_to_end(&mut environ))
+                .is_ok_and(|_| environ.windows(folder.len()).any(|part| part == folder))
+        };
+        let entries = fs::read_dir("/proc").expect("/proc");
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| is_ours(*pid)).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A worker that was killed leaves what it ran, and that may be about to start something.
+        while let left @ [_, ..] = &self.processes()[..] {
+            for pid in left.iter().filter_map(|pid| Pid::from_raw(*pid as i32)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            pass(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A process of the program: killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    said: Arc<Mutex<String>>,
+}
+
+impl Process {
+    fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut stderr = child.stderr.take().expect("piped");
+        let (send, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = send.send(line);
+            }
+        });
+        let said = Arc::<Mutex<String>>::default();
+        let hearing = said.clone();
+        std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut part) {
+                let text = String::from_utf8_lossy(&part[..count]);
+                hearing.lock().expect("unpoisoned").push_str(&text);
+            }
+        });
+        Self { child, lines, said }
+    }
+
+    /// What it has written to its error output.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().expect("unpoisoned").clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn says(&self, words: &str) {
+        wait_or(
+            || self.said().contains(words).then_some(()),
+            || panic!("it never says {words:?}, but {}", self.said()),
+        );
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it has not been waited for");
+    }
+
+    /// With -9.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("ours to kill");
+        self.child.wait().expect("a child");
+    }
+
+    #[track_caller]
+    pub(crate) fn ends(&mut self) -> ExitStatus {
+        wait_for("its end", || self.child.try_wait().expect("a child"))
+    }
+
+    /// User and system, in milliseconds.
+    pub(crate) fn cpu_ms(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is there");
+        let rest = stat.rsplit_once(')').expect("a name").1;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks = |field: usize| fields[field].parse::<u64>().expect("a number");
+        // A hundred a second on Linux, whatever the kernel's own clock.
+        (ticks(11) + ticks(12)) * 10
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- process {} said\n{}", self.pid(), self.said());
+        }
+    }
+}
+
+#[must_use]
+pub(crate) struct ServerOrder<'a> {
+    place: &'a Place,
+    data: String,
+    listen: String,
+    auth: &'static str,
+    settings: Vec<(&'static str, String)>,
+}
+
+impl ServerOrder<'_> {
+    pub(crate) fn set(mut self, name: &'static str, value: &str) -> Self {
+        self.settings.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn auth_required(mut self) -> Self {
+        self.auth = "required";
+        self
+    }
+
+    /// With beats a tenth of it.
+    pub(crate) fn lease(self, ms: u64) -> Self {
+        self.set("STEADFAST_WORKERS__LEASE", &format!("{ms}ms"))
+            .set("STEADFAST_WORKERS__BEAT", &format!("{}ms", ms / 10))
+    }
+
+    /// Where one can come back to: no connection of anybody's takes the port while it is gone.
+    pub(crate) fn at_a_port_of_its_own(self) -> Self {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let lowest = range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok());
+        let below: u16 = lowest.filter(|lowest| *lowest > 20_000).unwrap_or(32_768);
+        let first = (std::process::id() % 1000) as u16 * 10;
+        let port = wait_for("a free port", || {
+            let port = below - 1 - (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+            TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
+        });
+        self.at(&format!("127.0.0.1:{port}"))
+    }
+
+    /// Where one was before.
+    pub(crate) fn at(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// As a process that may not become a server.
+    pub(crate) fn try_start(&self, program: &str) -> Process {
+        let (data, listen) = (self.place.text(&self.data), &self.listen);
+        let mut command = self
+            .place
+            .command(&[program, "--data", &data, "--listen", listen, "--auth", self.auth]);
+        command.envs(self.settings.iter().map(|(name, value)| (*name, value)));
+        Process::start(command)
+    }
+
+    #[track_caller]
+    pub(crate) fn start(self) -> Server {
+        self.start_as("server")
+    }
+
+    /// With a worker of its own.
+    #[track_caller]
+    pub(crate) fn start_up(self) -> Server {
+        self.start_as("up")
+    }
+
+    #[track_caller]
+    fn start_as(self, program: &str) -> Server {
+        let process = self.try_start(program);
+        let first = process.lines.recv_timeout(LONG);
+        let first = first.unwrap_or_else(|_| panic!("no server: {}", process.said()));
+        let address = first.rsplit_once("http://").expect("its address").1.to_owned();
+        Server { process, address }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+}
+
+impl Server {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// None: nobody answers.
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<Reply> {
+        let mut answer = Vec::new();
+        self.send(method, path, headers, body)?.read_to_end(&mut answer).ok()?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(Reply { status, body: body.to_owned() })
+    }
+
+    /// The answer is to be read from what this returns.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(LONG)).expect("a timeout");
+        // Of HTTP/1.0 the answer is what comes until the end.
+        let mut request = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n",
+            self.address,
+            body.len()
+        );
+        for (name, value) in headers {
+            request.push_str(&format!("{name}: {value}\r\n"));
+        }
+        stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
+        Some(stream)
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.ask("GET", path, &[], "").expect("an answer")
+    }
+
+    #[track_caller]
+    pub(crate) fn post(&self, path: &str) -> Reply {
+        self.ask("POST", path, &[], "").expect("an answer")
+    }
+
+    #[track_caller]
+    pub(crate) fn submit(&self, job: &str) -> String {
+        let kind = if job.starts_with('{') { "application/json" } else { "application/yaml" };
+        let kind = [("Content-Type", kind)];
+        let reply = self.ask("POST", "/v1/jobs", &kind, job).expect("an answer");
+        assert_eq!(reply.status, 201, "{}", reply.body);
+        reply.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn status(&self, job: &str) -> Value {
+        let reply = self.get(&format!("/v1/jobs/{job}"));
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.json()
+    }
+
+    #[track_caller]
+    pub(crate) fn events(&self, job: &str) -> Vec<Value> {
+        let reply = self.get(&format!("/v1/jobs/{job}/events?limit=1000"));
+        reply.json()["events"].as_array().expect("events").clone()
+    }
+
+    pub(crate) fn event_names(&self, job: &str) -> Vec<String> {
+        let name = |event: &Value| event["event"].as_str().expect("a name").to_owned();
+        self.events(job).iter().map(name).collect()
+    }
+
+    /// Waits until the job is as wanted.
+    #[track_caller]
+    pub(crate) fn until(&self, job: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        wait_or(
+            || Some(self.status(job)).filter(|status| wanted(status)),
+            || panic!("the job never comes there: {:#}", self.status(job)),
+        )
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn end(&self, job: &str) -> Value {
+        self.until(job, |status| !status["finished_at_ms"].is_null())
+    }
+
+    #[track_caller]
+    pub(crate) fn until_item(&self, job: &str, state: &str) -> Value {
+        let status = self.until(job, |status| item(status)["state"] == state);
+        item(&status).clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn workers(&self) -> Vec<Value> {
+        self.get("/v1/workers").json()["workers"].as_array().expect("workers").clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn worker(&self, name: &str) -> Option<Value> {
+        self.workers().into_iter().find(|worker| worker["name"] == name)
+    }
+
+    /// Waits until a worker is in that state.
+    #[track_caller]
+    pub(crate) fn until_worker(&self, name: &str, state: &str) -> Value {
+        wait_or(
+            || self.worker(name).filter(|worker| worker["state"] == state),
+            || panic!("{name} is never {state}: {:#?}", self.workers()),
+        )
+    }
+
+    #[track_caller]
+    pub(crate) fn until_gone(&self, name: &str) {
+        wait_for(&format!("{name} to be gone"), || self.worker(name).is_none().then_some(()));
+    }
+}
+
+#[must_use]
+pub(crate) struct WorkerOrder<'a> {
+    place: &'a Place,
+    server: String,
+    name: String,
+    folder: String,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl WorkerOrder<'_> {
+    pub(crate) fn slots(self, slots: u32) -> Self {
+        self.arg("--slots", &slots.to_string())
+    }
+
+    pub(crate) fn datacenter(self, datacenter: &str) -> Self {
+        self.arg("--datacenter", datacenter)
+    }
+
+    pub(crate) fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn folder(mut self, folder: &str) -> Self {
+        folder.clone_into(&mut self.folder);
+        self
+    }
+
+    pub(crate) fn start(self) -> Process {
+        let folder = self.place.text(&self.folder);
+        let mut args = vec!["worker", "--server", &self.server, "--name", &self.name];
+        args.extend(["--folder", &folder]);
+        args.extend(self.args.iter().map(String::as_str));
+        let mut command = self.place.command(&args);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        Process::start(command)
+    }
+}
+
+/// The first item of the first step of the first run.
+pub(crate) fn item(status: &Value) -> &Value {
+    &step(status, 0)["items"][0]
+}
+
+/// The first step of a run.
+pub(crate) fn step(status: &Value, run: usize) -> &Value {
+    let steps = status["runs"][run]["steps"].as_object().expect("steps");
+    steps.values().next().expect("a step")
+}
+
+/// The states of an item's attempts.
+pub(crate) fn attempt_states(item: &Value) -> Vec<&str> {
+    let attempts = item["attempts"].as_array().expect("attempts").iter();
+    attempts.map(|attempt| attempt["state"].as_str().expect("a state")).collect()
+}
+
+/// Which workers they ran on.
+pub(crate) fn attempt_workers(item: &Value) -> Vec<&str> {
+    let attempts = item["attempts"].as_array().expect("attempts").iter();
+    attempts.map(|attempt| attempt["worker"].as_str().expect("a name")).collect()
+}
+
+pub(crate) fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+/// A script that says that it runs, and waits for its gate: `ran` has a line for each attempt.
+pub(crate) fn gated(place: &Place, gate: &str) -> String {
+    let (ran, gate) = (place.text("ran"), place.text(gate));
+    format!(
+        "echo $STEADFAST_ATTEMPT_TOKEN $STEADFAST_ATTEMPT >> {ran}; \
+         while [ ! -e {gate} ]; do sleep 0.1; done"
+    )
+}
+
+/// Whether something exists under that process id.
+pub(crate) fn is_there(pid: &str) -> bool {
+    // A zombie is nobody's process any more, only its number.
+    let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z')))
+}
