@@ -139,10 +139,12 @@ impl<'a> Place<'a> {
             .env("XDG_DATA_HOME", self.folder.join("home"))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
-        if let Some(port) = self.port.filter(|_| !self.begun.is_empty()) {
-            shell
-                .env("STEADFAST_SERVER", format!("http://127.0.0.1:{port}"))
-                .env("STEADFAST_SERVER__LISTEN", format!("127.0.0.1:{port}"));
+        if let Some(port) = self.port {
+            shell.env("STEADFAST_SERVER__LISTEN", format!("127.0.0.1:{port}"));
+            // Before there is a server, a page is about this machine.
+            if !self.begun.is_empty() {
+                shell.env("STEADFAST_SERVER", format!("http://127.0.0.1:{port}"));
+            }
         }
         shell
     }
@@ -188,13 +190,11 @@ impl<'a> Place<'a> {
         let port = self.port.expect("a page with a server has a port");
         let prints = self.folder.join(format!("background-{}.txt", self.begun.len() + 1));
         let file = File::create(&prints).expect("a file");
-        let listen = format!("127.0.0.1:{port}");
         // With `env`, variables may stand before the program.
         let script = format!("exec env {}", self.truly(command));
         let child = self
             .shell(&script)
-            .env("STEADFAST_SERVER", format!("http://{listen}"))
-            .env("STEADFAST_SERVER__LISTEN", &listen)
+            .env("STEADFAST_SERVER", format!("http://127.0.0.1:{port}"))
             .stdout(file.try_clone().expect("a file"))
             .stderr(file)
             .process_group(0)
