@@ -137,6 +137,11 @@ impl<'a> Place<'a> {
             .env("NO_COLOR", "1")
             .env("STEADFAST_DATA", self.folder.join("kept"))
             .env("XDG_DATA_HOME", self.folder.join("home"))
+            // Nor is a server of whoever runs the tests for the pages.
+            .env("XDG_CONFIG_HOME", self.folder.join("home"))
+            .env_remove("STEADFAST_SERVER")
+            .env_remove("STEADFAST_TOKEN")
+            .env_remove("STEADFAST_CONFIG")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         if let Some(port) = self.port {
