@@ -260,7 +260,7 @@ pub(crate) enum TokenCommand {
         /// Whose it is, for people
         #[arg(long)]
         name: Option<String>,
-        /// When it ends to be good for anything, such as 90d [default: never]
+        /// How long it is good for, such as 90d [default: for ever]
         #[arg(long, value_name = "DURATION", value_parser = age)]
         expires: Option<std::time::Duration>,
         #[command(flatten)]
