@@ -24,6 +24,12 @@ fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
     let row = data::find(&mut store, &args.job)?;
     let old = data::state(&mut store, &row.id)?;
     drop(store);
+    if data::is_of_a_server(&old) {
+        return Err(format!(
+            "job {} was submitted to a server: start one with this data folder, and retry it there",
+            row.id
+        ));
+    }
     let id = new_id();
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
     let accepted = accepted.map_err(|error| error.to_string())?;
@@ -41,9 +47,11 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
     let data = Data::at(args.common.data.as_deref())?;
     let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
     let row = data::find(&mut store, &args.job)?;
-    if data::state(&mut store, &row.id)?.is_over() {
+    let job = data::state(&mut store, &row.id)?;
+    if job.is_over() {
         return Err(format!("job {} has ended: {}", row.id, row.state));
     }
+    data.may_write(&job)?;
     match data.lock(&row.id) {
         Ok(lock) => {
             let adopted = adopted(&data, &mut store, &row.id, &lock)?;

@@ -214,6 +214,8 @@ pub(crate) struct WorkerArgs {
     /// A folder with a file for each secret [default: `secrets` in the worker's folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) secrets: Option<PathBuf>,
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
     /// The worker's own folder [default: worker-NAME in the data folder]
     #[arg(long, value_name = "DIR", env = "STEADFAST_WORKER_FOLDER")]
     pub(crate) folder: Option<PathBuf>,

@@ -71,7 +71,7 @@ impl Data {
     }
 
     pub(crate) fn create(&self) -> Result<(), String> {
-        fs::create_dir_all(self.folder.locks()).map_err(|error| {
+        self.folder.create().map_err(|error| {
             format!("cannot make the data folder {}: {error}", self.folder.root().display())
         })
     }
@@ -111,6 +111,37 @@ impl Data {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
     }
 
+    /// Whether a server has the folder right now.
+    pub(crate) fn is_served(&self) -> bool {
+        let file = File::open(self.folder.locks().join("server.lock"));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+    }
+
+    /// Why nothing happens to a job that is not over; none: somebody is at it.
+    pub(crate) fn rests(&self, job: &Job) -> Option<String> {
+        match (is_of_a_server(job), self.is_served()) {
+            (true, true) => None,
+            (true, false) => {
+                Some("it goes on when a server is started with this data folder".to_owned())
+            }
+            (false, _) if self.is_run(&job.id) => None,
+            (false, _) => Some(format!("interrupted; go on with {}", self.hint("resume", &job.id))),
+        }
+    }
+
+    /// Jobs of a server are its own while it has the folder: two writers of one job would fence each
+    /// other out.
+    pub(crate) fn may_write(&self, job: &Job) -> Result<(), String> {
+        if is_of_a_server(job) && self.is_served() {
+            return Err(format!(
+                "job {} belongs to the server that has this data folder; ask that, with --server \
+                 instead of --data",
+                job.id
+            ));
+        }
+        Ok(())
+    }
+
     /// Asks the process that runs the job to cancel it.
     pub(crate) fn ask_to_cancel(&self, job: &str) -> Result<(), String> {
         let path = self.folder.locks().join(format!("{job}.cancel"));
@@ -129,6 +160,11 @@ impl Data {
         let data = typed.map(|path| format!(" --data {}", path.display())).unwrap_or_default();
         format!("steadfast {command} {job}{data}")
     }
+}
+
+/// It came without a job file of its own, through a server.
+pub(crate) fn is_of_a_server(job: &Job) -> bool {
+    job.source.is_none()
 }
 
 /// A job that is named by its id, by a beginning of it that fits no other, or `last`.

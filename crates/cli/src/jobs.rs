@@ -107,9 +107,9 @@ pub(crate) fn list(args: &ListArgs) -> Done {
             ("started", Align::Right),
             ("took", Align::Right),
         ]);
-        let now = clock::now();
+        let (now, served) = (clock::now(), data.is_served());
         for row in &page.jobs {
-            let interrupted = !row.over && !data.is_run(&row.id);
+            let interrupted = !row.over && !served && !data.is_run(&row.id);
             let (state, took) = match row.finished_at {
                 None if interrupted => ("interrupted".to_owned(), String::new()),
                 end => {
@@ -179,9 +179,8 @@ pub(crate) fn status(args: &JobArgs) -> Done {
             print(&view::summary(&job, data))?;
         } else {
             print(&view::standing(&job, clock::now()))?;
-            if !data.is_run(&row.id) {
-                let hint = data.hint("resume", &row.id);
-                print(&paint(DIM, format!("interrupted; go on with {hint}\n")))?;
+            if let Some(rests) = data.rests(&job) {
+                print(&paint(DIM, format!("{rests}\n")))?;
             }
         }
         Ok(Exit::Ok)
@@ -315,9 +314,8 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
             if !args.follow || over {
                 return Ok(Exit::Ok);
             }
-            if !data.is_run(&row.id) {
-                let hint = data.hint("resume", &row.id);
-                anstream::eprintln!("{}", paint(DIM, format!("interrupted; go on with {hint}")));
+            if let Some(rests) = data.rests(&data::state(store, &row.id)?) {
+                anstream::eprintln!("{}", paint(DIM, rests));
                 return Ok(Exit::Ok);
             }
             clock::wait_a_little();

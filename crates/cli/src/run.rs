@@ -80,6 +80,13 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
         data.forget_lock(&row.id);
         return Err(format!("job {} has ended: {}", row.id, job.state()));
     }
+    if data::is_of_a_server(&job) {
+        data.forget_lock(&row.id);
+        return Err(format!(
+            "job {} was submitted to a server: it goes on when one is started with this data folder",
+            row.id
+        ));
+    }
     if let Some(source) = &job.source
         && !source.digest.is_empty()
         && !args.changed

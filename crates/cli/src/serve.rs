@@ -52,17 +52,22 @@ pub(crate) fn up(args: &UpArgs) -> Done {
             Ok(settings) => settings,
             Err(wrong) => return refuse(&wrong),
         };
-        let running = match begin(config.clone(), &data).await {
+        if config.server.tls_cert.is_some() {
+            return refuse(
+                "`up` is for one machine, without TLS: start `steadfast server` and `steadfast \
+                 worker` apart",
+            );
+        }
+        let running = match begin(config, &data).await {
             Ok(running) => running,
             Err(error) => return not_started(&error),
         };
-        let (token, revoke) = match own_token(&config, &data) {
+        let (token, revoke) = match own_token(running.auth(), &data) {
             Ok(made) => made,
             Err(wrong) => return refuse(&wrong),
         };
-        let scheme = if config.server.tls_cert.is_some() { "https" } else { "http" };
         let worker = RemoteConfig {
-            server: format!("{scheme}://{}", running.address()),
+            server: running.url(),
             token,
             datacenter: args.datacenter.clone(),
             slots: args.slots.unwrap_or_else(default_slots),
@@ -108,7 +113,7 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
     let name = args.name.clone().unwrap_or_else(host_name);
     let folder = match &args.folder {
         Some(folder) => folder.clone(),
-        None => match Data::at(None) {
+        None => match Data::at(args.data.as_deref()) {
             Ok(data) => data.folder.root().join(format!("worker-{}", file_name(&name))),
             Err(wrong) => return refuse(&wrong),
         },
@@ -189,8 +194,8 @@ async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
 /// For the worker that `up` brings along.
 type OwnToken = (Option<Token>, Option<(Tokens, String)>);
 
-fn own_token(config: &Config, data: &Data) -> Result<OwnToken, String> {
-    if config.server.auth != Some(Auth::Required) {
+fn own_token(auth: Auth, data: &Data) -> Result<OwnToken, String> {
+    if auth != Auth::Required {
         return Ok((None, None));
     }
     let now = clock::now();
@@ -256,7 +261,7 @@ async fn asked_to_stop() {
 }
 
 fn tell(running: &Running, what: &str) {
-    let address = paint(BOLD, format!("http://{}", running.address()));
+    let address = paint(BOLD, running.url());
     anstream::println!("steadfast {what} {address}");
     if running.adopted() > 0 {
         let many = if running.adopted() == 1 { "job" } else { "jobs" };

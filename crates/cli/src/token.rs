@@ -6,7 +6,7 @@ use steadfast_server::tokens::{Scope, Tokens};
 
 use crate::args::{Common, Output, ScopeArg, TokenCommand};
 use crate::data::Data;
-use crate::paint::{Align, BOLD, DIM, Table};
+use crate::paint::{Align, BOLD, DIM, Table, paint};
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(command: &TokenCommand) -> Done {
@@ -54,6 +54,13 @@ fn create(
         .map_err(|error| error.to_string()),
         Output::Human => {
             println!("{}", made.text);
+            anstream::eprintln!(
+                "{}",
+                paint(
+                    DIM,
+                    format!("shown this once; `steadfast token revoke {}` ends it", made.id)
+                )
+            );
             Ok(())
         }
     }

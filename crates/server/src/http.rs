@@ -50,17 +50,24 @@ impl fmt::Debug for App {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// On a page whose request does not say.
-    pub page: usize,
-    /// On any page.
-    pub most_per_page: usize,
+    pub jobs: PageLimit,
+    /// Of attempts, events and logs.
+    pub items: PageLimit,
 }
 
-impl Default for Limits {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLimit {
+    /// On a page whose request does not say.
+    pub usual: usize,
+    /// On any page.
+    pub most: usize,
+}
+
+impl Default for PageLimit {
     fn default() -> Self {
-        Self { page: 100, most_per_page: 1000 }
+        Self { usual: 100, most: 1000 }
     }
 }
 

@@ -35,6 +35,8 @@ pub struct HubRules {
     pub beat_ms: u64,
     /// Bytes kept of what one attempt printed.
     pub log_cap: u64,
+    /// Of its output.
+    pub output_cap: usize,
 }
 
 /// Cheap to clone: all are the same hub.

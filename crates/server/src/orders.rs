@@ -21,7 +21,7 @@ use tokio::sync::Mutex;
 use crate::archive::{Archive, job_id};
 use crate::trouble::Trouble;
 
-pub use files::{AttachedFile, MOST_BYTES};
+pub use files::{Attached, AttachedFile};
 
 /// With less room than this on the disk no new job is taken: those that run need it for their events.
 const KEPT_FREE: u64 = 64 << 20;
@@ -35,6 +35,7 @@ pub struct Orders {
     operator: Arc<Operator>,
     folder: Folder,
     keys: Keys,
+    attached: Attached,
     kept_free: u64,
 }
 
@@ -81,8 +82,19 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 
 impl Orders {
     pub fn new(inbox: Inbox, archive: Archive, operator: Arc<Operator>, folder: Folder) -> Self {
-        let (keys, kept_free) = (Keys::default(), KEPT_FREE);
-        Self { inbox, archive, operator, folder, keys, kept_free }
+        let (keys, kept_free, attached) = (Keys::default(), KEPT_FREE, Attached::default());
+        Self { inbox, archive, operator, folder, keys, attached, kept_free }
+    }
+
+    /// How much may come with a job.
+    #[must_use]
+    pub fn attaching(mut self, attached: Attached) -> Self {
+        self.attached = attached;
+        self
+    }
+
+    pub fn attached(&self) -> Attached {
+        self.attached
     }
 
     /// Takes new jobs only while the disk has so much room.
@@ -118,7 +130,7 @@ impl Orders {
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Trouble> {
         let Submission { plan, files, key, digest } = submission;
         fits_a_server(&plan)?;
-        let files = files::checked(files, &plan)?;
+        let files = files::checked(files, &plan, self.attached)?;
         let id = new_id();
         let accepted = Accepted::new(id.clone(), plan);
         let folder = self.folder.clone();

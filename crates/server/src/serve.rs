@@ -26,14 +26,14 @@ use tokio::sync::{Notify, oneshot};
 use tonic_health::server::HealthReporter;
 
 use crate::archive::Archive;
-use crate::config::Config;
+use crate::config::{Auth, Config};
 use crate::grpc::JobsService;
 use crate::guard::Guard;
-use crate::http::{App, Limits, WorkersView as _};
+use crate::http::{App, Limits, PageLimit, WorkersView as _};
 use crate::hub::{Fleet, Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
 use crate::listen::{ListenOptions, serve};
 use crate::news::News;
-use crate::orders::Orders;
+use crate::orders::{Attached, Orders};
 use crate::purge::purge;
 use crate::tls::{TlsError, server_config};
 use crate::tokens::{TokenError, Tokens};
@@ -94,6 +94,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
+    auth: Auth,
     listener: TcpListener,
     app: Router,
     options: ListenOptions,
@@ -116,6 +117,17 @@ impl Running {
     /// Where it listens; the port is the real one, also if any was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether requests need a token.
+    pub fn auth(&self) -> Auth {
+        self.auth
+    }
+
+    /// What to type to reach it.
+    pub fn url(&self) -> String {
+        let scheme = if self.options.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Jobs that were under way when the server before this one ended.
@@ -186,7 +198,9 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let per_job_max = if config.metrics.per_job { config.metrics.per_job_max as usize } else { 0 };
     let about = About { version: env!("CARGO_PKG_VERSION"), started_at: clock.now(), per_job_max };
     let metrics = Metrics::new(&about);
-    let log = init_stderr(config.log.format, config.log.level.as_str(), &metrics).ok();
+    // Others' words only when something is wrong.
+    let filter = format!("warn,steadfast={}", config.log.level);
+    let log = init_stderr(config.log.format, &filter, &metrics).ok();
     let endpoint = config.otel.endpoint.as_deref();
     let spans = Spans::start(endpoint, about.version, &metrics)?;
     let watch = Watch::new(metrics.clone(), spans.clone());
@@ -196,6 +210,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         lease_ms: config.workers.lease_ms,
         beat_ms: config.workers.beat_ms,
         log_cap: config.limits.log_bytes as u64,
+        output_cap: config.limits.output_bytes,
     };
     let hub = Hub::new(hub_rules, folder.clone(), watch.clone());
     let news = News::new();
@@ -213,7 +228,12 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
 
     let archive = Archive::open(&folder, READERS)?;
     let operator = Arc::new(config.operator.clone());
-    let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone());
+    let attached = Attached {
+        files: config.limits.attached_files as usize,
+        bytes: config.limits.attached_total_bytes,
+    };
+    let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone())
+        .attaching(attached);
     let sessions = WorkersServer::new(WorkerSessions::new(hub.clone(), inbox.clone()))
         .max_decoding_message_size(LARGEST_MESSAGE);
     let jobs = JobsService::new(
@@ -240,8 +260,14 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         workers: Arc::new(fleet.clone()),
         folder,
         limits: Limits {
-            page: config.limits.jobs_per_page as usize,
-            most_per_page: config.limits.jobs_per_page_max as usize,
+            jobs: PageLimit {
+                usual: config.limits.jobs_per_page as usize,
+                most: config.limits.jobs_per_page_max as usize,
+            },
+            items: PageLimit {
+                usual: config.limits.items_per_page as usize,
+                most: config.limits.items_per_page_max as usize,
+            },
         },
     });
     let (shown, told) = (fleet.clone(), metrics.clone());
@@ -256,6 +282,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let options = ListenOptions::new(&config.server, tls);
     Ok(Running {
         address,
+        auth,
         listener,
         app,
         options,
@@ -394,7 +421,7 @@ impl FolderLock {
         let root = folder.root().to_owned();
         let unusable =
             |why: std::io::Error| StartError::Folder { folder: root.clone(), why: why.to_string() };
-        fs::create_dir_all(folder.locks()).map_err(unusable)?;
+        folder.create().map_err(unusable)?;
         let path = folder.locks().join("server.lock");
         let existed = path.exists();
         let open = File::options().create(true).truncate(false).write(true).open(&path);

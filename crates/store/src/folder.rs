@@ -2,6 +2,9 @@
 //!
 //! Names are made of ids, checked names and numbers, so that every one is a plain file name.
 
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use steadfast_core::event::ItemId;
@@ -18,6 +21,14 @@ impl Folder {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Makes it, for its owner alone: jobs bring private things along.
+    pub fn create(&self) -> io::Result<()> {
+        if !self.root.exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
+        }
+        DirBuilder::new().recursive(true).create(self.locks())
     }
 
     pub fn database(&self) -> PathBuf {

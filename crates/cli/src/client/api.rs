@@ -27,13 +27,21 @@ const MOST_BYTES: usize = 256 << 20;
 /// Of an answer that is no problem+json, so much is shown.
 const SHOWN_CHARS: usize = 120;
 
+/// What a profile says for TLS, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trust {
+    /// Who vouches for the server.
+    pub(crate) ca: Option<Vec<u8>>,
+    /// Who we are: a certificate and its key.
+    pub(crate) identity: Option<Vec<u8>>,
+}
+
 /// Where a server is, and what it wants to see.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     pub(crate) url: Url,
     pub(crate) token: Option<Token>,
-    /// PEM.
-    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) trust: Trust,
     /// What to type to come here again, ` --server URL` as an example; empty if nothing.
     pub(crate) flags: String,
     /// Nobody named it.
@@ -67,7 +75,7 @@ pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
 
 impl Client {
     pub(crate) fn new(address: Address) -> Result<Self, Trouble> {
-        let Address { url, token, ca, flags, is_default } = address;
+        let Address { url, token, trust, flags, is_default } = address;
         steadfast_server::tls::use_ring();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
@@ -77,12 +85,20 @@ impl Client {
         if is_loopback(&url) {
             builder = builder.no_proxy();
         }
-        if let Some(pem) = ca {
+        if let Some(pem) = trust.ca {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok();
             let certificates = certificates.filter(|some| !some.is_empty()).ok_or_else(|| {
                 Trouble::Wrong("the profile's `ca` is no PEM file of certificates".to_owned())
             })?;
             builder = builder.tls_certs_only(certificates);
+        }
+        if let Some(pem) = trust.identity {
+            let identity = reqwest::Identity::from_pem(&pem).map_err(|_| {
+                let why =
+                    "the profile's `cert` and `key` are no PEM files of a certificate and a key";
+                Trouble::Wrong(why.to_owned())
+            })?;
+            builder = builder.identity(identity);
         }
         let http = builder.build().map_err(|error| {
             Trouble::Wrong(format!("cannot speak to a server: {}", deepest(&error)))

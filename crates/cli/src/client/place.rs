@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::api::{Address, is_loopback};
+use super::api::{Address, Trust, is_loopback};
 use super::profile::{self, Named, Profiles};
 use super::token::Token;
 use crate::args::Remote;
@@ -92,14 +92,21 @@ fn named(said: Said, env: Env) -> Result<Choice, String> {
     let profile = remote.profile.as_deref().map(|name| profile_named(name, env)).transpose()?;
     if let Some(server) = &remote.server {
         let url = address(server, "--server")?;
-        let (ca, profiled) = profile.map_or((None, None), |profile| (profile.ca, profile.token));
+        let (trust, profiled) =
+            profile.map_or((Trust::default(), None), |profile| (profile.trust, profile.token));
         let flags = match &remote.profile {
             Some(name) => format!(" --server {server} --profile {name}"),
             None => format!(" --server {server}"),
         };
         // A profile that was typed says more than an environment.
         let token = remote.token.clone().or(profiled).or_else(token);
-        return Ok(Choice::Server(checked(Address { url, token, ca, flags, is_default: false })));
+        return Ok(Choice::Server(checked(Address {
+            url,
+            token,
+            trust,
+            flags,
+            is_default: false,
+        })));
     }
     if let Some(profile) = profile {
         let flags = format!(" --profile {}", profile.name);
@@ -109,7 +116,7 @@ fn named(said: Said, env: Env) -> Result<Choice, String> {
     if let Some(server) = env("STEADFAST_SERVER") {
         let url = address(&server, "STEADFAST_SERVER")?;
         let (token, flags) = (token(), String::new());
-        let address = Address { url, token, ca: None, flags, is_default: false };
+        let address = Address { url, token, trust: Trust::default(), flags, is_default: false };
         return Ok(Choice::Server(checked(address)));
     }
     if data.is_some() {
@@ -146,13 +153,13 @@ fn profile_named(name: &str, env: Env) -> Result<Named, String> {
 
 fn of_profile(profile: Named, token: Option<Token>, flags: String) -> Result<Address, String> {
     let url = address(&profile.server, &format!("{}: `server`", profile.place))?;
-    Ok(checked(Address { url, token, ca: profile.ca, flags, is_default: false }))
+    Ok(checked(Address { url, token, trust: profile.trust, flags, is_default: false }))
 }
 
 fn default_address(remote: &Remote, env: Env) -> Address {
     let url = format!("http://127.0.0.1:{PORT}").parse().expect("the default address is one");
     let token = remote.token.clone().or_else(|| env("STEADFAST_TOKEN").map(Token::from));
-    Address { url, token, ca: None, flags: String::new(), is_default: true }
+    Address { url, token, trust: Trust::default(), flags: String::new(), is_default: true }
 }
 
 /// `by`: who says it.

@@ -7,6 +7,7 @@
 //! server = "https://jobs.example.org"
 //! token_file = "prod.token"   # or token = "…"
 //! ca = "company-ca.pem"       # paths are relative to this file
+//! cert = "me.pem"             # and `key`, if the server wants to know who connects
 //! ```
 //!
 //! Reads that one file and what it names. What is wrong is said with its line, never with what
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::api::Trust;
 use super::token::Token;
 use crate::paint::{WAIT, inert, paint};
 
@@ -45,6 +47,8 @@ struct Profile {
     token: Option<Token>,
     token_file: Option<Spanned<PathBuf>>,
     ca: Option<Spanned<PathBuf>>,
+    cert: Option<Spanned<PathBuf>>,
+    key: Option<Spanned<PathBuf>>,
 }
 
 /// What a profile says, its files read.
@@ -55,8 +59,7 @@ pub(crate) struct Named {
     /// `config.toml line 4`
     pub(crate) place: String,
     pub(crate) token: Option<Token>,
-    /// PEM.
-    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) trust: Trust,
 }
 
 /// Where the file is, if there is a home to have one in.
@@ -127,21 +130,27 @@ impl Profiles {
             }
             (None, None) => None,
         };
-        let ca = match &profile.ca {
-            None => None,
-            Some(file) => {
-                let path = self.beside(file.get_ref());
-                Some(std::fs::read(&path).map_err(|error| {
-                    format!("{}: cannot read {}: {error}", at(file.span()), path.display())
-                })?)
+        let read = |file: &Spanned<PathBuf>| {
+            let path = self.beside(file.get_ref());
+            std::fs::read(&path).map_err(|error| {
+                format!("{}: cannot read {}: {error}", at(file.span()), path.display())
+            })
+        };
+        let ca = profile.ca.as_ref().map(read).transpose()?;
+        let identity = match (&profile.cert, &profile.key) {
+            (Some(cert), Some(key)) => Some([read(cert)?, read(key)?].join(&b'\n')),
+            (Some(one), None) | (None, Some(one)) => {
+                let at = at(one.span());
+                return Err(format!("{at}: `cert` and `key` belong together; give both or none"));
             }
+            (None, None) => None,
         };
         Ok(Named {
             name: name.to_owned(),
             server: profile.server.get_ref().clone(),
             place: at(profile.server.span()),
             token,
-            ca,
+            trust: Trust { ca, identity },
         })
     }
 

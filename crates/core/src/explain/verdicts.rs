@@ -206,6 +206,9 @@ fn lost(history: &History, outcome: &Outcome, delay_ms: u64) -> String {
     }
     let in_row = history.losses_in_row.saturating_add(1);
     let nth = ordinal(in_row);
+    if in_row == 1 {
+        return "the worker was lost: retried at once".to_owned();
+    }
     if in_row <= IMMEDIATE_LOSSES {
         return format!("the worker was lost for the {nth} time in a row: retried at once");
     }

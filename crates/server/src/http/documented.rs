@@ -12,7 +12,7 @@ use utoipa::openapi::{
     Content, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder, Schema,
 };
 
-use super::{App, Limits, events, jobs, logs, schemas, workers};
+use super::{App, Limits, PageLimit, events, jobs, logs, schemas, workers};
 
 pub(super) struct Routes {
     router: Router<App>,
@@ -23,7 +23,8 @@ pub(super) fn routes(limits: Limits) -> Routes {
     let integer =
         |least: u64, most: u64| json!({"type": "integer", "minimum": least, "maximum": most});
     let text = || json!({"type": "string"});
-    let limit = || query("limit", "How many at most.", &integer(1, limits.most_per_page as u64));
+    let limit =
+        |page: PageLimit| query("limit", "How many at most.", &integer(1, page.most as u64));
     let number = || integer(0, i64::MAX as u64);
     let key = || {
         let pattern = json!({"type": "string", "pattern": "^[!-~]{1,255}$"});
@@ -48,7 +49,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .parameter(query("name", "Only jobs with this name.", &text()))
         .parameter(query("label", "Only jobs with this label: NAME=VALUE.", &label))
         .parameter(query("cursor", "The `next` of the page before.", &job_cursor))
-        .parameter(limit())
+        .parameter(limit(limits.jobs))
         .answer(200, "A page of jobs.", "JobsPage")
         .problems(&[400, 503]);
     let status = Described::of_job("getJob", "Where a job is")
@@ -56,7 +57,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .problems(&[404, 503]);
     let log_of_job = Described::of_job("getEvents", "The events of a job, or a stream of them")
         .parameter(query("after", "Only events after this one.", &number()))
-        .parameter(limit())
+        .parameter(limit(limits.items))
         .parameter(parameter(
             "Last-Event-ID",
             ParameterIn::Header,
@@ -83,13 +84,13 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .problems(&[400, 404, 409, 413, 415, 503, 507]);
     let attempts = Described::of_job("listAttempts", "All attempts, in the order they began")
         .parameter(query("cursor", "The `next` of the page before.", &event_cursor))
-        .parameter(limit())
+        .parameter(limit(limits.items))
         .answer(200, "A page of attempts.", "AttemptsPage")
         .problems(&[400, 404, 503]);
     let list_logs = Described::of_job("listLogs", "Which logs there are")
         .parameter(query("step", "Only of this step.", &text()))
         .parameter(query("cursor", "The `next` of the page before.", &log_cursor))
-        .parameter(limit())
+        .parameter(limit(limits.items))
         .answer(200, "A page of logs, by step and name.", "LogsPage")
         .problems(&[400, 404, 503]);
     let log = Described::of_job("getLog", "What an attempt has printed")

@@ -39,7 +39,7 @@ pub(super) async fn events(
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
     let after = params.number("after", A_NUMBER)?.unwrap_or(0);
-    let limit = params.limit(app.limits)?;
+    let limit = params.limit(app.limits.items)?;
     let last = match headers.get("last-event-id") {
         None => None,
         Some(last) => {

@@ -13,7 +13,7 @@ use steadfast_store::Filter;
 
 use super::query::{Names, Params};
 use super::{App, body};
-use crate::orders::{Again, AttachedFile, MOST_BYTES, Submitted};
+use crate::orders::{Again, AttachedFile, Submitted};
 use crate::trouble::Trouble;
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
@@ -78,7 +78,7 @@ pub(super) async fn submit(
         ) => ("job.yaml", body::read(&headers, body, most).await?, vec![]),
         Some(SUBMISSION) => {
             // Text may take twice its bytes as a JSON string, base64 a third more.
-            let most = most.saturating_mul(2) + MOST_BYTES / 3 * 4 + WRAPPING;
+            let most = most.saturating_mul(2) + app.orders.attached().bytes / 3 * 4 + WRAPPING;
             let bytes = body::read(&headers, body, most).await?;
             let (text, files) = tokio::task::spawn_blocking(move || submission(&bytes))
                 .await
@@ -149,7 +149,7 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
     let name = params.text("name")?.map(str::to_owned);
     let cursor = params.text("cursor")?.map(str::to_owned);
     let filter = Filter { state, name, label, over: None };
-    let page = app.archive.list(filter, cursor, params.limit(app.limits)?).await?;
+    let page = app.archive.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
     let jobs: Vec<_> = (page.jobs.iter())
         .map(|row| {
             json!({
@@ -197,7 +197,7 @@ pub(super) async fn attempts(
     Names(id): Names<String>,
     params: Params,
 ) -> Result<Response, Trouble> {
-    let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits)?);
+    let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits.items)?);
     super::json(StatusCode::OK, &app.archive.attempts(&id, cursor, limit).await?)
 }
 

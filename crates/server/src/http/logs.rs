@@ -53,7 +53,7 @@ pub(super) async fn list(
     params: Params,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
-    let limit = params.limit(app.limits)?;
+    let limit = params.limit(app.limits.items)?;
     let step = params.text("step")?.map(str::to_owned);
     let cursor = match params.text("cursor")? {
         None => None,

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 
 use serde::de::DeserializeOwned;
 
-use super::Limits;
+use super::PageLimit;
 use crate::trouble::Trouble;
 
 /// The variable parts of the address. What is not even text names nothing.
@@ -56,11 +56,11 @@ impl Params {
         number(text).map(Some).ok_or_else(wrong)
     }
 
-    pub(super) fn limit(&self, limits: Limits) -> Result<usize, Trouble> {
-        let most = limits.most_per_page;
+    pub(super) fn limit(&self, page: PageLimit) -> Result<usize, Trouble> {
+        let PageLimit { usual, most } = page;
         let what = format!("a whole number from 1 to {most}");
         match self.number("limit", &what)? {
-            None => Ok(limits.page.min(most)),
+            None => Ok(usual.min(most)),
             Some(limit) if (1..=most as u64).contains(&limit) => Ok(limit as usize),
             Some(limit) => Err(Trouble::BadRequest(format!("`limit` must be {what}, not {limit}"))),
         }

@@ -146,7 +146,19 @@ impl WorkerSessions {
     /// Acknowledged when it is durable, or refused as stale.
     async fn report(&self, peer: &Peer, report: proto::Report) -> Result<(), Unheard> {
         let Some(attempt) = report.attempt.clone() else { return Ok(()) };
+        let most = self.hub.0.rules.output_cap;
         let outcome = match steadfast_api::from_report(report) {
+            Ok((_, Outcome::Succeeded { output: Some(output) }))
+                if output.to_string().len() > most =>
+            {
+                Outcome::Failed(Failure {
+                    error: Some(ErrorText {
+                        kind: Some("output_too_large".to_owned()),
+                        message: format!("the output is larger than {most} bytes"),
+                    }),
+                    ..Failure::new(FailureKind::NotCompleted)
+                })
+            }
             Ok((_, outcome)) => outcome,
             // Said again it would be the same: the attempt must not wait for it for ever.
             Err(malformed) => Outcome::Failed(Failure {

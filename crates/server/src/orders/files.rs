@@ -10,10 +10,19 @@ use steadfast_core::plan::Plan;
 
 use crate::trouble::Trouble;
 
-/// Of all files of a job together.
-pub const MOST_BYTES: usize = 32 << 20;
-/// Of them.
-const MOST_FILES: usize = 1000;
+/// How much may come with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    pub files: usize,
+    /// Of all together.
+    pub bytes: usize,
+}
+
+impl Default for Attached {
+    fn default() -> Self {
+        Self { files: 1000, bytes: 32 << 20 }
+    }
+}
 /// Longer paths do not fit every disk.
 const PATH_BYTES: usize = 1024;
 const NAME_BYTES: usize = 255;
@@ -63,14 +72,18 @@ pub(super) fn wanted(plan: &Plan) -> Result<BTreeSet<PathBuf>, Trouble> {
     all.map(|text| inside(text.trim_end_matches('/'))).collect()
 }
 
-pub(super) fn checked(files: Vec<AttachedFile>, plan: &Plan) -> Result<Checked, Trouble> {
+pub(super) fn checked(
+    files: Vec<AttachedFile>,
+    plan: &Plan,
+    most: Attached,
+) -> Result<Checked, Trouble> {
     let bad = |why: String| Err(Trouble::BadRequest(why));
     let total: usize = files.iter().map(|file| file.content.len()).sum();
-    if total > MOST_BYTES || files.len() > MOST_FILES {
+    if total > most.bytes || files.len() > most.files {
+        let (count, Attached { files, bytes }) = (files.len(), most);
         return Err(Trouble::TooLarge(format!(
-            "the attached files have {total} bytes in {} files; {MOST_BYTES} bytes in {MOST_FILES} \
-             files are taken at most",
-            files.len()
+            "the attached files have {total} bytes in {count} files; {bytes} bytes in {files} files \
+             are taken at most"
         )));
     }
     let wanted = wanted(plan)?;
