@@ -98,7 +98,7 @@ fn retries_name_what_allowed_them() {
             (Some(3), "rule 1 of 2 matched (exit 75): defer 30s"),
             (Some(9), "rule 2 of 2 matched (exit 76): retry in 30s"),
             (Some(9), "failure 2, and max_attempts is unlimited: backs off 2s"),
-            (Some(2), "the worker was lost for the 1st time in a row: retried at once"),
+            (Some(2), "the worker was lost: retried at once"),
             (Some(2), "the worker was lost for the 2nd time in a row: retried at once"),
             (Some(2), "the worker was lost for the 3rd time in a row: backs off 1s"),
             (

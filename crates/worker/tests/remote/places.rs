@@ -228,5 +228,5 @@ async fn a_folder_that_cannot_be_made_costs_the_job_nothing() {
     session.assign(&shell(1, "exit 0")).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
     let Outcome::Lost { started: false, why: Some(why) } = outcome else { panic!("{outcome:?}") };
-    assert!(why.contains("work"), "{why}");
+    assert!(why.contains("cannot make a folder"), "{why}");
 }
