@@ -139,7 +139,14 @@ fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) ->
         StepState::Failed => ("✗", BAD),
         StepState::Skipped | StepState::Cancelled => ("–", DIM),
     };
-    let mut facts = vec![state.state.to_string()];
+    // Nothing of it runs or will by itself: people would wait for it in vain.
+    let starved = state.state == StepState::Running
+        && !state.failing()
+        && state.open_items() > 0
+        && state.live.values().all(|item| item.phase == Phase::Ready)
+        && job.paused_at.is_none();
+    let stands = if starved { "waits for a worker".to_owned() } else { state.state.to_string() };
+    let mut facts = vec![stands];
     let many = state.items > 1;
     if many {
         facts.push(format!("{} of {}", finished(state), state.items));

@@ -110,9 +110,12 @@ fn facts(step: &Step, now_ms: u64) -> Vec<String> {
     let count = |state: &str| step.counts.get(state).copied().unwrap_or(0);
     let total: u64 = step.counts.values().sum();
     let done: u64 = ["succeeded", "failed", "skipped", "cancelled"].into_iter().map(count).sum();
-    let mut facts = vec![step.state.to_string()];
     let many = total > 1;
     let running = step.state == StepState::Running;
+    // Nothing of it runs or will by itself: people would wait for it in vain.
+    let starved = running && count("ready") > 0 && count("running") + count("backing_off") == 0;
+    let stands = if starved { "waits for a worker".to_owned() } else { step.state.to_string() };
+    let mut facts = vec![stands];
     if many {
         facts.push(format!("{done} of {total}"));
         let told = [("failed", "failed"), ("running", "running"), ("backing_off", "to retry")];
