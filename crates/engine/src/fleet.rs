@@ -5,143 +5,24 @@
 //! a clock that is set does not end them.
 
 mod health;
+mod member;
 mod needs;
 mod why;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use steadfast_core::event::{ItemId, JobId};
+use steadfast_core::event::ItemId;
 
 pub(crate) use health::Sign;
 use health::{Health, Succeeded};
+pub(crate) use member::Held;
+use member::Member;
 pub(crate) use needs::Needs;
-
-/// What a worker says of itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WorkerSpec {
-    pub name: Arc<str>,
-    /// Of this life; a restarted worker has another.
-    pub incarnation: Arc<str>,
-    pub datacenter: Option<String>,
-    pub labels: BTreeMap<String, String>,
-    pub slots: u32,
-    /// None: not counted.
-    pub cpu: Option<f64>,
-    pub memory_bytes: Option<u64>,
-    pub functions: BTreeSet<String>,
-    /// It can run processes.
-    pub processes: bool,
-}
-
-/// How workers are treated. Milliseconds of the monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct FleetRules {
-    /// A worker that is silent for so long is lost.
-    pub lease_ms: u64,
-    /// Failures in a row, of what succeeds elsewhere, that put a worker aside.
-    pub failures: u32,
-    /// Attempts in a row that a worker could not even begin.
-    pub not_begun: u32,
-    /// How long the first time; each further time twice as long, up to the most.
-    pub quarantine_ms: u64,
-    pub quarantine_most_ms: u64,
-}
-
-impl Default for FleetRules {
-    fn default() -> Self {
-        Self {
-            lease_ms: 15_000,
-            failures: 5,
-            not_begun: 3,
-            quarantine_ms: 30_000,
-            quarantine_most_ms: 600_000,
-        }
-    }
-}
-
-/// An attempt, as workers and the fleet name it.
-pub type AttemptKey = (JobId, u64);
-
-/// Something about a worker that people want to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FleetNews {
-    Connected {
-        worker: Arc<str>,
-        datacenter: Option<String>,
-        returning: bool,
-    },
-    /// Its session broke; it is believed until its lease ends.
-    Away {
-        worker: Arc<str>,
-    },
-    Lost {
-        worker: Arc<str>,
-        attempts: usize,
-        why: &'static str,
-    },
-    /// It left with nothing under way.
-    Left {
-        worker: Arc<str>,
-    },
-    Draining {
-        worker: Arc<str>,
-    },
-    Quarantined {
-        worker: Arc<str>,
-        for_ms: u64,
-        why: String,
-    },
-    /// It may show with one attempt that it is well again.
-    OnProbation {
-        worker: Arc<str>,
-    },
-}
-
-/// A worker, to be shown.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WorkerView {
-    pub spec: WorkerSpec,
-    pub state: WorkerState,
-    /// For people: why it is in that state.
-    pub why: Option<String>,
-    pub running: u32,
-    pub cpu_used: f64,
-    pub memory_used: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WorkerState {
-    Connected,
-    /// Not heard of at the moment; its lease has not ended.
-    Away,
-    Draining,
-    Quarantined,
-}
-
-impl WorkerState {
-    pub const ALL: [Self; 4] = [Self::Connected, Self::Away, Self::Draining, Self::Quarantined];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Away => "away",
-            Self::Draining => "draining",
-            Self::Quarantined => "quarantined",
-        }
-    }
-}
-
-/// Why a worker cannot come in.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a worker named {name} is connected already (incarnation {incarnation}); give this one another \
-     name, or wait until the other has left"
-)]
-pub struct NameInUse {
-    pub name: Arc<str>,
-    pub incarnation: Arc<str>,
-}
+pub use words::{
+    AttemptKey, FleetNews, FleetRules, NameInUse, WorkerSpec, WorkerState, WorkerView,
+};
 
 #[derive(Debug)]
 pub struct Fleet {
@@ -160,30 +41,6 @@ pub struct Fleet {
     news: Vec<FleetNews>,
 }
 
-#[derive(Debug)]
-struct Member {
-    spec: WorkerSpec,
-    /// The number of its latest session.
-    session: u64,
-    connected: bool,
-    draining: bool,
-    lease_ends: u64,
-    cpu_used_milli: u64,
-    memory_used: u64,
-    held: BTreeMap<AttemptKey, Held>,
-    health: Health,
-    /// Where it stands among the open ones.
-    open: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) item: ItemId,
-    pub(crate) attempt: u32,
-    cpu_milli: u64,
-    memory: u64,
-}
-
 /// What a worker that has come is to be told, and what its predecessor left.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
@@ -193,39 +50,6 @@ pub(crate) struct Arrival {
     pub(crate) lost: Vec<(AttemptKey, Held)>,
     /// It holds these, and nobody wants them any more.
     pub(crate) unwanted: Vec<AttemptKey>,
-}
-
-impl Member {
-    fn slots(&self) -> u32 {
-        if self.health.on_probation() { 1 } else { self.spec.slots }
-    }
-
-    fn takes_work(&self) -> bool {
-        self.connected && !self.draining && !self.health.quarantined()
-    }
-
-    fn has_room(&self) -> bool {
-        self.takes_work() && (self.held.len() as u32) < self.slots()
-    }
-
-    /// In thousandths of its slots.
-    fn busy(&self) -> u64 {
-        self.held.len() as u64 * 1000 / u64::from(self.slots().max(1))
-    }
-
-    fn can_ever(&self, needs: &Needs) -> bool {
-        needs.fits(&self.spec)
-    }
-
-    fn can_now(&self, needs: &Needs) -> bool {
-        let enough = |has: Option<u64>, used: u64, wanted: u64| {
-            has.is_none_or(|has| used.saturating_add(wanted) <= has)
-        };
-        self.has_room()
-            && self.can_ever(needs)
-            && enough(self.spec.cpu.map(needs::milli), self.cpu_used_milli, needs.cpu_milli)
-            && enough(self.spec.memory_bytes, self.memory_used, needs.memory)
-    }
 }
 
 impl Fleet {
@@ -590,21 +414,6 @@ impl Fleet {
             self.quarantined.insert(name.clone());
         } else {
             self.quarantined.remove(name);
-        }
-    }
-}
-
-impl Member {
-    fn standing(&self) -> (WorkerState, Option<String>) {
-        if !self.connected {
-            let why = "its session has ended; it is believed until its lease ends";
-            (WorkerState::Away, Some(why.to_owned()))
-        } else if self.draining {
-            (WorkerState::Draining, Some("it takes nothing new".to_owned()))
-        } else if let Some((_, why)) = self.health.sentence() {
-            (WorkerState::Quarantined, Some(why))
-        } else {
-            (WorkerState::Connected, None)
         }
     }
 }

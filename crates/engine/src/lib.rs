@@ -11,6 +11,7 @@ mod batch;
 mod crash;
 mod engine;
 mod fleet;
+mod inbox;
 mod live;
 mod mailbox;
 mod pace;
@@ -29,9 +30,8 @@ pub use engine::{Engine, Unknown};
 pub use fleet::{
     AttemptKey, Fleet, FleetNews, FleetRules, NameInUse, WorkerSpec, WorkerState, WorkerView,
 };
-pub use live::{
-    Adopted, Answer, Clock, Inbox, Live, Lost, NotDone, Observer, Reply, Stopped, Unheard, Workers,
-};
+pub use inbox::{Adopted, Answer, Inbox, Lost, NotDone, Reply, Unheard};
+pub use live::{Clock, Live, Observer, Stopped, Workers};
 pub use recover::{Unreadable, adopt_all, state};
 pub use room::Room;
 pub use slots::Slots;

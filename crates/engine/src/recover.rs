@@ -6,7 +6,7 @@ use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Store, StoreError};
 
-use crate::live::Adopted;
+use crate::inbox::Adopted;
 
 /// Events read at once.
 const PAGE: usize = 10_000;

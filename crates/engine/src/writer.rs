@@ -12,7 +12,8 @@ use steadfast_store::{Entry, Store, StoreError, Write};
 use crate::batch::Effect;
 use crate::crash::crash_point;
 use crate::fleet::FleetNews;
-use crate::live::{Answer, Group, Meta, Observer, Reply, Stopped, Workers};
+use crate::inbox::{Answer, Reply};
+use crate::live::{Group, Meta, Observer, Stopped, Workers};
 use crate::work::Work;
 
 /// Before a full disk is tried again.

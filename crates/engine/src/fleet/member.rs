@@ -1,0 +1,79 @@
+//! One worker, as the fleet knows it.
+
+use std::collections::BTreeMap;
+
+use steadfast_core::event::ItemId;
+
+use super::health::Health;
+use super::needs::{self, Needs};
+use super::words::{AttemptKey, WorkerSpec, WorkerState};
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) spec: WorkerSpec,
+    /// The number of its latest session.
+    pub(super) session: u64,
+    pub(super) connected: bool,
+    pub(super) draining: bool,
+    pub(super) lease_ends: u64,
+    pub(super) cpu_used_milli: u64,
+    pub(super) memory_used: u64,
+    pub(super) held: BTreeMap<AttemptKey, Held>,
+    pub(super) health: Health,
+    /// Where it stands among the open ones.
+    pub(super) open: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) item: ItemId,
+    pub(crate) attempt: u32,
+    pub(super) cpu_milli: u64,
+    pub(super) memory: u64,
+}
+
+impl Member {
+    pub(super) fn slots(&self) -> u32 {
+        if self.health.on_probation() { 1 } else { self.spec.slots }
+    }
+
+    pub(super) fn takes_work(&self) -> bool {
+        self.connected && !self.draining && !self.health.quarantined()
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.takes_work() && (self.held.len() as u32) < self.slots()
+    }
+
+    /// In thousandths of its slots.
+    pub(super) fn busy(&self) -> u64 {
+        self.held.len() as u64 * 1000 / u64::from(self.slots().max(1))
+    }
+
+    pub(super) fn can_ever(&self, needs: &Needs) -> bool {
+        needs.fits(&self.spec)
+    }
+
+    pub(super) fn can_now(&self, needs: &Needs) -> bool {
+        let enough = |has: Option<u64>, used: u64, wanted: u64| {
+            has.is_none_or(|has| used.saturating_add(wanted) <= has)
+        };
+        self.has_room()
+            && self.can_ever(needs)
+            && enough(self.spec.cpu.map(needs::milli), self.cpu_used_milli, needs.cpu_milli)
+            && enough(self.spec.memory_bytes, self.memory_used, needs.memory)
+    }
+
+    pub(super) fn standing(&self) -> (WorkerState, Option<String>) {
+        if !self.connected {
+            let why = "its session has ended; it is believed until its lease ends";
+            (WorkerState::Away, Some(why.to_owned()))
+        } else if self.draining {
+            (WorkerState::Draining, Some("it takes nothing new".to_owned()))
+        } else if let Some((_, why)) = self.health.sentence() {
+            (WorkerState::Quarantined, Some(why))
+        } else {
+            (WorkerState::Connected, None)
+        }
+    }
+}

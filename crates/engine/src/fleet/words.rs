@@ -1,0 +1,132 @@
+//! The words of the fleet: what is known of workers, and told about them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use steadfast_core::event::JobId;
+
+/// What a worker says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerSpec {
+    pub name: Arc<str>,
+    /// Of this life; a restarted worker has another.
+    pub incarnation: Arc<str>,
+    pub datacenter: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub slots: u32,
+    /// None: not counted.
+    pub cpu: Option<f64>,
+    pub memory_bytes: Option<u64>,
+    pub functions: BTreeSet<String>,
+    /// It can run processes.
+    pub processes: bool,
+}
+
+/// How workers are treated. Milliseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetRules {
+    /// A worker that is silent for so long is lost.
+    pub lease_ms: u64,
+    /// Failures in a row, of what succeeds elsewhere, that put a worker aside.
+    pub failures: u32,
+    /// Attempts in a row that a worker could not even begin.
+    pub not_begun: u32,
+    /// How long the first time; each further time twice as long, up to the most.
+    pub quarantine_ms: u64,
+    pub quarantine_most_ms: u64,
+}
+
+impl Default for FleetRules {
+    fn default() -> Self {
+        Self {
+            lease_ms: 15_000,
+            failures: 5,
+            not_begun: 3,
+            quarantine_ms: 30_000,
+            quarantine_most_ms: 600_000,
+        }
+    }
+}
+
+/// An attempt, as workers and the fleet name it.
+pub type AttemptKey = (JobId, u64);
+
+/// Something about a worker that people want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FleetNews {
+    Connected {
+        worker: Arc<str>,
+        datacenter: Option<String>,
+        returning: bool,
+    },
+    /// Its session broke; it is believed until its lease ends.
+    Away {
+        worker: Arc<str>,
+    },
+    Lost {
+        worker: Arc<str>,
+        attempts: usize,
+        why: &'static str,
+    },
+    /// It left with nothing under way.
+    Left {
+        worker: Arc<str>,
+    },
+    Draining {
+        worker: Arc<str>,
+    },
+    Quarantined {
+        worker: Arc<str>,
+        for_ms: u64,
+        why: String,
+    },
+    /// It may show with one attempt that it is well again.
+    OnProbation {
+        worker: Arc<str>,
+    },
+}
+
+/// A worker, to be shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerView {
+    pub spec: WorkerSpec,
+    pub state: WorkerState,
+    /// For people: why it is in that state.
+    pub why: Option<String>,
+    pub running: u32,
+    pub cpu_used: f64,
+    pub memory_used: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkerState {
+    Connected,
+    /// Not heard of at the moment; its lease has not ended.
+    Away,
+    Draining,
+    Quarantined,
+}
+
+impl WorkerState {
+    pub const ALL: [Self; 4] = [Self::Connected, Self::Away, Self::Draining, Self::Quarantined];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Away => "away",
+            Self::Draining => "draining",
+            Self::Quarantined => "quarantined",
+        }
+    }
+}
+
+/// Why a worker cannot come in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a worker named {name} is connected already (incarnation {incarnation}); give this one another \
+     name, or wait until the other has left"
+)]
+pub struct NameInUse {
+    pub name: Arc<str>,
+    pub incarnation: Arc<str>,
+}
