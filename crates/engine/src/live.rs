@@ -250,7 +250,8 @@ impl Decider {
         let wake = self.engine.next_wake();
         let wake = wake.map(|wake| wake.saturating_sub(self.clock.monotonic_ms()));
         let soonest = timer.into_iter().chain(wake).min();
-        soonest.map_or(LONGEST_WAIT, Duration::from_millis).min(LONGEST_WAIT)
+        let longest = self.engine.check_every().unwrap_or(LONGEST_WAIT);
+        soonest.map_or(longest, Duration::from_millis).min(longest)
     }
 
     fn take(

@@ -1,6 +1,7 @@
 //! Workers come, beat, go and are lost: what that does to the jobs they have attempts of.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use steadfast_core::decide::Input;
 use steadfast_core::event::{ItemId, Role};
@@ -26,6 +27,10 @@ pub struct Arriving {
     /// What it runs, or has a report of that was not acknowledged.
     pub holds: BTreeSet<AttemptKey>,
 }
+
+/// Looking more often costs more than it tells; more seldom, a clock that was set goes unnoticed.
+const CHECK_LEAST: Duration = Duration::from_millis(100);
+const CHECK_MOST: Duration = Duration::from_mins(1);
 
 /// A gap in the engine's own attention that is longer than this is not held against the workers.
 const INATTENTION_MS: u64 = 1000;
@@ -54,6 +59,17 @@ impl Engine {
     pub fn next_wake(&self) -> Option<u64> {
         match &self.room {
             Room::Fleet(fleet) => fleet.next_wake(),
+            Room::Here { .. } => None,
+        }
+    }
+
+    /// How often a server looks at its deadlines, at least.
+    pub(crate) fn check_every(&self) -> Option<Duration> {
+        match &self.room {
+            Room::Fleet(fleet) => {
+                let every = Duration::from_millis(fleet.rules().check_every_ms);
+                Some(every.clamp(CHECK_LEAST, CHECK_MOST))
+            }
             Room::Here { .. } => None,
         }
     }

@@ -8,11 +8,11 @@ mod readers;
 use std::sync::Arc;
 
 use steadfast_api::JobStatus;
-use steadfast_core::apply::fold;
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::explain::{Explanation, Select, explain};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
+use steadfast_engine::Unreadable;
 use steadfast_store::{Filter, Folder, Page, Row, Store, StoreError};
 use tokio::sync::Semaphore;
 
@@ -83,7 +83,14 @@ impl Archive {
 
     pub async fn job(&self, id: &str) -> Result<Arc<Job>, Trouble> {
         let id = job_id(id)?;
-        self.readers.read(move |store| state(store, &id).map(Arc::new)).await
+        self.readers
+            .read(move |store| match steadfast_engine::state(store, &id) {
+                Ok(job) => Ok(Arc::new(job)),
+                Err(Unreadable::Store(error)) => Err(error.into()),
+                Err(Unreadable::Missing(id)) => Err(Trouble::no_job(&id)),
+                Err(error @ Unreadable::State { .. }) => Err(Trouble::internal(error)),
+            })
+            .await
     }
 
     pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, Trouble> {
@@ -180,17 +187,4 @@ fn each_event(
             see(record)?;
         }
     }
-}
-
-/// The snapshot, and the events since.
-fn state(store: &mut dyn Store, id: &JobId) -> Result<Job, Trouble> {
-    let stored = store.get(id)?.ok_or_else(|| Trouble::no_job(id))?;
-    let unreadable = |error| Trouble::Internal(format!("the stored state of {id}: {error}"));
-    let mut job: Option<Job> = match stored.snapshot {
-        Some(snapshot) => Some(serde_json::from_slice(&snapshot.state).map_err(unreadable)?),
-        None => None,
-    };
-    let after = job.as_ref().map_or(0, |job| job.seq);
-    each_event(store, id, after, |record| fold(&mut job, &record).map_err(Trouble::internal))?;
-    job.ok_or_else(|| Trouble::no_job(id))
 }

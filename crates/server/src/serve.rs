@@ -307,6 +307,7 @@ fn fleet_rules(config: &Config) -> FleetRules {
         not_begun: workers.quarantine_not_begun,
         quarantine_ms: workers.quarantine_time_ms,
         quarantine_most_ms: workers.quarantine_time_max_ms,
+        check_every_ms: config.operator.best_effort_check_interval_ms,
     }
 }
 

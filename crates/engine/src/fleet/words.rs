@@ -34,6 +34,9 @@ pub struct FleetRules {
     /// How long the first time; each further time twice as long, up to the most.
     pub quarantine_ms: u64,
     pub quarantine_most_ms: u64,
+    /// However long nothing is due, the engine looks at deadlines so often: a clock that was set is
+    /// noticed.
+    pub check_every_ms: u64,
 }
 
 impl Default for FleetRules {
@@ -44,6 +47,7 @@ impl Default for FleetRules {
             not_begun: 3,
             quarantine_ms: 30_000,
             quarantine_most_ms: 600_000,
+            check_every_ms: 5000,
         }
     }
 }
