@@ -9,7 +9,9 @@ pub mod proto;
 mod status;
 
 pub use jobs::wire_state;
-pub use outcome::{Malformed, from_report, to_report};
+pub use outcome::{
+    LONGEST_PROGRESS, Malformed, Said, awaiting_report, from_report, progress, to_report,
+};
 pub use status::{
     AttemptView, Attempts, ItemView, JobStatus, RunView, StepView, Totals, is_process,
 };

@@ -1,5 +1,8 @@
 //! A worker's report: core's outcome and the attempt it is about, to the wire and back.
 
+use std::sync::Arc;
+
+use serde_json::Value;
 use steadfast_core::event::{ItemId, Role};
 use steadfast_core::outcome::{
     Asked, ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, nesting,
@@ -88,10 +91,34 @@ fn failed(failure: &Failure) -> proto::Failed {
     }
 }
 
+/// The longest word about how far an attempt is.
+pub const LONGEST_PROGRESS: usize = 64 << 10;
+
+/// How far an attempt is, if that can be kept.
+pub fn progress(json: &[u8]) -> Option<Arc<Value>> {
+    let progress = (json.len() <= LONGEST_PROGRESS).then(|| serde_json::from_slice(json))?.ok()?;
+    (nesting(&progress) <= MOST_NESTED).then(|| Arc::new(progress))
+}
+
+/// What a report says of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    Ended(Outcome),
+    /// A service has taken it, and says later how it ended.
+    AwaitsCallback,
+}
+
+/// A service has taken the attempt.
+pub fn awaiting_report(attempt: proto::AttemptRef) -> proto::Report {
+    let outcome = Wire::AwaitingCallback(proto::AwaitingCallback {});
+    proto::Report { attempt: Some(attempt), outcome: Some(outcome) }
+}
+
 /// The attempt and what is said of it.
-pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Outcome), Malformed> {
+pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Said), Malformed> {
     let attempt = report.attempt.ok_or_else(|| Malformed("a report names no attempt".into()))?;
     let outcome = match report.outcome {
+        Some(Wire::AwaitingCallback(_)) => return Ok((attempt, Said::AwaitsCallback)),
         Some(Wire::Succeeded(proto::Succeeded { output_json })) if output_json.is_empty() => {
             Outcome::OK
         }
@@ -112,7 +139,7 @@ pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Outcome)
         Some(Wire::Failed(failed)) => Outcome::Failed(failure(failed)?),
         None => return Err(Malformed("a report has no outcome".into())),
     };
-    Ok((attempt, outcome))
+    Ok((attempt, Said::Ended(outcome)))
 }
 
 fn failure(failed: proto::Failed) -> Result<Failure, Malformed> {
@@ -154,7 +181,7 @@ mod tests {
         let item = ItemId { run: 1, step: 2, role: Role::Fallback, index: 3 };
         let named = proto::AttemptRef::new("job", item, 4, 5);
         let report = to_report(named.clone(), &outcome, "");
-        assert_eq!(from_report(report), Ok((named.clone(), outcome)));
+        assert_eq!(from_report(report), Ok((named.clone(), Said::Ended(outcome))));
         assert_eq!((named.item(), named.attempt, named.token), (item, 4, 5));
     }
 

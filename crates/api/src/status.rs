@@ -338,6 +338,7 @@ fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Ready => "ready",
         Phase::Running => "running",
+        Phase::AwaitingCallback => "awaiting_callback",
         Phase::BackingOff { .. } => "backing_off",
     }
 }

@@ -82,7 +82,7 @@ impl StepRun {
     /// Its items that do not run are given up; those that run go on if `finish` says so.
     fn give_up(&mut self, finish_running: bool) -> u32 {
         let before = self.live.len();
-        self.live.retain(|_, item| finish_running && item.phase == Phase::Running);
+        self.live.retain(|_, item| finish_running && item.is_under_way());
         let untouched = (self.next..self.items).filter(|&i| !self.succeeded.contains(i)).count();
         self.next = self.items;
         self.ready.clear();
@@ -119,6 +119,13 @@ impl Fold<'_> {
             Event::AttemptStarted { item, attempt, token, worker } => {
                 self.attempt_started(*item, *attempt, *token, worker)
             }
+            Event::AttemptProgressed { item, attempt, progress } => {
+                self.attempt_progressed(*item, *attempt, progress)
+            }
+            Event::CallbackAwaited { item, attempt, token, .. } => {
+                self.callback_awaited(*item, *attempt, *token)
+            }
+            Event::LateCallback { .. } => Ok(()),
             Event::AttemptEnded { item, attempt, token, outcome, .. } => {
                 self.attempt_ended(*item, *attempt, *token, outcome)
             }

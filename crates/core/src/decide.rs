@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::account::Charged;
 use crate::apply::{Illegal, Killed, apply};
 use crate::event::{
@@ -17,6 +19,9 @@ use crate::job::{Job, Phase, Timer, WorkItem};
 use crate::outcome::{FailureKind, Outcome};
 use crate::time::Timestamp;
 use crate::verdict::{Cause, Decision, StopReason, Verdict, accounts_after, expired, verdict};
+
+/// Words about how far an attempt is are recorded at most so often.
+pub const PROGRESS_APART_MS: u64 = 1000;
 
 /// A fact or a wish that reaches a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +36,29 @@ pub enum Input {
         item: ItemId,
         token: u64,
         outcome: Outcome,
+    },
+    /// A worker says that a service has taken an attempt, and will say how it ended.
+    Awaits {
+        item: ItemId,
+        token: u64,
+    },
+    /// That service says how it ended. It may be faster than the worker's word that it has it.
+    Callback {
+        item: ItemId,
+        token: u64,
+        outcome: Outcome,
+    },
+    /// It says so of an attempt that is over.
+    LateCallback {
+        item: ItemId,
+        attempt: u32,
+        outcome: Outcome,
+    },
+    /// An attempt says how far it is.
+    Progress {
+        item: ItemId,
+        token: u64,
+        progress: Arc<Value>,
     },
     Fired(Timer),
     /// The engine is back; it last did anything at `down_since`.
@@ -55,6 +83,10 @@ pub enum Refusal {
     NotStartable,
     #[error("the report is not about the attempt that runs (its fence token is stale)")]
     StaleFence,
+    #[error(
+        "how far it is was said less than {0} ms ago; saying it so often is not worth its place in the log"
+    )]
+    TooOften(u64),
     #[error("the timer was set for something that is over")]
     TimerOver,
     #[error("it is too early: the timer is due at {}", .0.0)]
@@ -132,7 +164,32 @@ fn settle(job: &mut Job, now: Timestamp, advanced: &mut Advanced) -> Result<(), 
 pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     match input {
         Input::Start { item, worker } => start(job, *item, worker),
-        Input::Report { item, token, outcome } => report(job, *item, *token, outcome.clone(), now),
+        Input::Report { item, token, outcome } => {
+            let live = current(job, *item, *token)?;
+            // Once a service has it, nobody else knows how it ended.
+            if live.phase != Phase::Running {
+                return Err(Refusal::StaleFence);
+            }
+            Ok(end(job, *item, live, outcome.clone(), false, now))
+        }
+        Input::Callback { item, token, outcome } => {
+            let live = current(job, *item, *token)?;
+            Ok(end(job, *item, live, outcome.clone(), true, now))
+        }
+        Input::Awaits { item, token } => {
+            let live = current(job, *item, *token)?;
+            if live.phase != Phase::Running {
+                return Err(Refusal::StaleFence);
+            }
+            let (attempt, worker) = (live.history.attempts, live.worker.clone());
+            let worker = worker.unwrap_or_default();
+            Ok(vec![Event::CallbackAwaited { item: *item, attempt, token: *token, worker }])
+        }
+        Input::LateCallback { item, attempt, outcome } => {
+            let (item, attempt, outcome) = (*item, *attempt, outcome.clone());
+            Ok(vec![Event::LateCallback { item, attempt, outcome }])
+        }
+        Input::Progress { item, token, progress } => progressed(job, *item, *token, progress, now),
         Input::Fired(timer) => fired(job, timer, now),
         Input::Restarted { down_since } => {
             let down_since = (*down_since).min(now);
@@ -173,16 +230,41 @@ fn start(job: &Job, item: ItemId, worker: &Arc<str>) -> Result<Vec<Event>, Refus
     Ok(vec![Event::AttemptStarted { item, attempt, token, worker: worker.clone() }])
 }
 
-fn report(
+/// The item whose attempt under way has this fence token.
+fn current(job: &Job, item: ItemId, token: u64) -> Result<&WorkItem, Refusal> {
+    let live = job.live(item).filter(|live| live.is_under_way() && live.token == token);
+    live.ok_or(Refusal::StaleFence)
+}
+
+/// Each word takes its place in the log for good; a step that must be heard more often than that is
+/// heard three times as often as it must.
+fn progressed(
     job: &Job,
     item: ItemId,
     token: u64,
-    outcome: Outcome,
+    progress: &Arc<Value>,
     now: Timestamp,
 ) -> Result<Vec<Event>, Refusal> {
-    let live = job.live(item).filter(|live| live.phase == Phase::Running && live.token == token);
-    let live = live.ok_or(Refusal::StaleFence)?;
+    let live = current(job, item, token)?;
+    let heartbeat = job.plan.step(item.step).heartbeat_ms.unwrap_or(u64::MAX);
+    let apart = PROGRESS_APART_MS.min(heartbeat / 3);
     let attempt = live.history.attempts;
+    let before = live.progress.as_ref().filter(|before| before.attempt == attempt);
+    if before.is_some_and(|before| now.since(before.at) < apart) {
+        return Err(Refusal::TooOften(apart));
+    }
+    Ok(vec![Event::AttemptProgressed { item, attempt, progress: progress.clone() }])
+}
+
+fn end(
+    job: &Job,
+    item: ItemId,
+    live: &WorkItem,
+    outcome: Outcome,
+    by_callback: bool,
+    now: Timestamp,
+) -> Vec<Event> {
+    let (attempt, token) = (live.history.attempts, live.token);
     let policy = &job.plan.step(item.step).policy;
     let shared = job.shared(item, attempt);
     let Verdict { decision, charged, accounts } =
@@ -199,7 +281,9 @@ fn report(
         }
     };
     let (worker, started_at) = (live.worker.clone().unwrap_or_default(), live.since);
-    Ok(vec![Event::AttemptEnded { item, attempt, token, worker, started_at, outcome }, verdict])
+    let ended =
+        Event::AttemptEnded { item, attempt, token, worker, started_at, outcome, by_callback };
+    vec![ended, verdict]
 }
 
 fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal> {
@@ -224,8 +308,13 @@ fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal
         }
         Timer::Retry(item) => Ok(vec![Event::RetryDue { item }]),
         Timer::Attempt(item, _) => {
-            let token = job.live(item).ok_or(Refusal::TimerOver)?.token;
-            report(job, item, token, Outcome::from(FailureKind::TimedOut), now)
+            let live = job.live(item).ok_or(Refusal::TimerOver)?;
+            Ok(end(job, item, live, Outcome::from(FailureKind::TimedOut), false, now))
+        }
+        Timer::Heartbeat(item, _) => {
+            let live = job.live(item).ok_or(Refusal::TimerOver)?;
+            let heartbeat = job.plan.step(item.step).heartbeat_ms.unwrap_or_default();
+            Ok(end(job, item, live, Outcome::silent(heartbeat), false, now))
         }
         Timer::Scheduling { run, step } => {
             let next = job.step_run(run, step).and_then(|s| s.next_startable(run, step));

@@ -100,12 +100,34 @@ pub enum Event {
         token: u64,
         worker: Arc<str>,
     },
+    /// How far the attempt is, in its own words.
+    AttemptProgressed {
+        item: ItemId,
+        attempt: u32,
+        progress: Arc<Value>,
+    },
+    /// A service has taken it, and will say how it ended; the worker has nothing more to do with it.
+    CallbackAwaited {
+        item: ItemId,
+        attempt: u32,
+        token: u64,
+        worker: Arc<str>,
+    },
     AttemptEnded {
         item: ItemId,
         attempt: u32,
         token: u64,
         worker: Arc<str>,
         started_at: Timestamp,
+        outcome: Outcome,
+        /// The service said so itself, by a callback.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_callback: bool,
+    },
+    /// A service said how an attempt ended that was over already. It changes nothing.
+    LateCallback {
+        item: ItemId,
+        attempt: u32,
         outcome: Outcome,
     },
     ItemSucceeded {
@@ -339,7 +361,10 @@ impl Event {
     pub const fn place(&self) -> Option<(u32, Option<u32>, Option<ItemId>)> {
         match self {
             Self::AttemptStarted { item, .. }
+            | Self::AttemptProgressed { item, .. }
+            | Self::CallbackAwaited { item, .. }
             | Self::AttemptEnded { item, .. }
+            | Self::LateCallback { item, .. }
             | Self::ItemSucceeded { item, .. }
             | Self::RetryScheduled { item, .. }
             | Self::RetryDue { item }
@@ -365,7 +390,10 @@ impl Event {
             Self::EngineRestarted { .. } => "EngineRestarted",
             Self::StepReady { .. } => "StepReady",
             Self::AttemptStarted { .. } => "AttemptStarted",
+            Self::AttemptProgressed { .. } => "AttemptProgressed",
+            Self::CallbackAwaited { .. } => "CallbackAwaited",
             Self::AttemptEnded { .. } => "AttemptEnded",
+            Self::LateCallback { .. } => "LateCallback",
             Self::ItemSucceeded { .. } => "ItemSucceeded",
             Self::RetryScheduled { .. } => "RetryScheduled",
             Self::RetryDue { .. } => "RetryDue",

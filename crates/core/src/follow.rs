@@ -47,7 +47,10 @@ pub fn follow(job: &Job, event: &Event) -> Option<Event> {
         | Event::JobResumed
         | Event::EngineRestarted { .. }
         | Event::AttemptStarted { .. }
+        | Event::AttemptProgressed { .. }
+        | Event::CallbackAwaited { .. }
         | Event::AttemptEnded { .. }
+        | Event::LateCallback { .. }
         | Event::RetryScheduled { .. }
         | Event::RetryDue { .. }
         | Event::LateDatacenterResult { .. } => None,

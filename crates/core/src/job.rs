@@ -146,13 +146,24 @@ pub enum Aside {
 pub struct WorkItem {
     pub history: History,
     pub phase: Phase,
-    /// In this phase.
+    /// In this phase; of an attempt that waits for its callback, since it started.
     pub since: Timestamp,
     /// Of its latest attempt; 0 before the first.
     pub token: u64,
     /// Who has that attempt.
     pub worker: Option<Arc<str>>,
     pub last_failure: Option<Gist>,
+    /// What its attempts said last about how far they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Box<Progress>>,
+}
+
+/// How far an item is, in the words of its attempts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    pub attempt: u32,
+    pub at: Timestamp,
+    pub said: Arc<Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +171,8 @@ pub struct WorkItem {
 pub enum Phase {
     Ready,
     Running,
+    /// Its attempt goes on at a service, which will say how it ended.
+    AwaitingCallback,
     BackingOff {
         cause: Cause,
         due_at: Timestamp,
@@ -177,7 +190,20 @@ impl WorkItem {
             token: 0,
             worker: None,
             last_failure: None,
+            progress: None,
         }
+    }
+
+    /// An attempt of it is under way, at a worker or at a service.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::AwaitingCallback)
+    }
+
+    /// When the attempt under way was last heard of.
+    fn heard_at(&self) -> Timestamp {
+        let progress = self.progress.as_ref();
+        let progress = progress.filter(|progress| progress.attempt == self.history.attempts);
+        progress.map_or(self.since, |progress| progress.at)
     }
 
     /// The last thing that went wrong, for a person.
@@ -211,6 +237,8 @@ pub enum Timer {
     Retry(ItemId),
     /// The attempt has taken too long.
     Attempt(ItemId, u32),
+    /// The service that has the attempt has been silent for too long.
+    Heartbeat(ItemId, u32),
     /// Nothing of the step found a worker.
     Scheduling {
         run: u32,
@@ -349,10 +377,16 @@ impl Job {
                 _ => None,
             },
             Timer::Attempt(id, attempt) => {
-                let timeout = self.plan.step(id.step).timeout_ms?;
+                let timeout = self.plan.timeout_ms_of(id)?;
                 let item = self.live(id)?;
-                let running = item.phase == Phase::Running && item.history.attempts == attempt;
+                let running = item.is_under_way() && item.history.attempts == attempt;
                 running.then(|| item.since.plus(timeout))
+            }
+            Timer::Heartbeat(id, attempt) => {
+                let heartbeat = self.plan.step(id.step).heartbeat_ms?;
+                let item = self.live(id)?;
+                let waits = item.phase == Phase::AwaitingCallback;
+                (waits && item.history.attempts == attempt).then(|| item.heard_at().plus(heartbeat))
             }
             Timer::Scheduling { run, step } => {
                 if self.paused_at.is_some() {
@@ -367,9 +401,10 @@ impl Job {
     /// All timers that are set: what a restart begins with.
     pub fn timers(&self) -> Vec<(Timestamp, Timer)> {
         let job = [Timer::Begin, Timer::JobTimeout, Timer::Deadline, Timer::Grace];
-        let items = self
-            .all_live()
-            .flat_map(|(id, item)| [Timer::Retry(id), Timer::Attempt(id, item.history.attempts)]);
+        let items = self.all_live().flat_map(|(id, item)| {
+            let attempt = item.history.attempts;
+            [Timer::Retry(id), Timer::Attempt(id, attempt), Timer::Heartbeat(id, attempt)]
+        });
         let steps = self.runs.iter().enumerate().flat_map(|(run, state)| {
             let run = run as u32;
             state.startable.iter().map(move |&step| Timer::Scheduling { run, step })

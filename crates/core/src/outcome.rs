@@ -89,6 +89,13 @@ impl Outcome {
     pub const LOST: Self = Self::Lost { started: true, why: None };
     pub const NOT_BEGUN: Self = Self::Lost { started: false, why: None };
 
+    /// Nothing was heard of the attempt for longer than its `heartbeat`.
+    pub fn silent(heartbeat_ms: u64) -> Self {
+        let message = format!("it was silent for longer than its heartbeat of {heartbeat_ms} ms");
+        let error = Some(ErrorText { kind: Some("heartbeat".to_owned()), message });
+        Self::Failed(Failure { error, ..Failure::new(FailureKind::TimedOut) })
+    }
+
     /// What went wrong, if something did.
     pub fn error(&self) -> Option<String> {
         match self {

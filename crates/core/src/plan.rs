@@ -161,6 +161,14 @@ pub struct Http {
     pub mode: HttpMode,
     #[serde(default)]
     pub expect: HttpExpect,
+    /// How many are followed.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub redirects: u8,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the shape serde wants
+const fn is_none(count: &u8) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,6 +178,16 @@ pub enum HttpMode {
     Sync,
     /// Answered with 202 and finished by a callback.
     Async,
+}
+
+impl HttpMode {
+    /// The longest attempt, where nothing else is written.
+    pub const fn default_timeout_ms(self) -> u64 {
+        match self {
+            Self::Sync => 30_000,
+            Self::Async => 3_600_000,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -475,6 +493,25 @@ impl Plan {
     }
 
     /// Empty: one run, nowhere in particular.
+    /// What an attempt of the item does.
+    pub fn action_of(&self, item: ItemId) -> Option<&Action> {
+        let step = self.step(item.step);
+        match item.role {
+            Role::Item => Some(&step.action),
+            Role::Fallback => step.on_failure.as_ref()?.action.as_ref(),
+            Role::Compensation => step.compensate.as_ref(),
+        }
+    }
+
+    /// Its longest attempt.
+    pub fn timeout_ms_of(&self, item: ItemId) -> Option<u64> {
+        let by_itself = || match self.action_of(item) {
+            Some(Action::Http(http)) => Some(http.mode.default_timeout_ms()),
+            _ => None,
+        };
+        self.step(item.step).timeout_ms.or_else(by_itself)
+    }
+
     pub fn datacenters(&self) -> &[String] {
         &self.draft.datacenters
     }

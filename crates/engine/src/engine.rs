@@ -8,7 +8,7 @@ use steadfast_core::outcome::Outcome;
 use steadfast_core::apply::Killed;
 use steadfast_core::decide::{Advanced, Input, Refusal, accept, advance};
 use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
-use steadfast_core::job::{Job, Timer};
+use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 
 use crate::batch::{Assignment, Batch, Effect};
@@ -69,7 +69,7 @@ impl Engine {
         let (job, log) = accept(accepted, now);
         let key = self.insert(job);
         let mut batch = Batch::default();
-        self.book(key, log, false, &mut batch, 0);
+        self.book(key, log, Ending::Elsewhere, &mut batch, 0);
         batch
     }
 
@@ -164,7 +164,7 @@ impl Engine {
         // Core has the last word on whether and when it is due.
         let fired = self.transact(key, &Input::Fired(timer), now, &mut batch);
         if let Err(Refusal::TooEarly(due)) = fired {
-            self.timers.set(key, timer, due);
+            self.timers.set(key, &self.jobs[&key], timer, due);
         }
         batch
     }
@@ -269,6 +269,14 @@ impl Engine {
         batch: &mut Batch,
     ) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get_mut(&key) else { return Err(Refusal::Ended) };
+        let at_a_worker = match input {
+            Input::Report { item, .. }
+            | Input::Callback { item, .. }
+            | Input::Fired(Timer::Attempt(item, _) | Timer::Heartbeat(item, _)) => {
+                job.live(*item).is_some_and(|item| item.phase == Phase::Running)
+            }
+            _ => false,
+        };
         let Advanced { log, killed } = match advance(job, input, now) {
             // Core emitted what it refuses: going on would store a log that cannot be read back.
             Err(Refusal::Illegal(illegal)) => panic!("job {}: {illegal}", job.id),
@@ -284,18 +292,21 @@ impl Engine {
             let over = Assignment { job: job.id.clone(), item, attempt, token, worker };
             batch.effects.push(Effect::Withdraw(over));
         }
-        let reported = matches!(input, Input::Report { .. });
-        self.book(key, log, reported, batch, started);
+        let ending = match input {
+            Input::Report { .. } => Ending::Reported,
+            _ if at_a_worker => Ending::Withdrawn,
+            _ => Ending::Elsewhere,
+        };
+        self.book(key, log, ending, batch, started);
         Ok(())
     }
 
     /// Keeps timers and room in line with what has happened, and notes the effects.
-    /// `reported`: the worker itself said that the attempt is over, and need not be told.
     fn book(
         &mut self,
         key: JobKey,
         log: Vec<Recorded>,
-        reported: bool,
+        ending: Ending,
         batch: &mut Batch,
         mut started: i64,
     ) {
@@ -321,8 +332,19 @@ impl Engine {
                     let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));
                 }
-                Event::AttemptEnded { item, attempt, token, worker, outcome, .. } => {
+                // Its slot is free: the service has it now.
+                Event::CallbackAwaited { item, token, worker, .. } => {
                     started -= 1;
+                    match &mut self.room {
+                        Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                        Room::Fleet(fleet) => fleet.give_back(worker, &(job.id.clone(), *token)),
+                    }
+                }
+                Event::AttemptEnded { item, attempt, token, worker, outcome, .. }
+                    if ending != Ending::Elsewhere =>
+                {
+                    started -= 1;
+                    let reported = ending == Ending::Reported;
                     match &mut self.room {
                         Room::Here { slots, .. } => {
                             slots.give_back(job.plan.datacenter(item.run));
@@ -351,6 +373,17 @@ impl Engine {
             Room::Fleet(_) => self.queue.update(key, job, started),
         }
     }
+}
+
+/// What the end of an attempt means for the worker that was assigned it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It said so itself, and need not be told.
+    Reported,
+    /// It is still at it, and is to stop.
+    Withdrawn,
+    /// It had handed the attempt over to a service long ago.
+    Elsewhere,
 }
 
 /// What the end of an attempt says of the worker it ended on.

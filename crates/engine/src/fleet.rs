@@ -202,6 +202,7 @@ impl Fleet {
                 memory_bytes: None,
                 functions: BTreeSet::new(),
                 processes: false,
+                http: false,
             };
             let member = Member {
                 spec,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_core::event::{Event, Role};
-use steadfast_core::job::{Job, Timer};
+use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 
 use crate::engine::JobKey;
@@ -45,12 +45,13 @@ impl Timers {
         self.by_job.get(&job).and_then(Reminders::next)
     }
 
-    pub(crate) fn set(&mut self, job: JobKey, timer: Timer, due: Timestamp) {
+    pub(crate) fn set(&mut self, key: JobKey, job: &Job, timer: Timer, due: Timestamp) {
+        let at_a_worker = |item| job.live(item).is_some_and(|item| item.phase == Phase::Running);
         let due = match timer {
-            Timer::Attempt(..) => due.plus(self.timeout_lenience_ms),
+            Timer::Attempt(item, _) if at_a_worker(item) => due.plus(self.timeout_lenience_ms),
             _ => due,
         };
-        let reminders = self.by_job.entry(job).or_default();
+        let reminders = self.by_job.entry(key).or_default();
         if let Timer::Scheduling { run, step } = timer
             && !reminders.scheduling.insert((run, step))
         {
@@ -58,7 +59,7 @@ impl Timers {
         }
         let before = reminders.next();
         reminders.by_due.insert((due, timer));
-        self.keep_next(job, before);
+        self.keep_next(key, before);
     }
 
     /// The soonest one, if it is due.
@@ -97,7 +98,7 @@ impl Timers {
 
     pub(crate) fn set_all(&mut self, key: JobKey, job: &Job) {
         for (due, timer) in job.timers() {
-            self.set(key, timer, due);
+            self.set(key, job, timer, due);
         }
     }
 
@@ -105,7 +106,7 @@ impl Timers {
     pub(crate) fn after(&mut self, key: JobKey, job: &Job, event: &Event) {
         let mut set = |timer: Timer| {
             if let Some(due) = job.timer_due(&timer) {
-                self.set(key, timer, due);
+                self.set(key, job, timer, due);
             }
         };
         match *event {
@@ -116,8 +117,12 @@ impl Timers {
             }
             Event::MinDatacentersReached => set(Timer::Grace),
             Event::AttemptStarted { item, attempt, .. } => set(Timer::Attempt(item, attempt)),
+            Event::CallbackAwaited { item, attempt, .. } => {
+                set(Timer::Attempt(item, attempt));
+                set(Timer::Heartbeat(item, attempt));
+            }
             Event::RetryScheduled { item, delay_ms: 1.., due_at, .. } => {
-                self.set(key, Timer::Retry(item), due_at);
+                self.set(key, job, Timer::Retry(item), due_at);
             }
             Event::RetryScheduled { item, .. } | Event::RetryDue { item } => {
                 set(Timer::Scheduling { run: item.run, step: item.step });

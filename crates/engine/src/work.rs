@@ -1,6 +1,7 @@
 //! What a worker needs to know of an attempt: the step's action with everything filled in.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 use steadfast_core::event::{Role, Source};
@@ -26,6 +27,10 @@ pub struct Work {
     pub ports: Vec<String>,
     pub resources: Resources,
     pub timeout_ms: Option<u64>,
+    /// The longest silence of a service or function.
+    pub heartbeat_ms: Option<u64>,
+    /// What an earlier attempt of the item said last about how far it was.
+    pub progress: Option<Arc<Value>>,
     pub source: Option<Source>,
 }
 
@@ -35,12 +40,7 @@ impl Work {
         let plan = &job.plan;
         let step = plan.step(id.step);
         let scope = Scope { job, item: id, attempt: assignment.attempt };
-        let action = match id.role {
-            Role::Item => Some(&step.action),
-            Role::Fallback => step.on_failure.as_ref().and_then(|f| f.action.as_ref()),
-            Role::Compensation => step.compensate.as_ref(),
-        };
-        let action = action.ok_or_else(|| "there is nothing to run".to_owned());
+        let action = plan.action_of(id).ok_or_else(|| "there is nothing to run".to_owned());
         let mut action = action.and_then(|action| filled(action, &scope));
         let mut env = BTreeMap::new();
         for (name, text) in plan.surroundings().env.iter().chain(&step.surroundings.env) {
@@ -65,7 +65,9 @@ impl Work {
             secrets: both(|around| &around.secrets),
             ports: step.ports.clone(),
             resources: step.resources,
-            timeout_ms: step.timeout_ms,
+            timeout_ms: plan.timeout_ms_of(id),
+            heartbeat_ms: step.heartbeat_ms,
+            progress: job.live(id).and_then(|item| Some(item.progress.as_ref()?.said.clone())),
             source: job.source.clone(),
             assignment,
         }

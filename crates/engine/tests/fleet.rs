@@ -50,6 +50,7 @@ fn worker(name: &str, slots: u32) -> WorkerSpec {
         memory_bytes: Some(1 << 30),
         functions: BTreeSet::new(),
         processes: true,
+        http: true,
     }
 }
 

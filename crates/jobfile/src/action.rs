@@ -13,9 +13,6 @@ use crate::problem::quote;
 use crate::reader::{At, Block, Reader};
 use crate::references::Scope;
 
-const HTTP_TIMEOUT_MS: u64 = 30_000;
-const HTTP_ASYNC_TIMEOUT_MS: u64 = 3_600_000;
-
 /// Set for every process, so that a job cannot mislead its own steps.
 const RESERVED_ENV: [&str; 9] = [
     "STEADFAST_JOB_ID",
@@ -115,6 +112,7 @@ impl Reader<'_> {
         let mode = mode.unwrap_or_default();
         let expects = [("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)];
         let expect = block.get("expect").and_then(|at| self.word(&at, &expects));
+        let redirects = block.get("redirects").and_then(|at| self.redirects(&at));
         let headers = self.pairs(&block, "headers", scope);
         let query = self.pairs(&block, "query", scope);
         for name in headers.keys().filter(|name| !is_header_name(name)) {
@@ -140,16 +138,25 @@ impl Reader<'_> {
             body,
             mode,
             expect: expect.unwrap_or_default(),
-        };
-        let default = match mode {
-            HttpMode::Sync => HTTP_TIMEOUT_MS,
-            HttpMode::Async => HTTP_ASYNC_TIMEOUT_MS,
+            redirects: redirects.unwrap_or_default(),
         };
         Some(ReadAction {
             action: Action::Http(http),
             http_timeout: block.get("timeout"),
-            default_timeout_ms: Some(default),
+            default_timeout_ms: Some(mode.default_timeout_ms()),
         })
+    }
+
+    fn redirects(&mut self, at: &At) -> Option<u8> {
+        match self.count(at, 0)? {
+            few @ 0..=10 => Some(few as u8),
+            many => {
+                let message = format!("{many} redirects are too many");
+                self.bad("invalid_value", at, message).help =
+                    Some("write at most `redirects: 10`".into());
+                None
+            }
+        }
     }
 
     fn url(&mut self, at: &At, scope: Scope) -> Option<String> {

@@ -235,6 +235,7 @@ pub(crate) static HTTP: Table = Table {
                 Word(&["sync", "async"]),
             ),
             key("timeout", "the longest attempt; default 30s, async 1h", Duration),
+            key("redirects", "how many are followed, 0 to 10; default 0", Count(0)),
             key(
                 "expect",
                 "envelope: a 2xx without `success` in its body is not completed",

@@ -28,6 +28,9 @@ pub struct LaunchJobRequest {
     /// The same key with the same request is the same job.
     #[prost(string, tag = "9")]
     pub idempotency_key: ::prost::alloc::string::String,
+    /// In the folder of each attempt.
+    #[prost(message, repeated, tag = "10")]
+    pub files: ::prost::alloc::vec::Vec<AttachedFile>,
     /// Retries. What is unset has the server's default; the defaults named below are those of a server that
     /// was told nothing else.
     #[prost(message, optional, tag = "11")]
@@ -1010,7 +1013,7 @@ pub mod jobs_server {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromWorker {
-    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: ::core::option::Option<from_worker::Kind>,
 }
 /// Nested message and enum types in `FromWorker`.
@@ -1029,6 +1032,8 @@ pub mod from_worker {
         /// The worker takes nothing new, and leaves once what it runs has ended.
         #[prost(message, tag = "5")]
         Draining(super::Draining),
+        #[prost(message, tag = "6")]
+        Progress(super::Progress),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1099,6 +1104,9 @@ pub struct Hello {
     /// Of the program.
     #[prost(string, tag = "12")]
     pub version: ::prost::alloc::string::String,
+    /// It can call web services (`http`).
+    #[prost(bool, tag = "13")]
+    pub http: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -1166,6 +1174,12 @@ pub struct Assignment {
     /// The longest silence of a function; 0: no limit.
     #[prost(uint64, tag = "15")]
     pub heartbeat_ms: u64,
+    /// Where a service that answers later is to say how it ended; empty: it must answer at once.
+    #[prost(string, tag = "16")]
+    pub callback_url: ::prost::alloc::string::String,
+    /// What an earlier attempt of the item said last about how far it was, as JSON; empty: nothing.
+    #[prost(string, tag = "17")]
+    pub progress_json: ::prost::alloc::string::String,
     #[prost(oneof = "assignment::Action", tags = "5, 6, 7, 8, 9")]
     pub action: ::core::option::Option<assignment::Action>,
 }
@@ -1209,7 +1223,7 @@ pub struct Withdrawal {
 pub struct Report {
     #[prost(message, optional, tag = "1")]
     pub attempt: ::core::option::Option<AttemptRef>,
-    #[prost(oneof = "report::Outcome", tags = "2, 3, 4")]
+    #[prost(oneof = "report::Outcome", tags = "2, 3, 4, 5")]
     pub outcome: ::core::option::Option<report::Outcome>,
 }
 /// Nested message and enum types in `Report`.
@@ -1222,7 +1236,22 @@ pub mod report {
         Failed(super::Failed),
         #[prost(message, tag = "4")]
         Lost(super::Lost),
+        /// Not its end: the service has taken it, and says later, by a callback, how it ended.
+        #[prost(message, tag = "5")]
+        AwaitingCallback(super::AwaitingCallback),
     }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AwaitingCallback {}
+/// How far a running attempt is. Not acknowledged: at most one a second is worth saying, the latest counts,
+/// and the last one is said before the report.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Progress {
+    #[prost(message, optional, tag = "1")]
+    pub attempt: ::core::option::Option<AttemptRef>,
+    /// JSON, at most 64 KiB.
+    #[prost(string, tag = "2")]
+    pub progress_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Succeeded {

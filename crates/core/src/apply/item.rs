@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Fold, Refused};
 use crate::account::{Charged, History};
 use crate::event::{Event, ItemId, Role};
-use crate::job::{Aside, Phase, Stopped, WorkItem};
+use crate::job::{Aside, Phase, Progress, Stopped, WorkItem};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
 use crate::verdict::{Cause, FREE_UNSTARTED};
@@ -69,6 +71,35 @@ impl Fold<'_> {
         Ok(())
     }
 
+    pub(super) fn attempt_progressed(
+        &mut self,
+        id: ItemId,
+        attempt: u32,
+        said: &Arc<Value>,
+    ) -> Result<(), Refused> {
+        let at = self.at;
+        let item = self.live(id)?;
+        if !item.is_under_way() || item.history.attempts != attempt {
+            return Err("it is not the attempt that runs");
+        }
+        item.progress = Some(Box::new(Progress { attempt, at, said: said.clone() }));
+        Ok(())
+    }
+
+    pub(super) fn callback_awaited(
+        &mut self,
+        id: ItemId,
+        attempt: u32,
+        token: u64,
+    ) -> Result<(), Refused> {
+        let item = self.live(id)?;
+        if item.phase != Phase::Running || item.token != token || item.history.attempts != attempt {
+            return Err("it is not the attempt that runs");
+        }
+        item.phase = Phase::AwaitingCallback;
+        Ok(())
+    }
+
     /// The attempt is over; what becomes of the item is the verdict's event, which follows.
     pub(super) fn attempt_ended(
         &mut self,
@@ -79,7 +110,7 @@ impl Fold<'_> {
     ) -> Result<(), Refused> {
         let at = self.at;
         let item = self.live(id)?;
-        if item.phase != Phase::Running || item.token != token || item.history.attempts != attempt {
+        if !item.is_under_way() || item.token != token || item.history.attempts != attempt {
             return Err("it is not the attempt that runs");
         }
         item.phase = Phase::Ready;
@@ -127,7 +158,9 @@ impl Fold<'_> {
         match item.phase {
             Phase::BackingOff { due_at, .. } if due_at <= at => {}
             Phase::BackingOff { .. } => return Err("it is too early"),
-            Phase::Ready | Phase::Running => return Err("the item does not back off"),
+            Phase::Ready | Phase::Running | Phase::AwaitingCallback => {
+                return Err("the item does not back off");
+            }
         }
         item.phase = Phase::Ready;
         item.since = at;
@@ -160,7 +193,7 @@ impl Fold<'_> {
             }
         }
         let item = self.live(id)?;
-        if item.phase == Phase::Running {
+        if item.is_under_way() {
             return Err("its attempt has not ended");
         }
         let mut history = item.history;

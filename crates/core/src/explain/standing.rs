@@ -80,10 +80,12 @@ pub(super) fn job(job: &Job, now: Timestamp) -> JobExplanation {
 }
 
 fn running(job: &Job, now: Timestamp) -> String {
-    let (mut run, mut backing_off, mut next) = (0u64, 0u64, None::<Timestamp>);
+    let (mut run, mut called, mut backing_off) = (0u64, 0u64, 0u64);
+    let mut next = None::<Timestamp>;
     for (_, item) in job.all_live() {
         match item.phase {
             Phase::Running => run += 1,
+            Phase::AwaitingCallback => called += 1,
             Phase::BackingOff { due_at, .. } => {
                 backing_off += 1;
                 next = Some(next.map_or(due_at, |next| next.min(due_at)));
@@ -119,6 +121,7 @@ fn running(job: &Job, now: Timestamp) -> String {
     let mut parts: Vec<String> = vec![];
     for (n, one, many) in [
         (run, "runs", "run"),
+        (called, "waits for its callback", "wait for their callbacks"),
         (backing_off, "backs off", "back off"),
         (for_worker, "waits for a worker", "wait for a worker"),
         (for_turn, "waits for its turn", "wait for their turn"),
@@ -294,6 +297,11 @@ fn step_sentence(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp
             let mut text = format!("{done} of {} done", count(state.items.into(), "item", "items"));
             for (n, one, many) in [
                 (phase(|p| *p == Phase::Running), "runs", "run"),
+                (
+                    phase(|p| *p == Phase::AwaitingCallback),
+                    "waits for its callback",
+                    "wait for their callbacks",
+                ),
                 (phase(|p| matches!(p, Phase::BackingOff { .. })), "backs off", "back off"),
                 (phase(|p| *p == Phase::Ready), "is ready", "are ready"),
                 (u64::from(untouched(state)), "has not started", "have not started"),

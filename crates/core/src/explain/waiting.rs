@@ -82,6 +82,9 @@ pub enum Why {
         attempt: u32,
         worker: Option<Arc<str>>,
     },
+    AwaitingCallback {
+        attempt: u32,
+    },
     /// A step, for others; for none if the job has not begun.
     Waiting {
         needs: Vec<String>,
@@ -168,7 +171,7 @@ pub(super) fn waiting(
             all.push(waiting());
         }
     };
-    let is_running = |item: &WorkItem| item.phase == Phase::Running;
+    let is_running = |item: &WorkItem| item.is_under_way();
     let live = || job.all_live().filter(|(id, _)| only.has(*id));
     for (id, item) in live().filter(|(_, item)| !is_running(item)) {
         keep(&|| waiting_item(job, id, item, charged, now));
@@ -245,9 +248,22 @@ fn waiting_item(
 ) -> Waiting {
     let step = job.plan.step(id.step);
     let attempt = item.history.attempts;
+    let timers = [Timer::Attempt(id, attempt), Timer::Heartbeat(id, attempt)];
     let (why, end, sentence) = match item.phase {
+        Phase::AwaitingCallback => {
+            let due = timers.map(|timer| job.timer_due(&timer));
+            let most = due[0].map(|at| format!(", its timeout is {}", until(at, now)));
+            let heard = due[1].map(|at| format!(", it must be heard of {}", until(at, now)));
+            let text = format!(
+                "waits {} for its callback, attempt {attempt}{}{}",
+                since(item.since, now),
+                most.unwrap_or_default(),
+                heard.unwrap_or_default(),
+            );
+            (Why::AwaitingCallback { attempt }, due.into_iter().flatten().min(), text)
+        }
         Phase::Running => {
-            let end = job.timer_due(&Timer::Attempt(id, attempt));
+            let end = job.timer_due(&timers[0]);
             let on = item.worker.as_ref().map(|worker| format!(" on {worker}")).unwrap_or_default();
             let most = end.map(|at| format!(", its timeout is {}", until(at, now)));
             let text = format!(

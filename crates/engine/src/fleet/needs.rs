@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::{ItemId, Role};
+use steadfast_core::event::ItemId;
 use steadfast_core::plan::{Action, Plan};
 
 use super::WorkerSpec;
@@ -13,8 +13,16 @@ pub(crate) struct Needs {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cpu_milli: u64,
     pub(crate) memory: u64,
-    /// The function it calls; none: it is for a worker that runs processes.
-    pub(crate) function: Option<String>,
+    pub(crate) skill: Skill,
+}
+
+/// What its worker must be able to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Skill {
+    #[default]
+    Processes,
+    Http,
+    Function(String),
 }
 
 /// Thousandths, rounded up: a step that wants a little must not seem to want nothing.
@@ -25,19 +33,15 @@ pub(crate) fn milli(cpu: f64) -> u64 {
 impl Needs {
     pub(crate) fn of(plan: &Plan, item: ItemId) -> Self {
         let step = plan.step(item.step);
-        let action = match item.role {
-            Role::Item => Some(&step.action),
-            Role::Fallback => step.on_failure.as_ref().and_then(|aside| aside.action.as_ref()),
-            Role::Compensation => step.compensate.as_ref(),
-        };
         Self {
             datacenter: plan.datacenter(item.run).map(str::to_owned),
             labels: step.labels.clone(),
             cpu_milli: step.resources.cpu.map_or(0, milli),
             memory: step.resources.memory_bytes.unwrap_or(0),
-            function: match action {
-                Some(Action::Call { name, .. }) => Some(name.clone()),
-                _ => None,
+            skill: match plan.action_of(item) {
+                Some(Action::Call { name, .. }) => Skill::Function(name.clone()),
+                Some(Action::Http(_)) => Skill::Http,
+                _ => Skill::Processes,
             },
         }
     }
@@ -60,9 +64,10 @@ impl Needs {
     }
 
     pub(crate) fn kind_fits(&self, spec: &WorkerSpec) -> bool {
-        match &self.function {
-            Some(function) => spec.functions.contains(function),
-            None => spec.processes,
+        match &self.skill {
+            Skill::Function(function) => spec.functions.contains(function),
+            Skill::Http => spec.http,
+            Skill::Processes => spec.processes,
         }
     }
 }

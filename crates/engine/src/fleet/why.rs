@@ -1,5 +1,6 @@
 //! Why nobody takes an attempt, in a sentence.
 
+use super::needs::Skill;
 use super::{Fleet, Member, Needs};
 
 impl Fleet {
@@ -23,9 +24,12 @@ impl Fleet {
         let kind: Vec<&Member> =
             here.into_iter().filter(|member| needs.kind_fits(&member.spec)).collect();
         if kind.is_empty() {
-            return match &needs.function {
-                Some(function) => format!("no worker{place} has the function {function}"),
-                None => format!("no worker{place} runs processes"),
+            return match &needs.skill {
+                Skill::Function(function) => {
+                    format!("no worker{place} has the function {function}")
+                }
+                Skill::Http => format!("no worker{place} calls web services"),
+                Skill::Processes => format!("no worker{place} runs processes"),
             };
         }
         for (name, value) in &needs.labels {

@@ -20,6 +20,8 @@ pub struct WorkerSpec {
     pub functions: BTreeSet<String>,
     /// It can run processes.
     pub processes: bool,
+    /// It can call web services.
+    pub http: bool,
 }
 
 /// How workers are treated. Milliseconds of the monotonic clock.

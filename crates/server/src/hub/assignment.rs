@@ -47,7 +47,9 @@ pub(super) fn assignment(work: Work, folder: &Folder) -> proto::Assignment {
         secrets: work.secrets,
         ports: work.ports,
         timeout_ms: work.timeout_ms.unwrap_or(0),
-        heartbeat_ms: 0,
+        heartbeat_ms: work.heartbeat_ms.unwrap_or(0),
+        callback_url: String::new(),
+        progress_json: work.progress.map(|progress| progress.to_string()).unwrap_or_default(),
     }
 }
 

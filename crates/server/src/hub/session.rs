@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_api::proto;
+use steadfast_api::{Said as Word, proto};
 use steadfast_core::decide::Input;
 use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
@@ -113,6 +113,7 @@ impl WorkerSessions {
                     }
                 }
                 Said::Output(output) => self.output(&peer, output).await,
+                Said::Progress(progress) => self.progress(&peer, progress),
                 Said::Draining(_) => {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
                     if let Some(session) = self.hub.sessions().get(&peer.name) {
@@ -147,30 +148,32 @@ impl WorkerSessions {
     async fn report(&self, peer: &Peer, report: proto::Report) -> Result<(), Unheard> {
         let Some(attempt) = report.attempt.clone() else { return Ok(()) };
         let most = self.hub.0.rules.output_cap;
-        let outcome = match steadfast_api::from_report(report) {
-            Ok((_, Outcome::Succeeded { output: Some(output) }))
+        let (item, token) = (attempt.item(), attempt.token);
+        let ended = |outcome| Input::Report { item, token, outcome };
+        let input = match steadfast_api::from_report(report) {
+            Ok((_, Word::Ended(Outcome::Succeeded { output: Some(output) })))
                 if output.to_string().len() > most =>
             {
-                Outcome::Failed(Failure {
+                ended(Outcome::Failed(Failure {
                     error: Some(ErrorText {
                         kind: Some("output_too_large".to_owned()),
                         message: format!("the output is larger than {most} bytes"),
                     }),
                     ..Failure::new(FailureKind::NotCompleted)
-                })
+                }))
             }
-            Ok((_, outcome)) => outcome,
+            Ok((_, Word::Ended(outcome))) => ended(outcome),
+            Ok((_, Word::AwaitsCallback)) => Input::Awaits { item, token },
             // Said again it would be the same: the attempt must not wait for it for ever.
-            Err(malformed) => Outcome::Failed(Failure {
+            Err(malformed) => ended(Outcome::Failed(Failure {
                 error: Some(ErrorText {
                     kind: Some("malformed_report".to_owned()),
                     message: format!("worker {}: {malformed}", peer.name),
                 }),
                 ..Failure::new(FailureKind::NotCompleted)
-            }),
+            })),
         };
         let job: JobId = attempt.job_id.as_str().into();
-        let (item, token) = (attempt.item(), attempt.token);
         loop {
             let (hub, peer, attempt) = (self.hub.clone(), peer.clone(), attempt.clone());
             let key = (job.clone(), token);
@@ -193,11 +196,25 @@ impl WorkerSessions {
                 let kind = Some(Told::Acknowledgement(kind));
                 let _ = peer.out.send(proto::ToWorker { kind });
             });
-            let input = Input::Report { item, token, outcome: outcome.clone() };
-            match self.inbox.hear(&job, input, reply) {
+            match self.inbox.hear(&job, input.clone(), reply) {
                 Err(Unheard::Full) => tokio::time::sleep(AGAIN).await,
                 heard => return heard,
             }
+        }
+    }
+
+    /// Not acknowledged: the next one says more.
+    fn progress(&self, peer: &Peer, progress: proto::Progress) {
+        let Some(attempt) = progress.attempt else { return };
+        let job: JobId = attempt.job_id.as_str().into();
+        let key = (job.clone(), attempt.token);
+        let is_its =
+            self.hub.sessions().get(&peer.name).is_some_and(|session| session.held.contains(&key));
+        if let Some(progress) = steadfast_api::progress(progress.progress_json.as_bytes())
+            && is_its
+        {
+            let (item, token) = (attempt.item(), attempt.token);
+            self.inbox.report(&job, Input::Progress { item, token, progress });
         }
     }
 
@@ -262,6 +279,7 @@ fn spec(hello: &proto::Hello, peer: &Peer) -> WorkerSpec {
         memory_bytes: Some(hello.memory_bytes).filter(|bytes| *bytes > 0),
         functions: hello.functions.iter().cloned().collect(),
         processes: hello.processes,
+        http: hello.http,
     }
 }
 

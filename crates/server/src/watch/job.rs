@@ -112,7 +112,7 @@ impl Watched {
         for (id, item) in job.all_live() {
             let retries = (item.token > 0).then_some(item.token);
             match item.phase {
-                Phase::Running => {
+                Phase::Running | Phase::AwaitingCallback => {
                     let running = Running {
                         attempt: item.history.attempts,
                         token: item.token,
@@ -180,7 +180,7 @@ impl Watched {
                 };
                 self.attempt_started(*item, running, told);
             }
-            Event::AttemptEnded { item, attempt, token, worker, started_at, outcome } => {
+            Event::AttemptEnded { item, attempt, token, worker, started_at, outcome, .. } => {
                 let known = self.running.remove(item);
                 told.counted.items_running.dec_by(i64::from(known.is_some()));
                 let running = Running {
@@ -196,7 +196,11 @@ impl Watched {
                     self.wait(*item, Waiting { at, retries: Some(*token) });
                 }
             }
-            Event::ItemSucceeded { .. } => {}
+            Event::ItemSucceeded { .. } | Event::AttemptProgressed { .. } => {}
+            Event::CallbackAwaited { item, attempt, .. }
+            | Event::LateCallback { item, attempt, .. } => {
+                said::callback(self, *item, *attempt, record.event.name());
+            }
             Event::RetryScheduled { item, attempt, cause, delay_ms, due_at, charged, accounts } => {
                 told.counted.retry(*cause);
                 if charged.job_retries > 0 {

@@ -152,6 +152,20 @@ pub(super) fn attempt_started(job: &Watched, item: ItemId, attempt: u32, token: 
     );
 }
 
+/// A service has an attempt, or said too late how it ended.
+pub(super) fn callback(job: &Watched, item: ItemId, attempt: u32, event: &str) {
+    info!(
+        target: "steadfast::attempt",
+        job_id = &*job.id,
+        datacenter = job.plan.datacenter(item.run),
+        step = step_name(&job.plan, item.step),
+        item = index(&job.plan, item),
+        role = role(item),
+        attempt,
+        "{event}"
+    );
+}
+
 /// `outcome` is its name in `status`.
 pub(super) fn attempt_ended(
     job: &Watched,

@@ -96,6 +96,7 @@ fn hello(hand: &Hand) -> proto::Hello {
         memory_bytes: config.memory_bytes.unwrap_or_default(),
         functions: Vec::new(),
         processes: true,
+        http: false,
         holds: hand.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use steadfast_api::{from_report, proto};
+use steadfast_api::{Said, from_report, proto};
 use steadfast_core::outcome::{FailureKind, Outcome, Permanence};
 use steadfast_worker::remote::{RemoteConfig, RemoteError};
 
@@ -109,7 +109,7 @@ async fn a_file_that_the_server_does_not_have_is_a_failure_of_the_job() {
     runs.files = vec!["missing.sh".to_owned()];
     session.assign(&runs).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let Said::Ended(Outcome::Failed(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.error.as_ref().unwrap().kind.as_deref(), Some("files"));
     assert!(failure.describe().contains("missing.sh"), "{}", failure.describe());
 }
@@ -134,7 +134,7 @@ async fn secrets_come_from_the_worker_and_go_nowhere_but_the_process() {
     lacks.secrets = vec!["API_KEY".to_owned(), "OTHER_KEY".to_owned()];
     session.assign(&lacks).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
+    let Said::Ended(Outcome::Failed(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.kind, FailureKind::NotCompleted);
     let error = failure.error.unwrap();
     assert_eq!(error.kind.as_deref(), Some("secret_missing"));
@@ -173,7 +173,9 @@ async fn names_that_are_paths_are_refused() {
         session.acknowledge(&report).await;
         let (attempt, outcome) = from_report(report).unwrap();
         assert_eq!(Some(attempt), assignment.attempt);
-        let Outcome::Failed(failure) = outcome else { panic!("{assignment:?}: {outcome:?}") };
+        let Said::Ended(Outcome::Failed(failure)) = outcome else {
+            panic!("{assignment:?}: {outcome:?}")
+        };
         assert_eq!(failure.permanence, Permanence::Said, "{assignment:?}");
         assert_eq!(failure.error.unwrap().kind.as_deref(), Some("assignment_refused"));
     }
@@ -227,6 +229,8 @@ async fn a_folder_that_cannot_be_made_costs_the_job_nothing() {
     std::fs::write(folder.path().join("work"), "in the way").unwrap();
     session.assign(&shell(1, "exit 0")).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    let Outcome::Lost { started: false, why: Some(why) } = outcome else { panic!("{outcome:?}") };
+    let Said::Ended(Outcome::Lost { started: false, why: Some(why) }) = outcome else {
+        panic!("{outcome:?}")
+    };
     assert!(why.contains("cannot make a folder"), "{why}");
 }

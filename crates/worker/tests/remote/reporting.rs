@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use steadfast_api::{from_report, proto};
+use steadfast_api::{Said, from_report, proto};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_worker::remote::{RemoteConfig, RemoteError, Token};
 use tonic::Status;
@@ -68,7 +68,8 @@ async fn ends_are_reported_as_they_were() {
         session.assign(assignment).await;
         let report = session.report().await;
         session.acknowledge(&report).await;
-        let (attempt, outcome) = from_report(report).unwrap();
+        let (attempt, said) = from_report(report).unwrap();
+        let Said::Ended(outcome) = said else { panic!("{said:?}") };
         assert_eq!(Some(attempt), assignment.attempt);
         assert!(is_right(&outcome), "{outcome:?}");
     }
