@@ -27,7 +27,7 @@ pub enum ClientError {
     #[error("the server {server} cannot be reached: {why}")]
     Unreachable { server: String, why: String },
     /// With everything that is wrong with it.
-    #[error("the job is refused: {0}")]
+    #[error("{0}")]
     Invalid(String),
     #[error("{0}")]
     NotFound(String),
