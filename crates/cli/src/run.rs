@@ -158,7 +158,14 @@ fn can_run(plan: &Plan) -> Result<(), String> {
         let fallback = step.on_failure.as_ref().and_then(|on_failure| on_failure.action.as_ref());
         for action in [Some(&step.action), fallback, step.compensate.as_ref()].into_iter().flatten()
         {
-            if let Action::Http(_) | Action::Call { .. } = action {
+            if let Action::Call { name, .. } = action {
+                return Err(format!(
+                    "step `{}` calls the function {name:?}, and `run` has no functions: submit the job to a \
+                     server with a worker that has it, or embed the engine in your program (docs/rust.md)",
+                    step.name
+                ));
+            }
+            if let Action::Http(_) = action {
                 return Err(format!(
                     "step `{}` is not a process: this version runs `run` and `argv` only",
                     step.name

@@ -81,3 +81,8 @@ pub use server::Server;
 pub use status::{Attempt, Item, Run, State, Status, StepStatus};
 pub use step::{Action, Cwd, Http, Method, OnFailure, Step};
 pub use worker::{Worker, WorkerBuilder, WorkerError};
+
+/// The examples of the guide are executed.
+#[cfg(all(doctest, feature = "embedded"))]
+#[doc = include_str!("../../../docs/rust.md")]
+struct Guide;

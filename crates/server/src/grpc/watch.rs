@@ -8,19 +8,41 @@ use futures_util::stream;
 use steadfast_api::{JobStatus, proto};
 use steadfast_core::event::JobId;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::told;
 use crate::archive::Archive;
+use crate::news::Durable;
 
 /// A job with many items changes thousands of times a second, and each status is all of it.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// One status: the last. `changes` were followed from before anything was read. Until then nothing is: a
+/// large job is not folded again and again for somebody who only waits.
+pub(super) fn end(
+    archive: Archive,
+    id: JobId,
+    mut changes: watch::Receiver<Durable>,
+) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
+    stream::once(async move {
+        let is_over = archive.row(&id).await?.state.is_terminal();
+        if !is_over && changes.wait_for(|durable| durable.ended).await.is_err() {
+            return Err(ending());
+        }
+        Ok(told(archive.status(&id).await?).await?)
+    })
+}
+
+fn ending() -> Status {
+    Status::unavailable("the server is ending; watch the job again")
+}
+
 struct Watched {
     archive: Archive,
     id: JobId,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Durable>,
     /// What the client has; none before the first.
     shown: Option<Arc<JobStatus>>,
     ended: bool,
@@ -31,7 +53,7 @@ pub(super) fn statuses(
     archive: Archive,
     id: JobId,
     first: Arc<JobStatus>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Durable>,
 ) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
     let watched = Watched { archive, id, changes, shown: None, ended: false };
     stream::unfold((watched, Some(first)), |(mut watched, first)| async move {
@@ -53,7 +75,8 @@ pub(super) fn statuses(
 
 impl Watched {
     async fn next(&mut self) -> Result<Arc<JobStatus>, Status> {
-        tokio::time::sleep(PAUSE).await;
+        // The end is what most wait for.
+        let _ = timeout(PAUSE, self.changes.wait_for(|durable| durable.ended)).await;
         loop {
             let open = self.changes.changed().await.is_ok();
             let status = self.archive.status(&self.id).await?;
@@ -62,7 +85,7 @@ impl Watched {
                 return Ok(status);
             }
             if !open {
-                return Err(Status::unavailable("the server is ending; watch the job again"));
+                return Err(ending());
             }
         }
     }
