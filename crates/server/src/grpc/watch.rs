@@ -75,8 +75,9 @@ pub(super) fn statuses(
 
 impl Watched {
     async fn next(&mut self) -> Result<Arc<JobStatus>, Status> {
-        // The end is what most wait for.
-        let _ = timeout(PAUSE, self.changes.wait_for(|durable| durable.ended)).await;
+        // The end is what most wait for. Seen by another pair of eyes: what comes meanwhile is still news.
+        let mut eyes = self.changes.clone();
+        let _ = timeout(PAUSE, eyes.wait_for(|durable| durable.ended)).await;
         loop {
             let open = self.changes.changed().await.is_ok();
             let status = self.archive.status(&self.id).await?;
