@@ -160,8 +160,9 @@ impl Jobs for JobsService {
         let id = job_id(&id)?;
         let changes = self.news.follow(&id);
         if end_only {
-            self.archive.row(&id).await?;
-            return Ok(Response::new(Box::pin(watch::end(self.archive.clone(), id, changes))));
+            let is_over = self.archive.row(&id).await?.state.is_terminal();
+            let end = watch::end(self.archive.clone(), id, is_over, changes);
+            return Ok(Response::new(Box::pin(end)));
         }
         let status = self.archive.status(&id).await?;
         let watched = watch::statuses(self.archive.clone(), id, status, changes);

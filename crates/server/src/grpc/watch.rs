@@ -18,18 +18,31 @@ use crate::news::Durable;
 
 /// A job with many items changes thousands of times a second, and each status is all of it.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often a job that somebody waits for is read up to where it is.
+const FOLD: Duration = Duration::from_millis(100);
 
-/// One status: the last. `changes` were followed from before anything was read. Until then nothing is: a
-/// large job is not folded again and again for somebody who only waits.
+/// One status: the last. `changes` were followed from before it was read that the job `is_over`. A large job is folded as it
+/// goes, now and then, so that little is left to read when it ends.
 pub(super) fn end(
     archive: Archive,
     id: JobId,
+    mut is_over: bool,
     mut changes: watch::Receiver<Durable>,
 ) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
     stream::once(async move {
-        let is_over = archive.row(&id).await?.state.is_terminal();
-        if !is_over && changes.wait_for(|durable| durable.ended).await.is_err() {
-            return Err(ending());
+        let mut folded = 0;
+        while !is_over {
+            match timeout(FOLD, changes.wait_for(|durable| durable.ended)).await {
+                Ok(Ok(_)) => is_over = true,
+                Ok(Err(_)) => return Err(ending()),
+                Err(_) => {
+                    let seq = changes.borrow().seq;
+                    if seq > folded {
+                        archive.status(&id).await?;
+                        folded = seq;
+                    }
+                }
+            }
         }
         Ok(told(archive.status(&id).await?).await?)
     })
