@@ -32,9 +32,10 @@ pub(super) fn end(
     stream::once(async move {
         let mut folded = 0;
         while !is_over {
-            match timeout(FOLD, changes.wait_for(|durable| durable.ended)).await {
-                Ok(Ok(_)) => is_over = true,
-                Ok(Err(_)) => return Err(ending()),
+            let waited = timeout(FOLD, changes.wait_for(|durable| durable.ended)).await;
+            match waited.map(|ended| ended.is_ok()) {
+                Ok(true) => is_over = true,
+                Ok(false) => return Err(ending()),
                 Err(_) => {
                     let seq = changes.borrow().seq;
                     if seq > folded {
