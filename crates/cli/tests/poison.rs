@@ -379,6 +379,10 @@ fn what_cannot_be_run_is_refused_before_anything_runs() {
         "step `s` is not a process: this version runs `run` and `argv` only",
     );
     refused(
+        "name: j\nsteps: { first: { run: 'echo > \"$PLACE/ran\"' }, s: { call: index } }\n",
+        "step `s` calls the function \"index\", and `run` has no functions",
+    );
+    refused(
         "name: j\nsteps: { s: { run: 'true', on_failure: { http: { url: 'http://127.0.0.1:1/' } } } }\n",
         "step `s`",
     );
