@@ -84,5 +84,9 @@ pub use worker::{Worker, WorkerBuilder, WorkerError};
 
 /// The examples of the guide are executed.
 #[cfg(all(doctest, feature = "embedded"))]
+#[allow(
+    rustdoc::invalid_codeblock_attributes,
+    reason = "titles of files, for those who execute them"
+)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;
