@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use steadfast_worker::http::Allowed;
 
 use crate::client::Token;
 
@@ -319,6 +320,22 @@ pub(crate) struct Here {
     /// Keep the working folders of all attempts
     #[arg(long)]
     pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) outbound: OutboundArgs,
+}
+
+/// Of whatever calls web services.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct OutboundArgs {
+    /// Addresses that `http` steps may call although they are not the internet's: loopback, private,
+    /// link-local, or a block as 10.0.0.0/8
+    #[arg(
+        long = "allow-outbound",
+        value_name = "WHERE",
+        env = "STEADFAST_ALLOW_OUTBOUND",
+        value_delimiter = ','
+    )]
+    pub(crate) allow: Vec<Allowed>,
 }
 
 /// Of commands on the local data folder.
