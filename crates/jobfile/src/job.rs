@@ -140,7 +140,7 @@ impl Reader<'_> {
     fn not_before(&mut self, at: &At) -> Option<NotBefore> {
         let text = self.text(at)?;
         if let Some(rest) = text.strip_prefix("in ") {
-            return match crate::units::parse_duration(rest.trim()) {
+            return match steadfast_core::duration::parse_duration(rest.trim()) {
                 Ok(ms) => Some(NotBefore::InMs(ms)),
                 Err(message) => {
                     self.bad("invalid_duration", at, message);
