@@ -217,6 +217,8 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         slots: 1,
         cpu: std::thread::available_parallelism().ok().map(|cores| cores.get() as f64),
         memory_bytes: memory(),
+        processes: true,
+        functions: None,
         pass_env: Vec::new(),
         folder,
         secrets: None,

@@ -91,11 +91,14 @@ fn begin(
 ) -> Result<(Attempt, Vec<Port>), NotBegun> {
     let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
     let command = match &assignment.action {
+        Some(Action::Run(_) | Action::Argv(_)) if !hand.config.processes => {
+            return Err(failed("unsupported", "this worker runs no processes".to_owned()));
+        }
         Some(Action::Run(script)) => Command::Shell(script.clone()),
         Some(Action::Argv(argv)) => Command::Argv(argv.argv.clone()),
         Some(Action::Impossible(why)) => return Err(failed("impossible", why.clone())),
         Some(Action::Call(_) | Action::HttpJson(_)) | None => {
-            return Err(failed("unsupported", "this worker runs processes only".to_owned()));
+            return Err(failed("unsupported", "this worker cannot do what is asked".to_owned()));
         }
     };
     let value = match assignment.item_json.as_str() {
