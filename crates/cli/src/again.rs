@@ -33,12 +33,8 @@ fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
     let id = new_id();
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
     let accepted = accepted.map_err(|error| error.to_string())?;
-    let session = Session {
-        id,
-        plan: accepted.plan.clone(),
-        here: &args.here,
-        output: args.common.output,
-    };
+    let session =
+        Session { id, plan: accepted.plan.clone(), here: &args.here, output: args.common.output };
     let begin = |live: &Live| live.inbox().submit(accepted, None);
     session.open(args.common.data.as_deref(), None, begin)
 }

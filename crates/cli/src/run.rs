@@ -155,7 +155,8 @@ fn digest(text: &[u8]) -> String {
 fn can_run(plan: &Plan) -> Result<(), String> {
     for step in plan.steps() {
         let mut actions = step.actions();
-        if let Some(Action::Call { name, .. }) = actions.find(|a| matches!(a, Action::Call { .. })) {
+        if let Some(Action::Call { name, .. }) = actions.find(|a| matches!(a, Action::Call { .. }))
+        {
             return Err(format!(
                 "step `{}` calls the function `{name}`, which a worker must have: start a server with \
                  `steadfast up`, a worker that registers it, and `steadfast submit` this file",

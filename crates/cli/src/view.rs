@@ -226,7 +226,10 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
             format!("{} attempt {attempt} {how}", paint(BOLD, plan.item_name(*item)))
         }
         Event::CallbackAwaited { item, attempt, .. } => {
-            format!("{} attempt {attempt} waits for its callback", paint(BOLD, plan.item_name(*item)))
+            format!(
+                "{} attempt {attempt} waits for its callback",
+                paint(BOLD, plan.item_name(*item))
+            )
         }
         Event::AttemptProgressed { item, attempt, progress } => {
             let said = shorten(&progress.to_string(), LONGEST_PROGRESS);

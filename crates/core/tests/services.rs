@@ -8,7 +8,9 @@ use steadfast_core::decide::{Input, Refusal, accept, advance};
 use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Role};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::{Action, ForEach, Http, HttpExpect, HttpMode, Plan, PlanDraft, StepDraft};
+use steadfast_core::plan::{
+    Action, ForEach, Http, HttpExpect, HttpMode, Plan, PlanDraft, StepDraft,
+};
 use steadfast_core::policy::Policy;
 use steadfast_core::time::Timestamp;
 
@@ -79,9 +81,8 @@ fn a_callback_ends_the_attempt_once_and_says_that_it_was_one() {
     assert_eq!(job.job.live(ITEM).expect("waits").phase, Phase::AwaitingCallback);
     job.callback(token, Outcome::OK).expect("it waits for it");
     assert_eq!(job.job.state(), JobState::Succeeded);
-    let by_callback = |record: &&Recorded| {
-        matches!(record.event, Event::AttemptEnded { by_callback: true, .. })
-    };
+    let by_callback =
+        |record: &&Recorded| matches!(record.event, Event::AttemptEnded { by_callback: true, .. });
     assert_eq!(job.log.iter().filter(by_callback).count(), 1);
     assert_eq!(job.callback(token, Outcome::OK), Err(Refusal::StaleFence));
 }

@@ -22,8 +22,8 @@ use tokio::sync::{Mutex, oneshot};
 use crate::archive::{Archive, AttemptEnd};
 use crate::trouble::Trouble;
 
-pub(crate) use signature::secret;
 pub use signature::Secrets;
+pub(crate) use signature::secret;
 pub use ticket::{Ticket, Tickets};
 
 /// Where services are told to call back.
@@ -104,7 +104,9 @@ impl Desk {
         body: &[u8],
     ) -> Result<Taken, Trouble> {
         let ticket = self.tickets.read(token).ok_or_else(|| {
-            Trouble::CallbackRefused("no attempt has this token: use the URL of its own request".into())
+            Trouble::CallbackRefused(
+                "no attempt has this token: use the URL of its own request".into(),
+            )
         })?;
         self.secrets.check(headers, body, (self.clock)()).map_err(Trouble::CallbackRefused)?;
         let body: Value = serde_json::from_slice(body)
@@ -131,9 +133,8 @@ impl Desk {
             Err(NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_)) => {}
             Err(why) => return Err(why.into()),
         }
-        let refused = |why: &str| {
-            Trouble::CallbackRefused(format!("attempt {attempt} is over: {why}"))
-        };
+        let refused =
+            |why: &str| Trouble::CallbackRefused(format!("attempt {attempt} is over: {why}"));
         match self.fate(ticket).await? {
             Fate::CalledBack => Ok(Taken::Counted),
             Fate::TimedOut => Err(refused("it was not called back in time")),
@@ -157,9 +158,11 @@ impl Desk {
             }
             let noted = match end.ended {
                 Some((job, epoch)) => {
-                    self.hear(|reply| self.inbox.note(job, epoch, late, reply)).await?
+                    self.hear(|reply| self.inbox.note(job, epoch, late.clone(), reply)).await?
                 }
-                None => self.hear(|reply| self.inbox.hear(&ticket.job, late.clone(), reply)).await?,
+                None => {
+                    self.hear(|reply| self.inbox.hear(&ticket.job, late.clone(), reply)).await?
+                }
             };
             match noted {
                 // It has ended this very moment.

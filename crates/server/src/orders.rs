@@ -245,7 +245,8 @@ impl Orders {
     }
 
     fn fits(&self, plan: &Plan) -> Result<(), Trouble> {
-        let is_async = |action: &Action| matches!(action, Action::Http(http) if http.mode == HttpMode::Async);
+        let is_async =
+            |action: &Action| matches!(action, Action::Http(http) if http.mode == HttpMode::Async);
         if !self.callbacks && plan.steps().iter().any(|step| step.actions().any(is_async)) {
             return Err(Trouble::BadRequest(
                 "the job has a step with `mode: async`, and this server, which listens on all \

@@ -114,7 +114,8 @@ fn facts(step: &Step, now_ms: u64) -> Vec<String> {
     let running = step.state == StepState::Running;
     // Nothing of it runs or will by itself: people would wait for it in vain.
     let under_way = ["running", "awaiting_callback", "backing_off"];
-    let starved = running && count("ready") > 0 && under_way.into_iter().map(count).sum::<u64>() == 0;
+    let starved =
+        running && count("ready") > 0 && under_way.into_iter().map(count).sum::<u64>() == 0;
     let stands = if starved { "waits for a worker".to_owned() } else { step.state.to_string() };
     let mut facts = vec![stands];
     if many {

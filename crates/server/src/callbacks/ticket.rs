@@ -46,8 +46,12 @@ impl Tickets {
                 getrandom::fill(&mut key).map_err(io::Error::other)?;
                 // Whole or not there, also if two make one at the same moment: the first one counts.
                 let draft = path.with_extension(format!("{}", std::process::id()));
-                let mut file =
-                    fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+                let mut file = fs::File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .open(&draft)?;
                 file.write_all(&key)?;
                 file.sync_all()?;
                 let linked = fs::hard_link(&draft, &path);
@@ -86,7 +90,8 @@ impl Tickets {
         let mut number = || parts.next()?.parse::<u64>().ok();
         let run = number()? as u32;
         let step = number()? as u32;
-        let role = [Role::Item, Role::Fallback, Role::Compensation].get(number()? as usize).copied()?;
+        let role =
+            [Role::Item, Role::Fallback, Role::Compensation].get(number()? as usize).copied()?;
         let index = number()? as u32;
         let attempt = number()? as u32;
         let token = number()?;

@@ -109,11 +109,14 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .problems(&[404, 415, 503]);
 
     let token = json!({"type": "string", "pattern": "^[0-9a-z.]+$"});
-    let callback = Described::new("callback", "Say how an attempt of an asynchronous step ended, or how far it is")
-        .parameter(path("token", "Of the attempt, from its `Steadfast-Callback-Url`.", &token))
-        .body("application/json", "Callback", true)
-        .answer(200, "It is durable. Said again, the answer is the same.", "CallbackTaken")
-        .problems(&[400, 401, 413, 415, 429, 503]);
+    let callback = Described::new(
+        "callback",
+        "Say how an attempt of an asynchronous step ended, or how far it is",
+    )
+    .parameter(path("token", "Of the attempt, from its `Steadfast-Callback-Url`.", &token))
+    .body("application/json", "Callback", true)
+    .answer(200, "It is durable. Said again, the answer is the same.", "CallbackTaken")
+    .problems(&[400, 401, 413, 415, 429, 503]);
 
     Routes { router: Router::new(), paths: Paths::new() }
         .add(&post, "/v1/jobs", jobs::submit, submit)

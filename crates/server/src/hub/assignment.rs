@@ -13,11 +13,7 @@ use steadfast_store::Folder;
 use crate::callbacks::Addresses;
 use proto::assignment::Action as Wire;
 
-pub(super) fn assignment(
-    work: Work,
-    folder: &Folder,
-    callbacks: &Addresses,
-) -> proto::Assignment {
+pub(super) fn assignment(work: Work, folder: &Folder, callbacks: &Addresses) -> proto::Assignment {
     let Assignment { job, item, attempt, token, .. } = &work.assignment;
     let callback_url = match &work.action {
         Ok(Action::Http(http)) if http.mode == HttpMode::Async => callbacks.of(&work.assignment),
