@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use steadfast_worker::http::Allowed;
+use steadfast_worker::http::{Allowed, Outbound};
 
 use crate::client::Token;
 
@@ -130,6 +130,8 @@ pub(crate) struct UpArgs {
     /// Where the worker is, for jobs with datacenters
     #[arg(long, value_name = "DC")]
     pub(crate) datacenter: Option<String>,
+    #[command(flatten)]
+    pub(crate) outbound: OutboundArgs,
 }
 
 /// The server alone: REST and gRPC on one port
@@ -235,6 +237,8 @@ pub(crate) struct WorkerArgs {
     /// The key of --cert
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outbound: OutboundArgs,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -335,7 +339,24 @@ pub(crate) struct OutboundArgs {
         env = "STEADFAST_ALLOW_OUTBOUND",
         value_delimiter = ','
     )]
-    pub(crate) allow: Vec<Allowed>,
+    allow: Vec<Allowed>,
+    /// Certificates, in PEM, of those who vouch for services besides whom the system trusts
+    #[arg(long = "outbound-ca", value_name = "FILE")]
+    roots: Vec<PathBuf>,
+}
+
+impl OutboundArgs {
+    pub(crate) fn elsewhere(&self) -> Outbound {
+        let (allow, more_roots) = (self.allow.clone(), self.roots.clone());
+        Outbound { allow, more_roots, ..Outbound::default() }
+    }
+
+    /// What is on this machine may be called by what a person starts on it.
+    pub(crate) fn here(&self) -> Outbound {
+        let mut outbound = self.elsewhere();
+        outbound.allow.push(Allowed::Loopback);
+        outbound
+    }
 }
 
 /// Of commands on the local data folder.

@@ -14,7 +14,7 @@ use steadfast_core::plan::{Action, Http, HttpMode, Plan};
 use steadfast_engine::{Assignment, Inbox, Work};
 use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Addresses, Desk, Secrets, Tickets};
-use steadfast_worker::http::{Allowed, Called, Caller, HttpOrder, Outbound};
+use steadfast_worker::http::{Called, Caller, HttpOrder, Outbound};
 use steadfast_worker::{LONGEST_WAIT, OUTPUT_CAP};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -46,7 +46,7 @@ impl Booth {
         plan: &Plan,
         job: &str,
         slots: u32,
-        allow: &[Allowed],
+        outbound: &Outbound,
         data: &Data,
     ) -> Result<Option<Self>, String> {
         let actions = plan.steps().iter().flat_map(|step| step.actions());
@@ -65,9 +65,7 @@ impl Booth {
             .build()
             .map_err(|error| format!("cannot start a thread for calls: {error}"))?;
         steadfast_server::tls::use_ring();
-        let mut outbound = Outbound { allow: allow.to_vec(), ..Outbound::default() };
-        outbound.allow.push(Allowed::Loopback);
-        let caller = Caller::new(&outbound).map_err(|error| error.to_string())?;
+        let caller = Caller::new(outbound).map_err(|error| error.to_string())?;
         let callbacks = modes.contains(&HttpMode::Async).then(|| Callbacks::open(job, data));
         let turns = Arc::new(Semaphore::new(slots as usize));
         Ok(Some(Self { runtime, caller, turns, callbacks: callbacks.transpose()? }))

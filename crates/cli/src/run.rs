@@ -208,8 +208,8 @@ impl Session<'_> {
         };
         let store = data.open()?;
         let count = self.here.slots.unwrap_or_else(default_slots);
-        let allow = &self.here.outbound.allow;
-        let booth = Booth::open(&self.plan, &self.id, count, allow, &data)?;
+        let outbound = self.here.outbound.here();
+        let booth = Booth::open(&self.plan, &self.id, count, &outbound, &data)?;
         let (tell, told) = channel();
         let (folder, keep) = (data.clone(), self.here.keep);
         let mut hands = None;
