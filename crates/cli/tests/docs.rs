@@ -20,7 +20,7 @@
 //! The port 7117 of a page is a free one in truth, which the environment names to servers, clients and
 //! workers. A page with curl is left out where there is none.
 //!
-//! `UPDATE_DOCS=1 cargo test -p steadfast --test docs` writes what comes out into the pages.
+//! `UPDATE_DOCS=1 cargo test -p steadfast-cli --test docs` writes what comes out into the pages.
 
 mod common;
 

@@ -80,7 +80,7 @@ impl Connector {
     }
 }
 
-impl tower_service::Service<Uri> for Connector {
+impl tower::Service<Uri> for Connector {
     type Response = TokioIo<Stream>;
     type Error = ConnectError;
     type Future = Boxed<Result<TokioIo<Stream>, ConnectError>>;
