@@ -10,11 +10,12 @@
 
 #![allow(unsafe_code, reason = "no safe way leads to `clone`; the safety of each step is beside it")]
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::retry_on_intr;
@@ -73,6 +74,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
         cwd: program.cwd.as_ptr(),
         stdin: program.stdin.as_raw_fd(),
         output: program.output.as_raw_fd(),
+        shares_fds: can_close_ranges(),
         default: default_action(),
         no_signals: signals(libc::sigemptyset),
         errno: AtomicI32::new(0),
@@ -83,6 +85,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
     let top = top.wrapping_sub(top as usize % 16).cast::<c_void>();
     let mut fd: RawFd = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = if child.shares_fds { flags | libc::CLONE_FILES } else { flags };
     let all = signals(libc::sigfillset);
     let mut before = signals(libc::sigemptyset);
     // SAFETY: all pointers are to locals of the right types. With CLONE_VFORK `clone` returns when the
@@ -125,6 +128,9 @@ struct Child {
     cwd: *const c_char,
     stdin: RawFd,
     output: RawFd,
+    /// It begins with our descriptors, not with copies of them: most would be closed again at once, and
+    /// until then the pipes of other attempts would not be at their ends.
+    shares_fds: bool,
     default: libc::sigaction,
     no_signals: libc::sigset_t,
     /// Why it gave up.
@@ -150,6 +156,9 @@ impl Child {
             if libc::setpgid(0, 0) == -1 || libc::chdir(self.cwd) == -1 {
                 return;
             }
+            if self.shares_fds && copy_fds_below(self.stdin.max(self.output) + 1) == -1 {
+                return;
+            }
             for (from, to) in [(self.stdin, 0), (self.output, 1), (self.output, 2)] {
                 if libc::dup2(from, to) == -1 {
                     return;
@@ -162,6 +171,35 @@ impl Child {
             libc::execve(self.path, self.argv, self.env);
         }
     }
+}
+
+/// From here on they are the child's own, and there are no higher ones.
+///
+/// # Safety
+///
+/// For a child that shares ours.
+unsafe fn copy_fds_below(end: RawFd) -> c_long {
+    // SAFETY: with this flag the table of the others stays as it is.
+    unsafe { close_range(end as c_uint, libc::CLOSE_RANGE_UNSHARE) }
+}
+
+/// Linux 5.9, but for sandboxes that know no such call.
+fn can_close_ranges() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(|| {
+        // SAFETY: no descriptor has such a number.
+        unsafe { close_range(c_uint::MAX, 0) == 0 }
+    });
+    *CAN
+}
+
+/// Not the function of the C library, which older ones lack.
+///
+/// # Safety
+///
+/// Nobody uses descriptors from `first` on.
+unsafe fn close_range(first: c_uint, flags: c_uint) -> c_long {
+    // SAFETY: as the caller says.
+    unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, flags) }
 }
 
 fn pointers(strings: &[&CStr]) -> Vec<*const c_char> {
