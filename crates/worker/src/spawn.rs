@@ -8,7 +8,10 @@
 //! gives up. So the child may only make system calls: no lock, no allocation, no panic. Everything that
 //! needs one is done by the callers of this module. It opens no file and looks nothing up.
 
-#![allow(unsafe_code, reason = "no safe way leads to `clone`; the safety of each step is beside it")]
+#![allow(
+    unsafe_code,
+    reason = "no safe way leads to `clone`; the safety of each step is beside it"
+)]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::io;
@@ -23,8 +26,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
 /// What a process may not take over from us: what this program has handlers for, so that none of them
 /// runs in a child that has our memory; SIGPIPE, which Rust ignores; and how attempts are ended.
-const RESET: [c_int; 5] =
-    [libc::SIGINT, libc::SIGTERM, libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS];
+const RESET: [c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS];
 
 /// The highest signal that is not a real-time one; nobody here has handlers for those.
 const LAST_SIGNAL: c_int = 31;
@@ -32,8 +34,8 @@ const LAST_SIGNAL: c_int = 31;
 /// For a dozen system calls; they need less than a tenth of it.
 const STACK: usize = 16 * 1024;
 
-/// The program and what it finds when it begins. The descriptors are not among the first three, which
-/// the standard library sees to before `main`.
+/// The program and what it finds when it begins; no other descriptor is open in it. Ours are not among
+/// the first three, which the standard library sees to before `main`.
 #[derive(Debug)]
 pub(crate) struct Program<'a> {
     pub(crate) path: &'a CStr,
@@ -128,8 +130,8 @@ struct Child {
     cwd: *const c_char,
     stdin: RawFd,
     output: RawFd,
-    /// It begins with our descriptors, not with copies of them: most would be closed again at once, and
-    /// until then the pipes of other attempts would not be at their ends.
+    /// It begins with our table of descriptors, not with a copy: most of it would be closed again at
+    /// once, and until then the pipes of other attempts would not be at their ends.
     shares_fds: bool,
     default: libc::sigaction,
     no_signals: libc::sigset_t,
@@ -151,18 +153,23 @@ impl Child {
     /// Returns if something fails, which `errno` then says.
     fn execute(&self) {
         // SAFETY: plain system calls with pointers that are valid as `Child` says. What they change is
-        // the child's own: its group, folder, descriptors and signals are not shared.
+        // the child's own: its group, folder and signals are not shared, its descriptors no longer.
         unsafe {
             if libc::setpgid(0, 0) == -1 || libc::chdir(self.cwd) == -1 {
                 return;
             }
-            if self.shares_fds && copy_fds_below(self.stdin.max(self.output) + 1) == -1 {
+            // Copies of those that are needed, and of the few below them.
+            let end = self.stdin.max(self.output) + 1;
+            if self.shares_fds && close_range(end, libc::CLOSE_RANGE_UNSHARE) == -1 {
                 return;
             }
             for (from, to) in [(self.stdin, 0), (self.output, 1), (self.output, 2)] {
                 if libc::dup2(from, to) == -1 {
                     return;
                 }
+            }
+            if self.shares_fds {
+                close_range(3, 0);
             }
             for signal in RESET {
                 libc::sigaction(signal, &raw const self.default, ptr::null_mut());
@@ -173,31 +180,23 @@ impl Child {
     }
 }
 
-/// From here on they are the child's own, and there are no higher ones.
-///
-/// # Safety
-///
-/// For a child that shares ours.
-unsafe fn copy_fds_below(end: RawFd) -> c_long {
-    // SAFETY: with this flag the table of the others stays as it is.
-    unsafe { close_range(end as c_uint, libc::CLOSE_RANGE_UNSHARE) }
-}
-
-/// Linux 5.9, but for sandboxes that know no such call.
+/// Since Linux 5.9, but some sandboxes know no such call. Without it a process also gets what whoever
+/// started us left open for us.
 fn can_close_ranges() -> bool {
     static CAN: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: no descriptor has such a number.
-        unsafe { close_range(c_uint::MAX, 0) == 0 }
+        unsafe { close_range(RawFd::MAX, 0) == 0 }
     });
     *CAN
 }
 
-/// Not the function of the C library, which older ones lack.
+/// Closes what there is from `first` on; with `CLOSE_RANGE_UNSHARE` only for the caller, which has a
+/// table of its own from then on. Not the function of the C library, which older ones lack.
 ///
 /// # Safety
 ///
-/// Nobody uses descriptors from `first` on.
-unsafe fn close_range(first: c_uint, flags: c_uint) -> c_long {
+/// Nobody goes on to use them.
+unsafe fn close_range(first: RawFd, flags: c_uint) -> c_long {
     // SAFETY: as the caller says.
     unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, flags) }
 }
