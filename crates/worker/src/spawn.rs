@@ -13,6 +13,7 @@
     reason = "no safe way leads to `clone`; the safety of each step is beside it"
 )]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -33,6 +34,11 @@ const LAST_SIGNAL: c_int = 31;
 
 /// For a dozen system calls; they need less than a tenth of it.
 const STACK: usize = 16 * 1024;
+
+thread_local! {
+    /// For the next child: a slot starts one after the other.
+    static UNUSED_STACK: Cell<Vec<MaybeUninit<u8>>> = const { Cell::new(Vec::new()) };
+}
 
 /// The program and what it finds when it begins; no other descriptor is open in it. Ours are not among
 /// the first three, which the standard library sees to before `main`.
@@ -81,8 +87,9 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
         no_signals: signals(libc::sigemptyset),
         errno: AtomicI32::new(0),
     };
-    let mut stack: Vec<MaybeUninit<u8>> = Vec::with_capacity(STACK);
-    // SAFETY: the end of the allocation; every architecture wants it aligned to 16 at most.
+    let mut stack = UNUSED_STACK.take();
+    stack.reserve_exact(STACK);
+    // SAFETY: within the allocation, or its end; every architecture wants it aligned to 16 at most.
     let top = unsafe { stack.as_mut_ptr().add(STACK) };
     let top = top.wrapping_sub(top as usize % 16).cast::<c_void>();
     let mut fd: RawFd = -1;
@@ -110,6 +117,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
         pid?
     };
+    UNUSED_STACK.set(stack);
     let pid = Pid::from_raw(pid).expect("a child has a number");
     // SAFETY: the kernel has just made it for us.
     let process = Process { pid, fd: unsafe { OwnedFd::from_raw_fd(fd) } };
