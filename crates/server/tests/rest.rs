@@ -459,6 +459,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
             "get /v1/jobs/{id}/logs",
             "get /v1/jobs/{id}/logs/{step}/{name}",
             "get /v1/workers",
+            "post /v1/callbacks/{token}",
             "post /v1/jobs",
             "post /v1/jobs/{id}/cancel",
             "post /v1/jobs/{id}/pause",

@@ -44,7 +44,7 @@ async fn this_machine_is_not_called_in_any_notation() {
         let http = post(format!("http://{host}:{port}/"));
         let failure = failure(ended(caller.call(&order(&http)).await));
         assert_eq!(error(&failure).0, "refused_address", "{host}: {failure:?}");
-        assert!(error(&failure).1.contains("outbound.allow"), "{failure:?}");
+        assert!(error(&failure).1.contains("--allow-outbound"), "{failure:?}");
         assert_eq!(failure.permanence, Permanence::Said, "{host}");
     }
     assert_eq!(server.connections(), 0);
@@ -69,7 +69,7 @@ async fn neighbours_and_metadata_are_not_called() {
             let failure = failure(ended(caller.call(&order(&http)).await));
             let (kind, message) = error(&failure);
             assert_eq!(kind, "refused_address", "{host}");
-            assert!(message.contains(&format!("outbound.allow = [\"{word}\"]")), "{message}");
+            assert!(message.contains(&format!("--allow-outbound {word} ")), "{message}");
         }
     }
 }
