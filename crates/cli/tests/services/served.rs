@@ -1,0 +1,230 @@
+//! Services that call back, with a server and a worker that are processes of their own.
+
+use serde_json::{Value, json};
+
+use crate::e2e::harness::{Place, Process};
+use crate::e2e::rest::{Reply, Server, item};
+use crate::service::{Answer, Callback, Service};
+use crate::{job, named};
+
+/// A worker that may call what is on this machine.
+pub(crate) fn worker(place: &Place, server: &Server) -> Process {
+    place.worker(&server.url(), "w").arg("--allow-outbound", "loopback").start()
+}
+
+pub(crate) fn later(service: &Service, rest: &[&str]) -> String {
+    job(&format!("url: '{}', mode: async", service.url("/")), rest)
+}
+
+fn accepting() -> Service {
+    Service::always(Answer::status(202))
+}
+
+#[track_caller]
+pub(crate) fn counted(reply: &Reply, counted: bool) {
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(reply.json(), json!({ "counted": counted }));
+}
+
+/// Folding the log again gives the stored state.
+#[track_caller]
+fn replays(place: &Place, job: &str) {
+    let told = place.call(&["replay", job, "--data", &place.text("data"), "-o", "json"]);
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["equal"], true, "{told}");
+}
+
+/// The one job waits for the one service.
+#[track_caller]
+fn handed_over(server: &Server, service: &Service, rest: &[&str]) -> (String, Callback) {
+    let before = service.calls();
+    let id = server.submit(&later(service, rest));
+    let callback = service.called(before + 1)[before].callback();
+    server.until_item(&id, "awaiting_callback");
+    (id, callback)
+}
+
+#[test]
+fn a_callback_counts_after_the_server_was_killed_and_came_back() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().at_a_port_of_its_own().start();
+    let address = server.address.clone();
+    let _worker = worker(&place, &server);
+    let (id, callback) = handed_over(&server, &service, &[]);
+    assert_eq!(callback.address, address);
+    server.process.kill();
+    assert!(callback.try_say(&json!({ "success": true })).is_none(), "nobody is there");
+    let server = place.server().at(&address).start();
+    assert_eq!(item(&server.status(&id))["state"], "awaiting_callback");
+    counted(&callback.done("kept"), true);
+    let status = server.end(&id);
+    assert_eq!((&status["state"], &item(&status)["output"]), (&json!("succeeded"), &json!("kept")));
+    counted(&callback.done("again"), true);
+    let events = server.events(&id);
+    assert_eq!(named(&events, "AttemptStarted").len(), 1, "{events:#?}");
+    assert_eq!(named(&events, "AttemptEnded").len(), 1, "{events:#?}");
+    assert_eq!(named(&events, "LateCallback").len(), 0, "{events:#?}");
+    assert_eq!(service.calls(), 1);
+    replays(&place, &id);
+}
+
+#[test]
+fn a_callback_after_a_cancel_is_recorded_once_and_changes_nothing() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let (id, callback) = handed_over(&server, &service, &[]);
+    assert_eq!(server.post(&format!("/v1/jobs/{id}/cancel")).status, 200);
+    let before = server.end(&id);
+    assert_eq!(before["state"], "cancelled");
+    counted(&callback.done("too late"), false);
+    let events = server.events(&id);
+    let [late] = named(&events, "LateCallback")[..] else { panic!("{events:#?}") };
+    assert_eq!(
+        (&late["attempt"], &late["outcome"]["succeeded"]["output"]),
+        (&json!(1), &json!("too late"))
+    );
+    counted(&callback.done("once more"), false);
+    counted(&callback.say(&json!({ "success": false })), false);
+    assert_eq!(server.events(&id), events, "it is recorded once");
+    assert_eq!(server.status(&id), before);
+    let progress = callback.say(&json!({ "progress": 1 }));
+    assert_eq!(progress.status, 401, "{progress:?}");
+    replays(&place, &id);
+    // Also of a job that only the log knows any more.
+    let (again, callback) = handed_over(&server, &service, &[]);
+    assert_eq!(server.post(&format!("/v1/jobs/{again}/cancel")).status, 200);
+    server.end(&again);
+    let address = server.address.clone();
+    server.process.kill();
+    let server = place.server().at(&address).start();
+    counted(&callback.done("after a restart"), false);
+    counted(&callback.done("after a restart"), false);
+    assert_eq!(named(&server.events(&again), "LateCallback").len(), 1);
+    assert_eq!(server.status(&again)["state"], "cancelled");
+    replays(&place, &again);
+}
+
+#[test]
+fn a_callback_after_the_timeout_is_refused() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let rest = ["timeout: 200ms", "retry: { max_attempts: 1 }"];
+    let id = server.submit(&later(&service, &rest));
+    let callback = service.called(1)[0].callback();
+    let status = server.end(&id);
+    assert_eq!(item(&status)["attempts"][0]["state"], "timed_out", "{status:#}");
+    let reply = callback.done("late");
+    assert_eq!((reply.status, &reply.json()["code"]), (401, &json!("callback_refused")));
+    assert_eq!(server.status(&id), status);
+    replays(&place, &id);
+}
+
+#[test]
+fn a_worker_that_is_killed_takes_nothing_along_that_a_service_has() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().lease(600).start();
+    let first = worker(&place, &server);
+    let (id, callback) = handed_over(&server, &service, &[]);
+    first.kill();
+    server.until_gone("w");
+    assert_eq!(item(&server.status(&id))["state"], "awaiting_callback");
+    counted(&callback.done("done"), true);
+    let status = server.end(&id);
+    let item = item(&status);
+    assert_eq!((&item["output"], &item["preemptions"]), (&json!("done"), &json!(0)));
+    assert_eq!(service.calls(), 1);
+    replays(&place, &id);
+}
+
+#[test]
+fn a_callback_before_the_202_counts_also_when_the_202_never_comes() {
+    let place = Place::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let service = Service::new(move |seen| {
+        counted(&seen.callback().done(seen.attempt()), true);
+        tell.send(()).expect("the test waits for it");
+        Answer::Hang
+    });
+    let server = place.server().lease(600).start();
+    let first = worker(&place, &server);
+    let id = server.submit(&later(&service, &[]));
+    told.recv().expect("called back");
+    let status = server.end(&id);
+    first.kill();
+    assert_eq!((&status["state"], &item(&status)["output"]), (&json!("succeeded"), &json!(1)));
+    let events = server.events(&id);
+    assert_eq!(named(&events, "AttemptEnded").len(), 1, "{events:#?}");
+    assert_eq!(service.calls(), 1);
+    replays(&place, &id);
+}
+
+#[test]
+fn what_is_no_callback_is_refused_and_the_attempt_waits_on() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let (id, callback) = handed_over(&server, &service, &[]);
+    let json = ("Content-Type", "application/json");
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let large = format!(r#"{{"success": true, "output": "{}"}}"#, "x".repeat(3 << 20));
+    let deep = format!(r#"{{"success": true, "output": {}1{}}}"#, "[".repeat(110), "]".repeat(110));
+    for (headers, body, status) in [
+        (&[json][..], "{\"success\": tru", 400),
+        (&[json], "", 400),
+        (&[json], "[]", 400),
+        (&[json], r#"{"success": "true"}"#, 400),
+        (&[json], &deep, 400),
+        (&[json], &large, 413),
+        (&[form], "success=true", 415),
+        (&[form], r#"{"success": true}"#, 415),
+        (&[], r#"{"success": true}"#, 415),
+        (&[("Content-Type", "text/plain")], r#"{"success": true}"#, 415),
+    ] {
+        let reply = callback.send(headers, body).expect("an answer");
+        assert_eq!(reply.status, status, "{headers:?}: {reply:?}");
+        let forged = callback.forged().send(headers, body).expect("an answer");
+        assert!((400..500).contains(&forged.status), "{forged:?}");
+    }
+    let forged = callback.forged().done(1);
+    assert_eq!(forged.status, 401, "{forged:?}");
+    let got = server.ask("GET", &callback.path, &[], "").expect("an answer");
+    assert_eq!(got.status, 405, "{got:?}");
+    assert_eq!(item(&server.status(&id))["state"], "awaiting_callback");
+    assert_eq!(named(&server.events(&id), "AttemptEnded").len(), 0);
+    counted(&callback.done(1), true);
+    assert_eq!(server.end(&id)["state"], "succeeded");
+    replays(&place, &id);
+}
+
+#[test]
+fn the_output_of_one_step_is_the_work_of_the_next_wherever_it_came_from() {
+    let place = Place::new();
+    let service = Service::new(|seen| match seen.path.as_str() {
+        "/list" => Answer::status(202),
+        _ => Answer::output(seen.json()),
+    });
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let text = format!(
+        "name: both\nsteps:\n  list:\n    http: {{ url: '{}', mode: async }}\n  each:\n    needs: [list]\n    \
+         for_each: {{ output: list.names }}\n    http: {{ url: '{}', body: {{ name: '{{{{ item }}}}' }} }}\n",
+        service.url("/list"),
+        service.url("/each")
+    );
+    let id = server.submit(&text);
+    let callback = service.called(1)[0].callback();
+    counted(&callback.done(json!({ "names": ["a", "b", "c"] })), true);
+    let status = server.end(&id);
+    assert_eq!(status["state"], "succeeded", "{status:#}");
+    let items = status["runs"][0]["steps"]["each"]["items"].as_array().expect("items").clone();
+    let names: Vec<&Value> = items.iter().map(|item| &item["output"]["name"]).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    replays(&place, &id);
+}
