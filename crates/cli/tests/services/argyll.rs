@@ -40,7 +40,7 @@ fn three_retries_are_four_calls_and_a_failure() {
     assert_eq!((ran.exit, ran.state(), service.calls()), (Some(1), "failed", 4));
     let item = ran.item("call");
     assert_eq!((&item["reason"], &item["failures"]), (&json!("attempts_exhausted"), &json!(4)));
-    assert_eq!(item["last_error"], "busy");
+    assert_eq!(item["last_error"], "the handler reported failure: busy");
     place.replays();
 }
 

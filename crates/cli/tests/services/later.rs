@@ -88,7 +88,7 @@ fn a_failure_that_is_called_back_is_retried_by_policy() {
     let item = item(&place, &id);
     assert_eq!(
         (&item["reason"], &item["last_error"]),
-        (&json!("permanent_error"), &json!("never"))
+        (&json!("permanent_error"), &json!("the handler reported failure: never"))
     );
     let seen = service.seen();
     assert_eq!(seen[0].key(), seen[1].key());

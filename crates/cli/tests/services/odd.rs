@@ -118,7 +118,7 @@ fn what_is_permanent_is_called_once_unless_a_rule_says_otherwise() {
         assert_eq!(end(name), (1, "permanent_error".to_owned(), 1), "{name}");
         assert_eq!(ran.step(name)["state"], "failed", "{name}");
     }
-    assert_eq!(ran.item("said")["last_error"], "no such order");
+    assert_eq!(ran.item("said")["last_error"], "the handler reported failure: no such order");
     assert_eq!(end("retried"), (2, String::new(), 1));
     assert_eq!(end("stopped"), (1, "rule_stop".to_owned(), 1));
     assert_eq!(end("deferred"), (2, String::new(), 0), "a deferral is no failure");

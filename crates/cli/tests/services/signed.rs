@@ -48,7 +48,10 @@ fn submit(server: &Server, token: &str, job: &str) -> String {
 #[test]
 fn only_what_is_signed_with_a_secret_of_now_or_of_before_counts() {
     let place = Place::new();
-    let token = place.call(&["token", "create", "--scope", "admin", "--data", &place.text("data")]);
+    let token = |scope: &str| {
+        place.call(&["token", "create", "--scope", scope, "--data", &place.text("data")])
+    };
+    let (token, for_workers) = (token("admin"), token("worker"));
     let token = token.trim();
     let service = Service::always(Answer::status(202));
     let secrets = format!("{},{}", secret(NEW), secret(OLD));
@@ -60,7 +63,7 @@ fn only_what_is_signed_with_a_secret_of_now_or_of_before_counts() {
     let _worker = place
         .worker(&server.url(), "w")
         .arg("--allow-outbound", "loopback")
-        .env("STEADFAST_TOKEN", token)
+        .env("STEADFAST_TOKEN", for_workers.trim())
         .start();
     let first = submit(&server, token, &later(&service, &[]));
     let callback = service.called(1)[0].callback();
