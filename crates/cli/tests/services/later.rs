@@ -249,6 +249,85 @@ fn what_a_service_has_survives_an_interrupt() {
     });
 }
 
+#[test]
+fn when_the_port_is_taken_meanwhile_the_attempt_times_out_and_the_next_one_is_told_another() {
+    let service = accepting();
+    let place = Place::new(&later(&service, &["timeout: 1s", QUICK]));
+    let mut run = place.run(None);
+    let id = run.id();
+    let first = service.called(1)[0].callback();
+    drop(run.kill());
+    let _taken = std::net::TcpListener::bind(&first.address).expect("it is free");
+    let run = place.resumed(&id);
+    run.hears("is taken: services that were called before the interruption cannot call back");
+    let second = service.called(2)[1].callback();
+    assert_ne!(first.address, second.address);
+    counted(&second.done("there"), true);
+    ended_well(&place, &id, &run.end());
+    assert_eq!(item(&place, &id)["attempts"][0]["state"], "timed_out");
+}
+
+#[test]
+fn who_answers_at_once_need_not_call_back() {
+    let service = Service::new(|seen| match seen.path.as_str() {
+        "/ok" => Answer::text(200, "now"),
+        "/envelope" => Answer::text(202, r#"{"success": true, "output": "now"}"#),
+        "/sync" => Answer::text(202, r#""now""#),
+        path => Answer::status(path[1..].parse().expect("a status")),
+    });
+    let step = |name: &str, path: &str, mode: &str| {
+        format!(
+            "  {name}:\n    http: {{ url: '{}', mode: {mode} }}\n    retry: {{ max_attempts: 1 }}\n    \
+             on_failure: continue\n",
+            service.url(path)
+        )
+    };
+    let steps = [
+        step("ok", "/ok", "async"),
+        step("envelope", "/envelope", "async"),
+        step("sync", "/sync", "sync"),
+        step("bad", "/500", "async"),
+        step("gone", "/404", "async"),
+    ];
+    let place = crate::helpers::Place::new("later-at-once");
+    let ran = place.run(&format!("name: at-once\nsteps:\n{}", steps.concat()));
+    assert_eq!(ran.exit, Some(0), "{:#}", ran.status);
+    for name in ["ok", "envelope", "sync"] {
+        assert_eq!(ran.item(name)["output"], "now", "{name}");
+    }
+    assert_eq!(ran.item("bad")["reason"], "attempts_exhausted");
+    assert_eq!(ran.item("gone")["reason"], "permanent_error");
+    assert_eq!(named(&place.history(), "CallbackAwaited").len(), 0);
+    place.replays();
+}
+
+#[test]
+fn a_run_does_not_wait_for_the_answer_of_a_service_that_has_called_back() {
+    let service = Service::new(|seen| {
+        counted(&seen.callback().done("early"), true);
+        Answer::Hang
+    });
+    let place = Place::new(&later(&service, &[]));
+    let mut run = place.run(None);
+    let id = run.id();
+    ended_well(&place, &id, &run.end());
+    assert_eq!(item(&place, &id)["output"], "early");
+}
+
+#[test]
+fn a_cancel_does_not_wait_for_a_callback() {
+    let service = accepting();
+    let place = Place::new(&later(&service, &[]));
+    let mut run = place.run(None);
+    let id = run.id();
+    service.called(1);
+    until(&place, &id, "awaiting_callback");
+    let cancel = place.call(&["cancel", &id]);
+    assert_eq!(cancel.status.code(), Some(0), "{cancel:?}");
+    assert_eq!(run.end().status.code(), Some(4));
+    assert_eq!(place.call(&["replay", &id]).status.code(), Some(0));
+}
+
 /// The service may have done it: that is a loss, which is charged and which `retryable: false` forbids.
 #[test]
 fn a_call_that_was_under_way_when_the_run_was_killed_has_begun() {

@@ -109,6 +109,41 @@ fn with_a_worker_a_secret_is_in_the_request_and_in_no_file_and_no_answer() {
     }
 }
 
+/// What is kept of an error is cut, and texts in it are quoted: neither gives away a part of a secret.
+#[test]
+fn not_even_a_part_of_a_secret_is_kept_of_what_a_service_repeats() {
+    let secret = "half\\of\"it is gone";
+    let said = secret.to_owned();
+    let service = Service::new(move |seen| match seen.path.as_str() {
+        "/cut" => Answer::text(500, &("x".repeat(295) + &said)),
+        "/long" => {
+            let error = "y".repeat(1995) + &said;
+            Answer::json(&json!({ "success": false, "error": error }))
+        }
+        _ => Answer::text(500, &json!({ "you": { "sent": said, &said: [said] } }).to_string()),
+    });
+    let step = |name: &str| {
+        format!(
+            "  {name}:\n    http: {{ url: '{}', body: '{{{{ secrets.TOKEN }}}}' }}\n    \
+             secrets: [TOKEN]\n    retry: {{ max_attempts: 1 }}\n    on_failure: continue\n",
+            service.url(&format!("/{name}"))
+        )
+    };
+    let place = helpers::Place::new("secrets-parts");
+    let steps = [step("cut"), step("long"), step("quoted")].concat();
+    let file = place.write("job.yaml", format!("name: parts\nsteps:\n{steps}"));
+    let mut run = place.command(["run", file.to_str().expect("plain"), "-o", "json"]);
+    let output = run.env("TOKEN", secret).output().expect("the program starts");
+    assert_eq!((output.status.code(), service.calls()), (Some(0), 3), "{output:?}");
+    let status = String::from_utf8(output.stdout).expect("text");
+    assert!(!status.contains("half"), "{status}");
+    assert_eq!(
+        status.matches("you").count(),
+        2,
+        "the rest is told, as last error and as the attempt's: {status}"
+    );
+}
+
 #[test]
 fn a_secret_does_not_follow_a_redirect_to_somebody_else() {
     let other = Service::new(|seen| {

@@ -228,3 +228,120 @@ fn the_output_of_one_step_is_the_work_of_the_next_wherever_it_came_from() {
     assert_eq!(names, ["a", "b", "c"]);
     replays(&place, &id);
 }
+
+#[test]
+fn a_worker_that_dies_before_it_could_say_that_the_service_has_it_costs_a_call_with_the_same_key() {
+    let place = Place::new();
+    let service = Service::new(|seen| match seen.number {
+        0 => Answer::Hang,
+        _ => Answer::status(202),
+    });
+    let server = place.server().lease(600).start();
+    let first = worker(&place, &server);
+    let id = server.submit(&later(&service, &[]));
+    service.called(1);
+    first.kill();
+    let _second = place.worker(&server.url(), "v").arg("--allow-outbound", "loopback").start();
+    let seen = service.called(2);
+    assert_eq!(seen[0].key(), seen[1].key());
+    assert_eq!((seen[0].attempt(), seen[1].attempt()), (1, 2));
+    let superseded = seen[0].callback().done("from the first");
+    assert_eq!(superseded.status, 401, "{superseded:?}");
+    counted(&seen[1].callback().done("from the second"), true);
+    let status = server.end(&id);
+    let item = item(&status);
+    assert_eq!((&item["preemptions"], &item["failures"]), (&json!(1), &json!(0)), "{item}");
+    assert_eq!(item["output"], "from the second");
+    replays(&place, &id);
+}
+
+#[test]
+fn of_many_callbacks_at_once_one_counts_and_all_hear_the_same() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let at_once = |callback: &Callback, heard: bool| {
+        std::thread::scope(|scope| {
+            for number in 0..12 {
+                scope.spawn(move || {
+                    let body = json!({ "success": number % 3 != 0, "output": number });
+                    counted(&callback.say(&body), heard);
+                });
+            }
+        });
+    };
+    let (id, callback) = handed_over(&server, &service, &["retry: { max_attempts: 1 }"]);
+    at_once(&callback, true);
+    let status = server.end(&id);
+    let events = server.events(&id);
+    assert_eq!(named(&events, "AttemptEnded").len(), 1, "{events:#?}");
+    assert_eq!(named(&events, "LateCallback").len(), 0, "{events:#?}");
+    assert_eq!(server.status(&id), status);
+    let (id, callback) = handed_over(&server, &service, &[]);
+    assert_eq!(server.post(&format!("/v1/jobs/{id}/cancel")).status, 200);
+    server.end(&id);
+    at_once(&callback, false);
+    assert_eq!(named(&server.events(&id), "LateCallback").len(), 1);
+    replays(&place, &id);
+}
+
+#[test]
+fn a_worker_goes_on_with_other_work_when_a_service_has_called_back_and_does_not_answer() {
+    let place = Place::new();
+    let service = Service::new(|seen| {
+        counted(&seen.callback().done(1), true);
+        Answer::Hang
+    });
+    let server = place.server().start();
+    let _worker =
+        place.worker(&server.url(), "w").slots(1).arg("--allow-outbound", "loopback").start();
+    for _ in 0..3 {
+        let id = server.submit(&later(&service, &[]));
+        assert_eq!(server.end(&id)["state"], "succeeded");
+    }
+}
+
+#[test]
+fn a_job_that_is_paused_is_still_called_back_and_goes_on_when_it_is_resumed() {
+    let place = Place::new();
+    let service = Service::new(|seen| Answer::status(if seen.path == "/" { 202 } else { 200 }));
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let next =
+        format!("  next:\n    needs: [call]\n    http: {{ url: '{}' }}\n", service.url("/next"));
+    let id = server.submit(&(later(&service, &[]) + &next));
+    let callback = service.called(1)[0].callback();
+    server.until_item(&id, "awaiting_callback");
+    assert_eq!(server.post(&format!("/v1/jobs/{id}/pause")).status, 200);
+    counted(&callback.done("while paused"), true);
+    let status = server.until(&id, |status| item(status)["state"] == "succeeded");
+    assert_eq!((&status["state"], service.calls()), (&json!("paused"), 1), "{status:#}");
+    assert_eq!(server.post(&format!("/v1/jobs/{id}/resume")).status, 200);
+    assert_eq!((&server.end(&id)["state"], service.calls()), (&json!("succeeded"), 2));
+    replays(&place, &id);
+}
+
+#[test]
+fn services_are_told_the_address_by_which_others_reach_the_server() {
+    let place = Place::new();
+    let service = accepting();
+    let server =
+        place.server().set("STEADFAST_SERVER__PUBLIC_URL", "http://steadfast.example.com/").start();
+    let _worker = worker(&place, &server);
+    let (id, callback) = handed_over(&server, &service, &[]);
+    assert_eq!(callback.address, "steadfast.example.com");
+    assert!(callback.path.starts_with("/v1/callbacks/"), "{callback:?}");
+    // As a proxy in front of it would hand it on.
+    let mut request = format!("POST {} HTTP/1.1\r\nHost: steadfast.example.com\r\n", callback.path);
+    request += "Content-Type: application/json\r\nContent-Length: 16\r\nConnection: close\r\n\r\n";
+    request += r#"{"success":true}"#;
+    let mut stream = std::net::TcpStream::connect(&server.address).expect("it listens");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).expect("sends");
+    let answer = std::io::read_to_string(stream).expect("an answer");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.contains(r#"{"counted":true}"#),
+        "{answer}"
+    );
+    assert_eq!(server.end(&id)["state"], "succeeded");
+}

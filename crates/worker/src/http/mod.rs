@@ -197,7 +197,20 @@ impl Caller {
         if accepted && !unread && answer.said().is_none() {
             return Ok(Called::AwaitsCallback);
         }
-        let outcome = answered(status.as_u16(), answer, order.http.expect, retry_after);
+        let meaning = |answer| answered(status.as_u16(), answer, order.http.expect, retry_after);
+        let secrets = Secrets(order.secrets);
+        let outcome = if secrets.is_empty() {
+            meaning(answer)
+        } else {
+            let cleaned = meaning(secrets.redact_answer(answer.clone()));
+            // What it means is what was said; only its words are not for everybody.
+            match (meaning(answer), cleaned) {
+                (Outcome::Failed(failure), Outcome::Failed(Failure { error, .. })) => {
+                    Outcome::Failed(Failure { error, ..failure })
+                }
+                (outcome, _) => outcome,
+            }
+        };
         Ok(Called::Ended(tell_redirect(outcome, followed)))
     }
 

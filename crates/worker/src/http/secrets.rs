@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use steadfast_core::answer::Answer;
 use steadfast_core::outcome::Outcome;
 
 use super::trouble::Trouble;
@@ -64,15 +65,54 @@ impl<'a> Secrets<'a> {
         if let Outcome::Failed(failure) = &mut outcome
             && let Some(error) = &mut failure.error
         {
-            for value in self.0.values().filter(|value| !value.is_empty()) {
-                for text in [Some(&mut error.message), error.kind.as_mut()].into_iter().flatten() {
-                    if text.contains(value.as_str()) {
-                        *text = text.replace(value.as_str(), "…");
-                    }
-                }
+            for text in [Some(&mut error.message), error.kind.as_mut()].into_iter().flatten() {
+                self.redact_text(text);
             }
         }
         outcome
+    }
+
+    /// The same answer without them: before it is cut to what is kept, which could cut one in two, and
+    /// before its texts are quoted.
+    pub(super) fn redact_answer(self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Json(value) => Answer::Json(self.redact_json(value)),
+            Answer::Text(mut text) => {
+                self.redact_text(&mut text);
+                Answer::Text(text)
+            }
+            other => other,
+        }
+    }
+
+    fn redact_json(self, value: Value) -> Value {
+        match value {
+            Value::String(mut text) => {
+                self.redact_text(&mut text);
+                Value::String(text)
+            }
+            Value::Array(list) => list.into_iter().map(|value| self.redact_json(value)).collect(),
+            Value::Object(map) => {
+                let entry = |(mut key, value): (String, Value)| {
+                    self.redact_text(&mut key);
+                    (key, self.redact_json(value))
+                };
+                Value::Object(map.into_iter().map(entry).collect())
+            }
+            other => other,
+        }
+    }
+
+    fn redact_text(self, text: &mut String) {
+        for value in self.0.values().filter(|value| !value.is_empty()) {
+            if text.contains(value.as_str()) {
+                *text = text.replace(value.as_str(), "…");
+            }
+        }
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.0.is_empty()
     }
 }
 
