@@ -354,3 +354,31 @@ fn a_call_that_was_under_way_when_the_run_was_killed_has_begun() {
         assert_eq!(item["failures"], 0, "{item}");
     }
 }
+
+/// Calls are handed out ahead where services are quick; what still waits for its turn has cost nothing.
+#[test]
+fn an_interrupt_charges_only_the_calls_that_were_made() {
+    let service = Service::new(|seen| match seen.number {
+        30 => Answer::Hang,
+        _ => Answer::status(200),
+    });
+    let place = Place::new(&job(
+        &format!("url: '{}'", service.url("/")),
+        &["for_each: { range: 60 }", "retry: { retryable: false, max_preemptions: 5 }"],
+    ));
+    let file = place.path("job.yaml");
+    let file = file.to_str().expect("plain");
+    let mut run = Process::start(place.command(&["run", file, "--slots", "1"]));
+    let id = run.id();
+    service.called(31);
+    run.signal(Signal::INT);
+    assert_eq!(run.end().status.code(), Some(130));
+    let lost = |started: bool| {
+        let ends = place.events(&id).into_iter().filter(|event| event["event"] == "AttemptEnded");
+        ends.filter(|end| end["outcome"]["lost"]["started"] == started).count()
+    };
+    assert_eq!(lost(true), 1, "one was at the service; {} waited for their turn", lost(false));
+    let ended = place.finish(&id);
+    ended_well(&place, &id, &ended);
+    assert_eq!(service.calls(), 61);
+}
