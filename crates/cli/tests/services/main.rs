@@ -31,8 +31,9 @@ use serde_json::Value;
 
 /// A job with one step, `call`. `rest`: its keys besides `http`, one for each line.
 fn job(http: &str, rest: &[&str]) -> String {
-    let rest: String = rest.iter().map(|line| format!("    {line}\n")).collect();
-    format!("name: services\nsteps:\n  call:\n    http: {{ {http} }}\n{rest}")
+    let http = format!("http: {{ {http} }}");
+    let keys = [&[http.as_str()], rest].concat().join("\n    ");
+    format!("name: services\nsteps:\n  call:\n    {keys}\n")
 }
 
 /// The events of that name.

@@ -128,7 +128,7 @@ fn a_callback_after_the_timeout_is_refused() {
 fn a_worker_that_is_killed_takes_nothing_along_that_a_service_has() {
     let place = Place::new();
     let service = accepting();
-    let server = place.server().lease(600).start();
+    let server = place.server().lease(1500).start();
     let first = worker(&place, &server);
     let (id, callback) = handed_over(&server, &service, &[]);
     first.kill();
@@ -151,7 +151,7 @@ fn a_callback_before_the_202_counts_also_when_the_202_never_comes() {
         tell.send(()).expect("the test waits for it");
         Answer::Hang
     });
-    let server = place.server().lease(600).start();
+    let server = place.server().lease(1500).start();
     let first = worker(&place, &server);
     let id = server.submit(&later(&service, &[]));
     told.recv().expect("called back");
@@ -236,7 +236,7 @@ fn a_worker_that_dies_before_it_could_say_that_the_service_has_it_costs_a_call_w
         0 => Answer::Hang,
         _ => Answer::status(202),
     });
-    let server = place.server().lease(600).start();
+    let server = place.server().lease(1500).start();
     let first = worker(&place, &server);
     let id = server.submit(&later(&service, &[]));
     service.called(1);
