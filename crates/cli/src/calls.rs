@@ -17,11 +17,14 @@ use steadfast_server::callbacks::{Addresses, Desk, Secrets, Tickets};
 use steadfast_worker::http::{Called, Caller, HttpOrder, Outbound};
 use steadfast_worker::{LONGEST_WAIT, OUTPUT_CAP};
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::clock;
 use crate::data::Data;
+
+/// How long the answer to a callback may take to be written, once there is nothing else to do.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Made before the engine is: nothing is called before it can call back.
 #[derive(Debug)]
@@ -74,16 +77,21 @@ impl Booth {
     /// From now on services are called, and may call back.
     pub(crate) fn staff(self, inbox: Inbox) -> Calls {
         let Self { runtime, caller, turns, callbacks } = self;
+        let mut door = None;
         let addresses = callbacks.map(|callbacks| {
             let Callbacks { listener, tickets, archive, addresses } = callbacks;
             let (secrets, cap) = (Secrets::default(), OUTPUT_CAP as usize);
             let desk =
                 Desk::new(tickets, secrets, inbox.clone(), archive, cap, Arc::new(clock::now));
-            runtime.spawn(steadfast_server::http::serve_callbacks(listener, desk));
+            let (close, closed) = oneshot::channel::<()>();
+            let closing = async move { drop(closed.await) };
+            let served = steadfast_server::http::serve_callbacks(listener, desk, closing);
+            door = Some(Door { close, served: runtime.spawn(served) });
             addresses
         });
         let shared = Shared { caller, turns, addresses, inbox, state: Mutex::default() };
-        Calls { runtime: Arc::new(runtime), shared: Arc::new(shared) }
+        let door = Arc::new(Mutex::new(door));
+        Calls { runtime: Arc::new(runtime), door, shared: Arc::new(shared) }
     }
 }
 
@@ -116,7 +124,15 @@ impl Callbacks {
 pub(crate) struct Calls {
     /// Not the tasks', which could not end it.
     runtime: Arc<Runtime>,
+    door: Arc<Mutex<Option<Door>>>,
     shared: Arc<Shared>,
+}
+
+/// Through which callbacks come.
+#[derive(Debug)]
+struct Door {
+    close: oneshot::Sender<()>,
+    served: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -130,9 +146,17 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    under_way: HashMap<(JobId, u64), (ItemId, AbortHandle)>,
+    under_way: HashMap<(JobId, u64), UnderWay>,
     /// Nothing begins any more.
     stopped: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    item: ItemId,
+    task: AbortHandle,
+    /// It has had its turn: the service may know of it.
+    begun: bool,
 }
 
 impl Calls {
@@ -153,25 +177,35 @@ impl Calls {
                 shared.report(&job, item, token, called);
             }
         });
-        state.under_way.insert(key, (item, task.abort_handle()));
+        state.under_way.insert(key, UnderWay { item, task: task.abort_handle(), begun: false });
     }
 
     /// Nobody wants to hear of it any more. The service may go on with it.
     pub(crate) fn withdraw(&self, job: &JobId, token: u64) {
-        if let Some((_, task)) = self.shared.held().under_way.remove(&(job.clone(), token)) {
-            task.abort();
+        if let Some(it) = self.shared.held().under_way.remove(&(job.clone(), token)) {
+            it.task.abort();
         }
     }
 
-    /// Gives all of them up, also what is assigned from now on: their attempts are lost.
+    /// Gives all of them up, also what is assigned from now on: the attempts of those that have begun are lost.
     pub(crate) fn stop_all(&self) {
         let mut state = self.shared.held();
         state.stopped = true;
         let given_up = std::mem::take(&mut state.under_way);
         drop(state);
-        for ((job, token), (item, task)) in given_up {
+        for ((job, token), UnderWay { item, task, begun }) in given_up {
             task.abort();
-            self.shared.report(&job, item, token, Called::Ended(Outcome::LOST));
+            let lost = Outcome::Lost { started: begun, why: None };
+            self.shared.report(&job, item, token, Called::Ended(lost));
+        }
+    }
+
+    /// No callback is taken any more. Who has ended the job by one still hears that it counted.
+    pub(crate) fn close(&self) {
+        let door = self.door.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Door { close, served }) = door {
+            drop(close);
+            let _ = self.runtime.block_on(async { tokio::time::timeout(LAST_WORDS, served).await });
         }
     }
 
@@ -190,7 +224,12 @@ impl Shared {
         let Ok(Ok(_turn)) = tokio::time::timeout(LONGEST_WAIT, self.turns.acquire()).await else {
             return Called::Ended(Outcome::NOT_BEGUN);
         };
-        let Assignment { job, item, attempt, .. } = &work.assignment;
+        let Assignment { job, item, attempt, token, .. } = &work.assignment;
+        match self.held().under_way.get_mut(&(job.clone(), *token)) {
+            Some(it) => it.begun = true,
+            // It was given up at this very moment, and nobody listens.
+            None => return Called::Ended(Outcome::NOT_BEGUN),
+        }
         let is_async = http.mode == HttpMode::Async;
         let callback_url =
             self.addresses.as_ref().filter(|_| is_async).map(|to| to.of(&work.assignment));

@@ -59,6 +59,11 @@ impl LocalWorkers {
         self.pool.is_idle() && self.calls.as_ref().is_none_or(Calls::is_idle)
     }
 
+    /// Nobody is heard any more who calls back.
+    pub(crate) fn close(&self) {
+        self.calls.iter().for_each(Calls::close);
+    }
+
     /// Ends everything, also what is assigned from now on.
     pub(crate) fn stop_all(&self) {
         self.pool.stop_all();

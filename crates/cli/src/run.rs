@@ -133,14 +133,16 @@ pub(crate) fn adopted(
     Ok(Adopted { job, epoch, down_since, lost })
 }
 
-/// The attempts that the interrupted run had under way. One without a folder never began.
+/// The attempts that the interrupted run had under way. A process without a folder never began; of a call
+/// nobody can tell, so that the service may have done it.
 fn lost(job: &Job, data: &Data) -> Vec<Lost> {
     let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running);
     running
         .map(|(item, state)| {
             let step = &job.plan.step(item.step).name;
             let name = item.attempt_name(step, state.history.attempts);
-            let started = data.folder.work(&job.id).join(name).exists();
+            let is_call = matches!(job.plan.action_of(item), Some(Action::Http(_)));
+            let started = is_call || data.folder.work(&job.id).join(name).exists();
             Lost { item, token: state.token, started }
         })
         .collect()
@@ -244,6 +246,7 @@ impl Session<'_> {
                 let _ = told.recv_timeout(TICK);
             }
         }
+        hands.close();
         // While the store is closed, what the job leaves behind is put away.
         let stopped = std::thread::scope(|scope| {
             let stopping = scope.spawn(|| live.stop());

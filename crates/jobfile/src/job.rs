@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use steadfast_core::plan::{NotBefore, Plan, PlanDraft, StepDraft};
+use steadfast_core::plan::{MAX_ITEMS, NotBefore, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, Problem as CoreProblem};
 use steadfast_core::time::{Timestamp, human_ms};
 
@@ -36,6 +36,7 @@ impl Reader<'_> {
         }
         let block = self.block(&at, Some(Span::START), &keys::JOB)?;
         let mut draft = PlanDraft::new("", vec![]);
+        draft.max_items = Some(self.operator.max_items).filter(|most| *most < MAX_ITEMS);
         self.top(&block, &mut draft);
         let (budget, budget_sources) = self.budget(&block);
         draft.budget = budget;

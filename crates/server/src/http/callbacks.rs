@@ -40,14 +40,21 @@ async fn taken(
     super::json(StatusCode::OK, &json!({ "counted": counted }))
 }
 
-/// Callbacks and nothing else, for as long as the runtime lasts. The listener does not block.
-pub async fn serve_callbacks(listener: std::net::TcpListener, desk: Desk) {
+/// Callbacks and nothing else, until it is to close: whoever is being answered then is answered. The
+/// listener does not block.
+pub async fn serve_callbacks(
+    listener: std::net::TcpListener,
+    desk: Desk,
+    closing: impl Future<Output = ()> + Send + 'static,
+) {
     let router = Router::new()
         .route("/v1/callbacks/{token}", axum::routing::post(taken))
         .fallback(super::nothing_here)
         .with_state(desk);
     match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => drop(axum::serve(listener, router).await),
+        Ok(listener) => {
+            drop(axum::serve(listener, router).with_graceful_shutdown(closing).await);
+        }
         Err(error) => tracing::error!(%error, "callbacks cannot be taken"),
     }
 }
