@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
-use steadfast_core::outcome::{FailureKind, Outcome};
+use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 
 use crate::log::Log;
 use crate::processes::{kill_attempt, members, wait};
@@ -69,7 +69,10 @@ fn outcome(status: ExitStatus, attempt: &Attempt) -> Outcome {
             Ok(output) => Outcome::Succeeded { output },
             Err(failure) => Outcome::Failed(failure),
         },
-        (Some(code), _) => FailureKind::Exited(code as u8).into(),
+        (Some(code), _) => Outcome::Failed(Failure {
+            error: output::read_error(&attempt.error()),
+            ..Failure::new(FailureKind::Exited(code as u8))
+        }),
         (None, signal) => FailureKind::Signalled(signal.unwrap_or_default() as u8).into(),
     }
 }
