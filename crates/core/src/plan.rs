@@ -378,6 +378,14 @@ pub struct Step {
     pub goal: bool,
 }
 
+impl Step {
+    /// Everything it may do: its own work, its fallback, its compensation.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        let fallback = self.on_failure.as_ref().and_then(|aside| aside.action.as_ref());
+        [Some(&self.action), fallback, self.compensate.as_ref()].into_iter().flatten()
+    }
+}
+
 impl std::ops::Deref for Step {
     type Target = StepDraft;
 

@@ -40,6 +40,11 @@ pub enum Trouble {
     UnsupportedMedia(String),
     #[error("{0}")]
     MethodNotAllowed(String),
+    /// Its token or signature is not good, or not any more.
+    #[error("{0}")]
+    CallbackRefused(String),
+    #[error("{0}")]
+    TooOften(String),
     #[error("the server's disk is full, nothing was written; free some space, then try again")]
     DiskFull,
     /// Safe to try again, with the same idempotency key if there is one.
@@ -81,6 +86,8 @@ impl Trouble {
             Self::TooLarge(_) => "too_large",
             Self::UnsupportedMedia(_) => "unsupported_media_type",
             Self::MethodNotAllowed(_) => "method_not_allowed",
+            Self::CallbackRefused(_) => "callback_refused",
+            Self::TooOften(_) => "too_often",
             Self::DiskFull => "disk_full",
             Self::Overloaded(_) => "overloaded",
             Self::Internal(_) => "internal",
@@ -100,6 +107,8 @@ impl Trouble {
             Self::TooLarge(_) => "The request is too large",
             Self::UnsupportedMedia(_) => "The content type is not accepted here",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
+            Self::CallbackRefused(_) => "The callback is not for an attempt that waits",
+            Self::TooOften(_) => "Too often",
             Self::DiskFull => "The server's disk is full",
             Self::Overloaded(_) => "The server cannot take it now",
             Self::Internal(_) => "Something went wrong in the server",
@@ -119,6 +128,8 @@ impl Trouble {
             Self::TooLarge(_) => 413,
             Self::UnsupportedMedia(_) => 415,
             Self::MethodNotAllowed(_) => 405,
+            Self::CallbackRefused(_) => 401,
+            Self::TooOften(_) => 429,
             Self::DiskFull => 507,
             Self::Overloaded(_) => 503,
             Self::Internal(_) => 500,
@@ -135,7 +146,10 @@ impl Trouble {
             | Self::UnsupportedMedia(_) => tonic::Code::InvalidArgument,
             Self::IdempotencyConflict { .. } => tonic::Code::AlreadyExists,
             Self::AlreadyEnded { .. } | Self::NotPossible(_) => tonic::Code::FailedPrecondition,
-            Self::TooLarge(_) | Self::DiskFull => tonic::Code::ResourceExhausted,
+            Self::CallbackRefused(_) => tonic::Code::Unauthenticated,
+            Self::TooLarge(_) | Self::TooOften(_) | Self::DiskFull => {
+                tonic::Code::ResourceExhausted
+            }
             Self::MethodNotAllowed(_) => tonic::Code::Unimplemented,
             Self::Overloaded(_) => tonic::Code::Unavailable,
             Self::Internal(_) => tonic::Code::Internal,

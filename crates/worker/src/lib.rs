@@ -1,5 +1,6 @@
 //! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome;
-//! a [`Pool`] of slots that does so with many; and [`remote`], which does so for a server.
+//! a [`Pool`] of slots that does so with many; [`http`], an attempt that somebody's web service has; and
+//! [`remote`], which does all of it for a server.
 //!
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
@@ -9,6 +10,7 @@
 //! that left the group, dropped its environment and closed its output is out of reach.
 
 mod folders;
+pub mod http;
 mod log;
 mod output;
 mod pool;

@@ -36,6 +36,10 @@ pub(super) fn permanent(kind: &str, message: String) -> Outcome {
     not_completed(kind, message, Permanence::Said)
 }
 
+pub(super) fn secret_missing(why: String) -> Outcome {
+    not_completed("secret_missing", why, Permanence::Open)
+}
+
 /// Names become paths and variables: what is not a name is refused before it can become anything.
 pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
     let job = assignment.attempt.as_ref().map_or("", |attempt| attempt.job_id.as_str());
@@ -91,11 +95,14 @@ fn begin(
 ) -> Result<(Attempt, Vec<Port>), NotBegun> {
     let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
     let command = match &assignment.action {
+        Some(Action::Run(_) | Action::Argv(_)) if !hand.config.processes => {
+            return Err(failed("unsupported", "this worker runs no processes".to_owned()));
+        }
         Some(Action::Run(script)) => Command::Shell(script.clone()),
         Some(Action::Argv(argv)) => Command::Argv(argv.argv.clone()),
         Some(Action::Impossible(why)) => return Err(failed("impossible", why.clone())),
         Some(Action::Call(_) | Action::HttpJson(_)) | None => {
-            return Err(failed("unsupported", "this worker runs processes only".to_owned()));
+            return Err(failed("unsupported", "this worker cannot do what is asked".to_owned()));
         }
     };
     let value = match assignment.item_json.as_str() {
@@ -108,7 +115,7 @@ fn begin(
     let secrets = hand
         .secrets
         .find(&assignment.secrets)
-        .map_err(|why| NotBegun::Failed(not_completed("secret_missing", why, Permanence::Open)))?;
+        .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
     let key = Key::of(attempt);
     let folder = hand.places.work(attempt, step);
     let output = hand.places.output(attempt, step);

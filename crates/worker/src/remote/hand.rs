@@ -3,7 +3,7 @@
 //! Shared by the session, by the threads of attempts and by whoever says goodbye. Nothing slow happens
 //! while it is locked: no disk, no network.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,10 +15,13 @@ use tokio::sync::{Notify, watch};
 use super::connect::Client;
 use super::files::Files;
 use super::lease::{Lease, clock};
+use super::line::End;
 use super::places::Places;
 use super::reports::{Drawer, Kept, Reports};
 use super::secrets::Secrets;
-use super::{Key, RemoteConfig, RemoteError, attempt, held, places};
+use super::voice::Voice;
+use super::{Key, RemoteConfig, RemoteError, attempt, held, places, tasks};
+use crate::http::Caller;
 use crate::{Ended, Ports, Stop};
 
 /// A server gives a few more than there are slots; far more than that is a server gone wrong, and memory is
@@ -40,6 +43,10 @@ pub(super) struct Hand {
     pub(super) files: Files,
     pub(super) secrets: Secrets,
     pub(super) ports: Ports,
+    /// Calls web services, if this worker does.
+    pub(super) caller: Option<Caller>,
+    /// Where tasks run.
+    pub(super) runtime: tokio::runtime::Handle,
     state: Mutex<State>,
     changed: watch::Sender<()>,
 }
@@ -48,11 +55,13 @@ pub(super) struct Hand {
 pub(super) struct State {
     /// First come, first served.
     queue: VecDeque<proto::Assignment>,
-    /// From the moment an attempt has a slot until its report is durable.
+    /// Processes, from the moment an attempt has a slot until its report is durable.
     pub(super) running: BTreeMap<Key, Running>,
+    pub(super) tasks: HashMap<Key, tasks::Running>,
     /// Slots in use: given back when the process has ended, which is before the report is durable.
-    busy: u32,
+    pub(super) busy: u32,
     pub(super) reports: Reports,
+    pub(super) voice: Voice,
     lease: Lease,
     /// Why nothing new is taken.
     pub(super) draining: Option<String>,
@@ -76,20 +85,54 @@ pub(super) struct Running {
 
 /// Why an attempt was ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
+pub(super) enum Cut {
     Withdrawn,
     LeaseEnded,
     Preempted,
 }
 
+impl Cut {
+    /// The first reason is the reason, unless nobody wants to hear it any more.
+    pub(super) fn instead_of(self, before: &mut Option<Self>) {
+        if self == Self::Withdrawn {
+            *before = Some(self);
+        }
+        before.get_or_insert(self);
+    }
+}
+
+/// What is said of an attempt that ended so, after it was cut short so.
+pub(super) fn settle(cut: Option<Cut>, ended: Ended, started: bool, why: &str) -> (Outcome, &str) {
+    let lost = Outcome::Lost { started, why: None };
+    match (cut, ended) {
+        (Some(Cut::LeaseEnded), _) => (lost, LEASE_ENDED),
+        // It was asked to end: only a success is its own doing.
+        (Some(Cut::Preempted), Ended::Outcome(outcome))
+            if !started || matches!(outcome, Outcome::Succeeded { .. }) =>
+        {
+            (outcome, why)
+        }
+        (Some(Cut::Preempted), _) => (lost, PREEMPTED),
+        (_, Ended::Outcome(outcome)) => (outcome, why),
+        (_, Ended::Stopped) => (lost, "stopped"),
+    }
+}
+
 impl State {
     fn holds(&self, key: &Key) -> bool {
         self.running.contains_key(key)
+            || self.tasks.contains_key(key)
             || self.reports.get(key).is_some()
-            || self
-                .queue
-                .iter()
-                .any(|queued| queued.attempt.as_ref().map(Key::of).as_ref() == Some(key))
+            || self.voice.keeps(key)
+            || self.queue.iter().any(|queued| is_of(queued, key))
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running.is_empty() && self.tasks.is_empty()
+    }
+
+    pub(super) fn lease_is_over(&self) -> bool {
+        self.lease.is_over(clock())
     }
 
     /// Reports it without having run it. Not written to disk: should we forget it, the server sees from our
@@ -108,13 +151,14 @@ impl State {
     }
 }
 
+fn is_of(queued: &proto::Assignment, key: &Key) -> bool {
+    // The number first: it tells most of them apart.
+    queued.attempt.as_ref().is_some_and(|it| it.token == key.token && it.job_id == key.job)
+}
+
 impl Running {
-    /// The first reason is the reason, unless nobody wants to hear it any more.
     fn cut(&mut self, cut: Cut) {
-        if cut == Cut::Withdrawn {
-            self.cut = Some(cut);
-        }
-        self.cut.get_or_insert(cut);
+        cut.instead_of(&mut self.cut);
         self.cancelled.notify_one();
     }
 }
@@ -129,20 +173,26 @@ impl Hand {
         let state = State {
             queue: VecDeque::new(),
             running: BTreeMap::new(),
+            tasks: HashMap::new(),
             busy: 0,
             reports,
+            voice: Voice::default(),
             lease: Lease::default(),
             draining: None,
             welcomed: false,
             leaving: false,
             client: None,
         };
+        let runtime = tokio::runtime::Handle::current();
+        let caller = config.outbound.as_ref().map(Caller::new).transpose()?;
         Ok(Arc::new(Self {
+            caller,
             incarnation: format!("{random:016x}"),
             drawer,
-            files: Files::new(places.files(), tokio::runtime::Handle::current()),
+            files: Files::new(places.files(), runtime.clone()),
             secrets: Secrets::new(config.secrets.clone().unwrap_or_else(|| places.secrets())),
             ports: Ports::new(),
+            runtime,
             config,
             places,
             state: Mutex::new(state),
@@ -159,7 +209,7 @@ impl Hand {
         self.changed.subscribe()
     }
 
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         self.changed.send_replace(());
     }
 
@@ -168,8 +218,9 @@ impl Hand {
         let state = self.state();
         let queued = state.queue.iter().filter_map(|queued| queued.attempt.clone());
         let running = state.running.values().map(|running| running.attempt.clone());
+        let tasks = state.tasks.values().map(|task| task.attempt.clone());
         let reported = state.reports.iter().filter_map(|(_, kept)| kept.report.attempt.clone());
-        queued.chain(running).chain(reported).collect()
+        queued.chain(running).chain(tasks).chain(reported).chain(state.voice.attempts()).collect()
     }
 
     pub(super) fn assign(self: &Arc<Self>, assignment: proto::Assignment) {
@@ -181,7 +232,9 @@ impl Hand {
         if state.holds(&key) {
             return;
         }
+        let was_idle = state.is_idle();
         let lost = Outcome::NOT_BEGUN;
+        let mut matters = true;
         if let Err(why) = attempt::check(&assignment) {
             tracing::warn!(attempt = ?key.to_string(), %why, "refused");
             state.give_back(assignment, &attempt::permanent("assignment_refused", why), "");
@@ -192,15 +245,19 @@ impl Hand {
         } else if state.queue.len() >= QUEUED_MOST {
             state.give_back(assignment, &lost, "the worker's queue is full");
         } else {
+            // Whoever waits for something to be done sees it in the hand already.
+            matters = was_idle || !tasks::is_one(&assignment);
             state.queue.push_back(assignment);
         }
         drop(state);
         self.fill();
-        self.tell();
+        if matters {
+            self.tell();
+        }
     }
 
     /// Gives free slots to those who have waited longest.
-    fn fill(self: &Arc<Self>) {
+    pub(super) fn fill(self: &Arc<Self>) {
         loop {
             let mut state = self.state();
             if state.busy >= self.config.slots {
@@ -208,6 +265,12 @@ impl Hand {
             }
             let Some(assignment) = state.queue.pop_front() else { return };
             let Some(attempt) = assignment.attempt.clone() else { continue };
+            if tasks::is_one(&assignment) {
+                state.busy += 1;
+                drop(state);
+                self.start_task(Key::of(&attempt), assignment);
+                continue;
+            }
             let stop = match Stop::new() {
                 Ok(stop) => stop,
                 Err(error) => {
@@ -257,7 +320,7 @@ impl Hand {
         let mut state = self.state();
         state.busy -= 1;
         // Woken after a long stop we may be the first to see that the lease is over.
-        let lease_over = state.lease.is_over(clock());
+        let lease_over = state.lease_is_over();
         let Some(running) = state.running.get_mut(key) else { return };
         if lease_over {
             running.cut(Cut::LeaseEnded);
@@ -266,19 +329,7 @@ impl Hand {
         let (attempt, step) = (running.attempt.clone(), running.step.clone());
         drop(state);
         self.fill();
-        let lost = Outcome::Lost { started, why: None };
-        let (outcome, why) = match (cut, ended) {
-            (Some(Cut::LeaseEnded), _) => (lost, LEASE_ENDED),
-            // It was asked to end: only a success is its own doing.
-            (Some(Cut::Preempted), Ended::Outcome(outcome))
-                if !started || matches!(outcome, Outcome::Succeeded { .. }) =>
-            {
-                (outcome, why)
-            }
-            (Some(Cut::Preempted), _) => (lost, PREEMPTED),
-            (_, Ended::Outcome(outcome)) => (outcome, why),
-            (_, Ended::Stopped) => (lost, "stopped"),
-        };
+        let (outcome, why) = settle(cut, ended, started, why);
         let kept = Kept { step: step.clone(), report: to_report(attempt.clone(), &outcome, why) };
         if !started {
             // Before the report: the same attempt may be assigned anew, with the same folder.
@@ -320,7 +371,10 @@ impl Hand {
 
     pub(super) fn withdraw(&self, key: &Key) {
         let mut state = self.state();
-        state.queue.retain(|queued| queued.attempt.as_ref().map(Key::of).as_ref() != Some(key));
+        state.queue.retain(|queued| !is_of(queued, key));
+        if let Some(task) = state.tasks.get_mut(key) {
+            task.cut(Cut::Withdrawn, End::Soon);
+        }
         if let Some(running) = state.running.get_mut(key) {
             running.cut(Cut::Withdrawn);
             running.stop.stop();
@@ -331,7 +385,18 @@ impl Hand {
 
     /// The report is the server's from now on.
     pub(super) fn acknowledged(&self, key: &Key) {
-        if self.state().reports.remove(key) {
+        let mut state = self.state();
+        if state.voice.acknowledged(key) {
+            let matters = state.draining.is_some();
+            drop(state);
+            if matters {
+                self.tell();
+            }
+            return;
+        }
+        let is_kept = state.reports.remove(key);
+        drop(state);
+        if is_kept {
             self.remove_report(key);
         }
         self.tell();
@@ -342,7 +407,11 @@ impl Hand {
         state.welcomed = true;
         state.client = Some(client);
         state.lease.welcome(hello_sent, lease);
+        let waker = state.voice.welcomed();
         drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
         self.tell();
     }
 
@@ -376,8 +445,7 @@ impl Hand {
         loop {
             let left = {
                 let state = self.state();
-                let idle = state.queue.is_empty() && state.running.is_empty();
-                if idle { None } else { state.lease.left(clock()) }
+                if state.is_idle() { None } else { state.lease.left(clock()) }
             };
             let longest = match left {
                 Some(Duration::ZERO) => {
@@ -400,6 +468,10 @@ impl Hand {
             running.cut(Cut::LeaseEnded);
             killed += 1;
         }
+        for task in state.tasks.values_mut() {
+            killed += usize::from(!task.is_cut());
+            task.cut(Cut::LeaseEnded, End::Killed);
+        }
         // Also those that were told to stop and are using up their grace: it is the server's no more.
         state.running.values().for_each(|running| running.stop.kill());
         let waiting = state.queue.len();
@@ -420,9 +492,10 @@ impl Hand {
         self.tell();
     }
 
-    /// Marks everything that runs as preempted, and returns whom to ask to end.
+    /// Marks everything that runs as preempted, and returns which processes to ask to end.
     pub(super) fn preempt(&self) -> Vec<String> {
         let mut state = self.state();
+        state.tasks.values_mut().for_each(|task| task.cut(Cut::Preempted, End::Asked));
         let mut marks = Vec::new();
         for (key, running) in &mut state.running {
             running.cut(Cut::Preempted);
@@ -438,7 +511,9 @@ impl Hand {
     /// At once, and nothing new.
     pub(super) fn kill_all(&self) {
         self.drain(PREEMPTED);
-        for running in self.state().running.values_mut() {
+        let mut state = self.state();
+        state.tasks.values_mut().for_each(|task| task.cut(Cut::Preempted, End::Killed));
+        for running in state.running.values_mut() {
             running.cut(Cut::Preempted);
             running.stop.kill();
         }
@@ -454,11 +529,11 @@ impl Hand {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        let state = self.state();
-        state.queue.is_empty() && state.running.is_empty()
+        self.state().is_idle()
     }
 
     pub(super) fn is_heard(&self) -> bool {
-        self.state().reports.is_empty()
+        let state = self.state();
+        state.reports.is_empty() && state.voice.is_empty()
     }
 }

@@ -8,13 +8,15 @@
 //! | `session` | one stream: what the server says, and that it is still there |
 //! | `outbox` | what is sent next: beats, reports, what attempts print |
 //! | `hand` | what is queued, running and unreported, shared by all of these |
-//! | `attempt` | one attempt, on a thread of its own, from its assignment to its report |
+//! | `attempt` | a process, on a thread of its own, from its assignment to its report |
+//! | `tasks`, `line` | a function, as a task of the runtime, likewise |
+//! | `voice` | what tasks say, kept in memory until it is acknowledged |
 //! | `lease` | how long we may go on without an answer |
 //! | `leave` | draining: on the server's order, or because we are told to go |
 //! | `places`, `reports`, `files`, `secrets` | the worker's own folder |
 //!
-//! Decides nothing about retries, and knows no store and no engine. The session is asynchronous;
-//! processes are watched by plain threads, which never wait for the network.
+//! Decides nothing about retries, and knows no store and no engine. The session is asynchronous, and so are
+//! functions; processes are watched by plain threads, which never wait for the network.
 
 mod attempt;
 mod connect;
@@ -22,11 +24,14 @@ mod files;
 mod hand;
 mod lease;
 mod leave;
+mod line;
 mod outbox;
 mod places;
 mod reports;
 mod secrets;
 mod session;
+mod tasks;
+mod voice;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,8 +43,12 @@ use std::time::Duration;
 use steadfast_api::proto;
 use tokio::sync::watch;
 
+use crate::http::{Outbound, OutboundError};
 use hand::Hand;
 use places::Places;
+
+pub use line::Line;
+pub use tasks::{Call, Functions, Task};
 
 /// How often a folder that is taken is looked at again before it is believed, and how long apart: a process
 /// that is about to become an attempt holds its parent's lock for a moment.
@@ -63,7 +72,13 @@ pub struct RemoteConfig {
     /// Cores. `None`: not counted.
     pub cpu: Option<f64>,
     pub memory_bytes: Option<u64>,
-    /// Variables of the worker's environment that attempts get too.
+    /// It runs `run` and `argv` steps.
+    pub processes: bool,
+    /// What `call` steps can name here.
+    pub functions: Option<Arc<dyn Functions>>,
+    /// How web services are called for `http` steps. `None`: not at all.
+    pub outbound: Option<Outbound>,
+    /// Variables of the worker's environment that processes get too.
     pub pass_env: Vec<String>,
     /// The worker's own, for it alone.
     pub folder: PathBuf,
@@ -71,7 +86,7 @@ pub struct RemoteConfig {
     pub secrets: Option<PathBuf>,
     /// How long attempts have from SIGTERM to SIGKILL when the worker is told to go.
     pub drain_grace: Duration,
-    /// The same when one attempt is stopped, or has timed out.
+    /// The same when one attempt is stopped, or has timed out. A function that listens has it too.
     pub kill_grace: Duration,
     /// Bytes kept of what an attempt prints.
     pub log_cap: u64,
@@ -114,6 +129,8 @@ pub enum RemoteError {
     Tls { path: PathBuf, why: String },
     #[error("the server {server} does not let this worker in: {message}")]
     Refused { server: String, message: String },
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
     #[error("the system gives no random numbers: {0}")]
     Random(String),
 }

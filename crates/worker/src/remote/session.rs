@@ -7,13 +7,13 @@ use proto::{from_worker, to_worker};
 use steadfast_api::proto;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::connect::Client;
 use super::hand::Hand;
 use super::lease::clock;
 use super::outbox::Outbox;
+use super::voice::Outgoing;
 use super::{Key, PATIENCE};
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
@@ -73,7 +73,7 @@ async fn greet(
     let gone = |_| Status::internal("the stream was closed before it was opened");
     let hello = from_worker::Kind::Hello(hello(hand));
     sender.send(proto::FromWorker { kind: Some(hello) }).await.map_err(gone)?;
-    let opened = timeout(PATIENCE, client.session(ReceiverStream::new(receiver)));
+    let opened = timeout(PATIENCE, client.session(Outgoing::new(hand, receiver)));
     let mut stream = opened.await.map_err(silent)??.into_inner();
     let first = timeout(PATIENCE, stream.message()).await.map_err(silent)??;
     match first.and_then(|message| message.kind) {
@@ -94,9 +94,9 @@ fn hello(hand: &Hand) -> proto::Hello {
         slots: config.slots,
         cpu: config.cpu.unwrap_or_default(),
         memory_bytes: config.memory_bytes.unwrap_or_default(),
-        functions: Vec::new(),
-        processes: true,
-        http: false,
+        functions: config.functions.as_ref().map(|known| known.names()).unwrap_or_default(),
+        processes: config.processes,
+        http: hand.caller.is_some(),
         holds: hand.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }

@@ -2,6 +2,7 @@
 //! attempt has done is told by what it prints, and every wait is bounded.
 
 mod draining;
+mod functions;
 mod leases;
 mod places;
 mod printing;
@@ -31,6 +32,9 @@ fn config(server: &Server, folder: &Path) -> RemoteConfig {
         slots: 4,
         cpu: Some(2.5),
         memory_bytes: None,
+        processes: true,
+        functions: None,
+        outbound: None,
         pass_env: Vec::new(),
         folder: folder.to_owned(),
         secrets: None,

@@ -78,7 +78,7 @@ async fn ends_are_reported_as_they_were() {
             assignment(6, Action::Impossible("no output of fetch".to_owned())),
             Box::new(|o| permanent("impossible", o)),
         ),
-        (assignment(7, call), Box::new(|o| permanent("unsupported", o))),
+        (assignment(7, call), Box::new(|o| permanent("unknown_function", o))),
     ];
     for (assignment, is_right) in &cases {
         session.assign(assignment).await;

@@ -1,0 +1,301 @@
+//! Attempts that are no processes: functions of the program that this worker is part of, and calls of web
+//! services.
+//!
+//! Each is a task of the runtime, and touches no disk. It is watched over by nothing but itself: a timer
+//! exists only while one is wanted, and a function that ends at once has met none. A function that keeps its
+//! thread busy without ever waiting cannot be ended by anybody.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use proto::assignment::Action;
+use steadfast_api::{Said, awaiting_report, proto, to_report};
+use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
+use steadfast_core::plan::Http;
+use tokio::time::{Instant, sleep_until};
+
+use super::hand::{Cut, Hand, settle};
+use super::line::{End, Line};
+use super::{Key, attempt};
+use crate::Ended;
+use crate::http::{Called, HttpOrder};
+
+/// More often nobody wants to know how far an attempt is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+pub type Task = Pin<Box<dyn Future<Output = Said> + Send>>;
+
+/// What `call` steps can name.
+pub trait Functions: Send + Sync + fmt::Debug {
+    fn names(&self) -> Vec<String>;
+
+    /// Begins when it is polled. `None`: there is no function of this name.
+    fn call(&self, call: Call) -> Option<Task>;
+}
+
+/// One attempt of a function.
+#[derive(Debug)]
+pub struct Call {
+    pub name: String,
+    /// JSON.
+    pub input: String,
+    /// What else the server said of the attempt.
+    pub assignment: proto::Assignment,
+    pub line: Line,
+}
+
+/// A task that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) attempt: proto::AttemptRef,
+    line: Line,
+    cut: Option<Cut>,
+}
+
+impl Running {
+    pub(super) fn cut(&mut self, cut: Cut, end: End) {
+        cut.instead_of(&mut self.cut);
+        self.line.tell(end);
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+}
+
+/// Such an attempt is a task.
+pub(super) fn is_one(assignment: &proto::Assignment) -> bool {
+    matches!(assignment.action, Some(Action::Call(_) | Action::HttpJson(_)))
+}
+
+impl Hand {
+    /// The slot is taken already.
+    pub(super) fn start_task(self: &Arc<Self>, key: Key, mut assignment: proto::Assignment) {
+        let Some(attempt) = assignment.attempt.clone() else { return };
+        let line = Line::new();
+        let running = Running { attempt: attempt.clone(), line: line.clone(), cut: None };
+        self.state().tasks.insert(key.clone(), running);
+        let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
+        let (mut timeout, mut silence) =
+            (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
+        let task = match assignment.action.take() {
+            Some(Action::Call(proto::Call { name, input_json })) => {
+                let call = Call { name, input: input_json, assignment, line: line.clone() };
+                self.call(call)
+            }
+            Some(Action::HttpJson(json)) => {
+                // A call has its own, which says what it waited for; and it is silent until it is over.
+                let longest = timeout.take();
+                silence = None;
+                self.service(&json, longest, assignment)
+            }
+            _ => Err(attempt::permanent("unsupported", "this is no function".to_owned())),
+        };
+        let hand = self.clone();
+        let watch = Watch { hand, attempt, line, timeout, silence };
+        self.runtime.spawn(async move {
+            let ended = match task {
+                Ok(task) => watch.over(task).await,
+                Err(outcome) => Some(Said::Ended(outcome)),
+            };
+            watch.hand.task_ended(&key, &watch, ended);
+        });
+    }
+
+    fn call(&self, call: Call) -> Result<Task, Outcome> {
+        let name = call.name.clone();
+        let task = self.config.functions.as_ref().and_then(|functions| functions.call(call));
+        // The server knows what we have: it is wrong, or another one's.
+        task.ok_or_else(|| {
+            let why = format!("this worker has no function {name:?}");
+            attempt::permanent("unknown_function", why)
+        })
+    }
+
+    fn service(
+        self: &Arc<Self>,
+        json: &str,
+        timeout: Option<Duration>,
+        assignment: proto::Assignment,
+    ) -> Result<Task, Outcome> {
+        let http: Http = serde_json::from_str(json).map_err(|error| {
+            attempt::permanent("assignment_refused", format!("the request is not one: {error}"))
+        })?;
+        let Some(caller) = self.caller.clone() else {
+            let why = "this worker calls no web services".to_owned();
+            return Err(attempt::permanent("unsupported", why));
+        };
+        let hand = self.clone();
+        Ok(Box::pin(async move {
+            let secrets = match hand.secrets.find(&assignment.secrets) {
+                Ok(secrets) => secrets.into_iter().collect(),
+                Err(why) => return Said::Ended(attempt::secret_missing(why)),
+            };
+            let attempt = assignment.attempt.unwrap_or_default();
+            let text = |text: &'_ String| Some(text.clone()).filter(|text| !text.is_empty());
+            let (datacenter, callback_url) =
+                (text(&assignment.datacenter), text(&assignment.callback_url));
+            let order = HttpOrder {
+                http: &http,
+                job_id: &attempt.job_id,
+                step: &assignment.step_name,
+                item: attempt.item(),
+                datacenter: datacenter.as_deref(),
+                attempt: attempt.attempt,
+                callback_url: callback_url.as_deref(),
+                timeout,
+                secrets: &secrets,
+            };
+            match caller.call(&order).await {
+                Called::Ended(outcome) => Said::Ended(outcome),
+                Called::AwaitsCallback => Said::AwaitsCallback,
+            }
+        }))
+    }
+
+    /// `None`: it was dropped before it ended.
+    fn task_ended(self: &Arc<Self>, key: &Key, watch: &Watch, said: Option<Said>) {
+        let attempt = watch.attempt.clone();
+        let mut state = self.state();
+        state.busy -= 1;
+        let lease_over = state.lease_is_over();
+        let Some(mut running) = state.tasks.remove(key) else { return };
+        if lease_over {
+            Cut::LeaseEnded.instead_of(&mut running.cut);
+        }
+        let report = match said {
+            Some(Said::AwaitsCallback) if running.cut.is_none() => awaiting_report(attempt),
+            said => {
+                let ended = match said {
+                    Some(Said::Ended(outcome)) => Ended::Outcome(outcome),
+                    Some(Said::AwaitsCallback) | None => Ended::Stopped,
+                };
+                let (outcome, why) = settle(running.cut, ended, true, "");
+                to_report(attempt, &outcome, why)
+            }
+        };
+        let waker = if running.cut == Some(Cut::Withdrawn) {
+            None
+        } else {
+            let last = watch.line.take_progress().map(|progress| watch.progress(progress));
+            state.voice.report(key.clone(), last, report)
+        };
+        let matters = state.draining.is_some() || state.is_idle();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        self.fill();
+        if matters {
+            self.tell();
+        }
+    }
+}
+
+/// Of one task.
+struct Watch {
+    hand: Arc<Hand>,
+    attempt: proto::AttemptRef,
+    line: Line,
+    timeout: Option<Duration>,
+    silence: Option<Duration>,
+}
+
+impl Watch {
+    fn progress(&self, progress_json: String) -> proto::Progress {
+        proto::Progress { attempt: Some(self.attempt.clone()), progress_json }
+    }
+
+    fn say_progress(&self) {
+        let Some(progress) = self.line.take_progress() else { return };
+        let waker = self.hand.state().voice.progress(self.progress(progress));
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Until it has ended, or is dropped: then there is nothing to be said.
+    async fn over(&self, task: Task) -> Option<Said> {
+        let mut task = pin!(AssertUnwindSafe(task).catch_unwind());
+        // Most are short: those that end at once need no watching.
+        let first = poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await;
+        if let Poll::Ready(done) = first {
+            return Some(done.unwrap_or_else(|panic| panicked(&*panic)));
+        }
+        let begun = now();
+        let timeout = self.timeout.map(|timeout| begun + timeout);
+        let mut heard = begun;
+        let mut said = None;
+        // What is to be said instead of what the task says, and when it is dropped.
+        let mut instead = None;
+        let mut dropped = None;
+        loop {
+            if self.line.spoke() {
+                heard = now();
+                if said.is_none_or(|said: Instant| heard >= said + PROGRESS_EVERY) {
+                    said = Some(heard);
+                    self.say_progress();
+                }
+            }
+            match self.line.end() {
+                End::Killed => return instead,
+                End::Soon if dropped.is_none() => dropped = Some(now() + self.grace()),
+                End::NotYet | End::Asked | End::Soon => {}
+            }
+            let silent = self.silence.filter(|_| instead.is_none()).map(|silence| heard + silence);
+            let over = timeout.filter(|_| instead.is_none());
+            let word = said.filter(|_| self.line.has_progress()).map(|said| said + PROGRESS_EVERY);
+            let next = [dropped, silent, over, word].into_iter().flatten().min();
+            let at = tokio::select! {
+                biased;
+                done = &mut task => {
+                    let done = done.unwrap_or_else(|panic| panicked(&*panic));
+                    return instead.or(Some(done));
+                }
+                () = self.line.stirred() => continue,
+                () = sleep_until(next.unwrap_or(begun)), if next.is_some() => now(),
+            };
+            let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= at);
+            if is_past(dropped) {
+                return instead;
+            }
+            if is_past(over) {
+                instead = Some(Said::Ended(FailureKind::TimedOut.into()));
+            } else if is_past(silent) {
+                let ms = self.silence.unwrap_or_default().as_millis() as u64;
+                instead = Some(Said::Ended(Outcome::silent(ms)));
+            }
+            if instead.is_some() {
+                self.line.tell(End::Soon);
+            }
+            if is_past(word) {
+                said = Some(at);
+                self.say_progress();
+            }
+        }
+    }
+
+    /// Only who listens can make use of one.
+    fn grace(&self) -> Duration {
+        if self.line.listens() { self.hand.config.kill_grace } else { Duration::ZERO }
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Said {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = format!("the function panicked: {}", text.unwrap_or("without a word"));
+    let error = Some(ErrorText { kind: Some("panic".to_owned()), message });
+    Said::Ended(Outcome::Failed(Failure { error, ..Failure::new(FailureKind::HandlerFailed) }))
+}
+
+fn now() -> Instant {
+    Instant::from_std(crate::now())
+}

@@ -1,0 +1,142 @@
+//! What tasks say: how they ended, kept in memory until it is acknowledged, and how far they are.
+//!
+//! Their reports need no disk: a worker that dies takes its functions along, and they are lost with it. So
+//! they go to the stream as they come, many at a time, past the outbox and its logs.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use proto::FromWorker;
+use proto::from_worker::Kind;
+use steadfast_api::proto;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+
+use super::Key;
+use super::hand::Hand;
+
+/// Taken together: enough to share the cost, few enough that a beat is not held up.
+const TOGETHER: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Voice {
+    /// Not acknowledged.
+    kept: HashMap<Key, Kept>,
+    unsent: VecDeque<Kind>,
+    /// Of the session there is, or was.
+    session: u64,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Said before the report, because it is how far the attempt got.
+    last: Option<proto::Progress>,
+    report: proto::Report,
+}
+
+impl Voice {
+    /// A session begins: what was not acknowledged is said again. Its number.
+    fn begin(&mut self) -> u64 {
+        self.session += 1;
+        self.unsent.retain(|kind| matches!(kind, Kind::Progress(_)));
+        for Kept { last, report } in self.kept.values() {
+            self.unsent.extend(last.clone().map(Kind::Progress));
+            self.unsent.push_back(Kind::Report(report.clone()));
+        }
+        self.waker = None;
+        self.session
+    }
+
+    /// Whom to wake, once nothing is locked: it may speak now.
+    #[must_use]
+    pub(super) fn welcomed(&mut self) -> Option<Waker> {
+        self.waker.take()
+    }
+
+    /// Likewise.
+    #[must_use]
+    pub(super) fn progress(&mut self, progress: proto::Progress) -> Option<Waker> {
+        self.unsent.push_back(Kind::Progress(progress));
+        self.waker.take()
+    }
+
+    /// Likewise.
+    #[must_use]
+    pub(super) fn report(
+        &mut self,
+        key: Key,
+        last: Option<proto::Progress>,
+        report: proto::Report,
+    ) -> Option<Waker> {
+        self.unsent.extend(last.clone().map(Kind::Progress));
+        self.unsent.push_back(Kind::Report(report.clone()));
+        self.kept.insert(key, Kept { last, report });
+        self.waker.take()
+    }
+
+    pub(super) fn acknowledged(&mut self, key: &Key) -> bool {
+        self.kept.remove(key).is_some()
+    }
+
+    pub(super) fn keeps(&self, key: &Key) -> bool {
+        self.kept.contains_key(key)
+    }
+
+    pub(super) fn attempts(&self) -> impl Iterator<Item = proto::AttemptRef> {
+        self.kept.values().filter_map(|kept| kept.report.attempt.clone())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+}
+
+/// Everything a session sends: what the outbox makes, one by one, and what tasks say.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    hand: Arc<Hand>,
+    outbox: mpsc::Receiver<FromWorker>,
+    session: u64,
+    taken: VecDeque<Kind>,
+}
+
+impl Outgoing {
+    /// Takes the voice over from the session before.
+    pub(super) fn new(hand: &Arc<Hand>, outbox: mpsc::Receiver<FromWorker>) -> Self {
+        let session = hand.state().voice.begin();
+        Self { hand: hand.clone(), outbox, session, taken: VecDeque::new() }
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = FromWorker;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<FromWorker>> {
+        let this = self.get_mut();
+        // First, because beats are among it; and hello is.
+        if let Poll::Ready(next) = this.outbox.poll_recv(context) {
+            return Poll::Ready(next);
+        }
+        if this.taken.is_empty() {
+            let mut state = this.hand.state();
+            // Before the welcome nothing is said but hello.
+            let is_ours = state.voice.session == this.session && state.client.is_some();
+            let voice = &mut state.voice;
+            if is_ours {
+                let some = voice.unsent.len().min(TOGETHER);
+                this.taken.extend(voice.unsent.drain(..some));
+            }
+            if this.taken.is_empty() {
+                if voice.session == this.session {
+                    voice.waker = Some(context.waker().clone());
+                }
+                return Poll::Pending;
+            }
+        }
+        let kind = this.taken.pop_front();
+        Poll::Ready(Some(FromWorker { kind }))
+    }
+}
