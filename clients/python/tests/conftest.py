@@ -4,8 +4,9 @@
 |---|---|
 | STEADFAST_BIN | the program |
 | STEADFAST_WHEEL | the wheel that is tested; installed here, too |
+| STEADFAST_WHEELS | a folder with what it asks for |
 
-`./test` sets both. Nothing here sleeps to wait for something: a server's address is read from what it prints, and
+`./test` sets all. Nothing here sleeps to wait for something: a server's address is read from what it prints, and
 everything else is an answer that is waited for.
 """
 
@@ -150,10 +151,11 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel = os.environ.get("STEADFAST_WHEEL")
     assert wheel, "STEADFAST_WHEEL names the wheel that is tested; ./test says how"
     folder = tmp_path_factory.mktemp("fresh") / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=LONG)
+    make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    subprocess.run(make, check=True, timeout=2 * LONG)
     python = folder / "bin" / "python3"
-    lock = PACKAGE / "requirements-test.txt"
-    install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(lock), wheel]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-index"]
+    install += ["--find-links", os.environ["STEADFAST_WHEELS"], wheel]
     subprocess.run(install, check=True, timeout=2 * LONG)
     where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip()

@@ -56,7 +56,7 @@ def test_a_callable_that_raises_twice_then_returns(client: Client) -> None:
     every = client.logs(job, "main")
     assert every.count("== main_0_attempt_") == 3
     explained = client.explain(job)
-    assert [decision["verdict"] for decision in explained.decisions] == ["retry", "retry"]
+    assert [decision["verdict"] for decision in explained.decisions] == ["retry", "retry", "complete"]
     assert "RuntimeError: not yet, hello" in str(explained) and "<table>" in explained._repr_html_()
 
 
@@ -254,7 +254,7 @@ def test_the_async_client_does_the_same(server: Server) -> None:
             assert status.failure_count == 2
             assert "attempt 1" in await client.logs(jobs[0], attempt=1)
             assert (await client.log_files(jobs[0]))[0].attempt == 1
-            assert len((await client.explain(jobs[0])).decisions) == 2
+            assert len((await client.explain(jobs[0])).decisions) == 3
             assert jobs[0] in [job.job_id for job in await client.list(limit=50)]
             sleeper = await client.submit(Entrypoint.from_command("sleep", "1000"), "sleeper")
             with pytest.raises(WaitTimeout):

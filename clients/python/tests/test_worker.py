@@ -196,7 +196,8 @@ def test_a_drained_worker_finishes_and_goes(bare_server: Server, tmp_path: Path)
     with Client(bare_server.url) as client:
         worker = bare_server.python_worker(FUNCTIONS, "py1")
         assert end(client, tmp_path, "double", {"number": 1}).has_succeeded
-        client._rest.ask("workers/py1/drain", body=b"")
+        json_type = {"Content-Type": "application/json"}
+        client._rest.ask("workers/py1/drain", body=b"", headers=json_type)
         assert worker.process.wait(LONG) == 0
 
 
@@ -206,12 +207,14 @@ def test_a_worker_whose_server_is_gone_cancels_what_it_runs_when_its_lease_ends(
     for name in ("ready", "ended"):
         os.mkfifo(tmp_path / name)
     with Client(bare_server.url) as client:
-        bare_server.python_worker(FUNCTIONS, "py1")
+        worker = bare_server.python_worker(FUNCTIONS, "py1")
         input = {"ready": str(tmp_path / "ready"), "ended": str(tmp_path / "ended")}
         submit(client, tmp_path, "stubborn", input)
         assert (tmp_path / "ready").read_text() == "ready"
         bare_server.kill()
         assert (tmp_path / "ended").read_text() == "cancelled"
+        # Or it would wait for the server to take its report.
+        worker.kill()
 
 
 def test_a_late_answer_does_not_lengthen_the_lease_beyond_what_the_server_gives() -> None:

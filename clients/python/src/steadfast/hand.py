@@ -292,9 +292,12 @@ class Hand:
         attempt.context._cancel.set()
         if attempt.task is not None and self.coroutines is not None:
             self.coroutines.call_soon_threadsafe(attempt.task.cancel)
-        if why in (TIMED_OUT, SILENT):
-            late = pb.Report(failed=pb.Failed(kind=pb.Failed.KIND_TIMED_OUT))
-            attempt.timer = self.loop.call_later(self.kill_grace, self._settle, attempt, late)
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        # When the worker goes, that has a grace of its own.
+        if why != PREEMPTED:
+            given_up = lost(True, "it does not stop")
+            attempt.timer = self.loop.call_later(self.kill_grace, self._settle, attempt, given_up)
 
     def _settle(self, attempt: Attempt, outcome: pb.Report) -> None:
         """How it ended is decided, and is to be reported, unless nobody wants to hear."""
