@@ -10,7 +10,7 @@ use std::time::Duration;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{ItemId, JobId};
 use steadfast_core::outcome::Outcome;
-use steadfast_core::plan::{Action, Http, HttpMode, Plan};
+use steadfast_core::plan::{Action, Http, HttpMode, Plan, Step};
 use steadfast_engine::{Assignment, Inbox, Work};
 use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Addresses, Desk, Secrets, Tickets};
@@ -49,7 +49,7 @@ impl Booth {
         outbound: &Outbound,
         data: &Data,
     ) -> Result<Option<Self>, String> {
-        let actions = plan.steps().iter().flat_map(|step| step.actions());
+        let actions = plan.steps().iter().flat_map(Step::actions);
         let modes = actions.filter_map(|action| match action {
             Action::Http(http) => Some(http.mode),
             _ => None,

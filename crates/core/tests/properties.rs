@@ -265,7 +265,7 @@ impl World {
     /// A service takes an attempt, says how far it is, or how it ended, before it is known to have it
     /// and after.
     fn serve(&mut self, which: u8, amount: u16) {
-        let phase = if which % 2 == 0 { Phase::Running } else { Phase::AwaitingCallback };
+        let phase = if which.is_multiple_of(2) { Phase::Running } else { Phase::AwaitingCallback };
         let live = self.live_in(phase);
         let Some(&(item, token)) = live.get(usize::from(which / 2) % live.len().max(1)) else {
             return;

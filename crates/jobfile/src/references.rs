@@ -156,7 +156,6 @@ pub(crate) fn check_names(
                 "there is no item: the step has no `for_each`".into(),
                 Some("add `for_each`, or remove the reference".into()),
             ),
-            (Named::Item, _) => {}
             (Named::Secret { name }, _) if !used.http => bad(
                 "invalid_template",
                 "only `http` names secrets, so that they stay out of command lines".into(),
@@ -167,7 +166,7 @@ pub(crate) fn check_names(
                 format!("{} is not among the step's secrets", quote(name)),
                 Some(format!("add `secrets: [{name}]` to the step")),
             ),
-            (Named::Secret { .. }, _) => {}
+            (Named::Item | Named::Secret { .. }, _) => {}
             (Named::Step { name, many }, _) => match index.get(name.as_str()) {
                 None => bad(
                     "unknown_step",

@@ -20,7 +20,7 @@ use crate::trouble::Trouble;
 use cache::Cache;
 use readers::Readers;
 
-pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage};
+pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage, HowEnded};
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;

@@ -19,7 +19,7 @@ use steadfast_core::time::Timestamp;
 use steadfast_engine::{Assignment, Inbox, NotDone, Reply, Unheard};
 use tokio::sync::{Mutex, oneshot};
 
-use crate::archive::{Archive, AttemptEnd};
+use crate::archive::{Archive, HowEnded};
 use crate::trouble::Trouble;
 
 pub use signature::Secrets;
@@ -74,17 +74,6 @@ pub enum Taken {
     Late,
 }
 
-/// What the log says of an attempt that does not run.
-enum Fate {
-    /// Its callback had come.
-    CalledBack,
-    TimedOut,
-    /// The item goes on without it.
-    Superseded,
-    /// The item has ended in another way.
-    Over,
-}
-
 impl Desk {
     pub fn new(
         tickets: Tickets,
@@ -135,11 +124,12 @@ impl Desk {
         }
         let refused =
             |why: &str| Trouble::CallbackRefused(format!("attempt {attempt} is over: {why}"));
-        match self.fate(ticket).await? {
-            Fate::CalledBack => Ok(Taken::Counted),
-            Fate::TimedOut => Err(refused("it was not called back in time")),
-            Fate::Superseded => Err(refused("the item goes on without it")),
-            Fate::Over => {
+        let end = self.archive.attempt_end(&ticket.job, item, attempt).await?;
+        match end.how {
+            HowEnded::ByCallback => Ok(Taken::Counted),
+            HowEnded::TimedOut => Err(refused("it was not called back in time")),
+            HowEnded::Otherwise if end.item_goes_on => Err(refused("the item goes on without it")),
+            HowEnded::Otherwise => {
                 let late = Input::LateCallback { item, attempt, outcome };
                 self.note(ticket, late).await?;
                 Ok(Taken::Late)
@@ -200,15 +190,5 @@ impl Desk {
         let reply = Box::new(move |answer| drop(tell.send(answer)));
         say(reply).map_err(|why| Trouble::Overloaded(why.to_string()))?;
         told.await.map_err(|_| Trouble::from(NotDone::Stopped))
-    }
-
-    async fn fate(&self, ticket: &Ticket) -> Result<Fate, Trouble> {
-        let end = self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?;
-        Ok(match end {
-            AttemptEnd { by_callback: true, .. } => Fate::CalledBack,
-            AttemptEnd { timed_out: true, .. } => Fate::TimedOut,
-            AttemptEnd { item_goes_on: true, .. } => Fate::Superseded,
-            _ => Fate::Over,
-        })
     }
 }

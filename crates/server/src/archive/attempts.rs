@@ -38,14 +38,22 @@ pub(super) fn read_cursor(cursor: Option<&str>) -> Result<u64, Trouble> {
 /// What became of an attempt, for somebody who speaks of it too late.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptEnd {
-    pub by_callback: bool,
-    pub timed_out: bool,
+    pub how: HowEnded,
     /// With another attempt.
     pub item_goes_on: bool,
     /// That somebody spoke of it too late is recorded.
     pub noted: bool,
     /// The job, if it is over, and the epoch of its last writer.
     pub ended: Option<(Job, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HowEnded {
+    ByCallback,
+    TimedOut,
+    /// Or it was cut off, and has no end of its own.
+    #[default]
+    Otherwise,
 }
 
 pub(super) fn end(
@@ -64,9 +72,13 @@ pub(super) fn end(
             Event::AttemptEnded { attempt: ended, by_callback, outcome, .. }
                 if *ended == attempt =>
             {
-                end.by_callback = *by_callback;
-                end.timed_out = matches!(outcome, Outcome::Failed(failure)
-                    if failure.kind == FailureKind::TimedOut);
+                end.how = match outcome {
+                    _ if *by_callback => HowEnded::ByCallback,
+                    Outcome::Failed(failure) if failure.kind == FailureKind::TimedOut => {
+                        HowEnded::TimedOut
+                    }
+                    _ => HowEnded::Otherwise,
+                };
             }
             Event::LateCallback { attempt: late, .. } => end.noted |= *late == attempt,
             _ => {}

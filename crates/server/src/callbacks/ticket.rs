@@ -6,6 +6,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use steadfast_core::event::{ItemId, JobId, Role};
@@ -74,7 +76,7 @@ impl Tickets {
 
     pub fn token(&self, ticket: &Ticket) -> String {
         let named = named(ticket);
-        let signed = hex(&self.sign(&named));
+        let signed = URL_SAFE_NO_PAD.encode(self.sign(&named));
         format!("{named}.{signed}")
     }
 
@@ -83,8 +85,12 @@ impl Tickets {
         let (named, signed) = token.rsplit_once('.')?;
         let mut mac = self.0.clone();
         mac.update(named.as_bytes());
+        let signed = URL_SAFE_NO_PAD.decode(signed).ok()?;
+        if signed.len() != SIGNED_BYTES {
+            return None;
+        }
         // In constant time.
-        mac.verify_truncated_left(&unhex(signed)?).ok()?;
+        mac.verify_truncated_left(&signed).ok()?;
         let mut parts = named.split('.');
         let job = parts.next()?.into();
         let mut number = || parts.next()?.parse::<u64>().ok();
@@ -116,22 +122,6 @@ fn named(ticket: &Ticket) -> String {
         Role::Compensation => 2,
     };
     format!("{job}.{}.{}.{role}.{}.{attempt}.{token}", item.run, item.step, item.index)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// None unless it is the whole of a signature.
-fn unhex(text: &str) -> Option<[u8; SIGNED_BYTES]> {
-    let mut bytes = [0; SIGNED_BYTES];
-    if text.len() != 2 * SIGNED_BYTES || !text.is_ascii() {
-        return None;
-    }
-    for (i, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

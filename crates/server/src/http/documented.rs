@@ -108,7 +108,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(200, "The worker after it.", "Worker")
         .problems(&[404, 415, 503]);
 
-    let token = json!({"type": "string", "pattern": "^[0-9a-z.]+$"});
+    let token = json!({"type": "string", "pattern": "^[0-9A-Za-z._-]+$"});
     let callback = Described::new(
         "callback",
         "Say how an attempt of an asynchronous step ended, or how far it is",

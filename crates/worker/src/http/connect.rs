@@ -36,7 +36,7 @@ const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
 pub(super) enum ConnectError {
     #[error(
         "{host} is not called: {address} is {}, which the operator has not allowed \
-         (outbound.allow = [\"{}\"] would)",
+         (--allow-outbound {} would)",
         class.describe(), class.allowed_by(*address)
     )]
     Refused { host: String, address: IpAddr, class: Class },
