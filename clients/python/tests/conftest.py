@@ -59,7 +59,8 @@ class Process:
             self._lines.append(line)
             if word in line:
                 # What it says from now on is read too, or it would wait for a reader.
-                threading.Thread(target=self._rest, daemon=True).start()
+                self._reader = threading.Thread(target=self._rest, daemon=True)
+                self._reader.start()
                 return line
         raise AssertionError(f"it ended without saying {word!r}: {''.join(self._lines)}")
 
@@ -69,6 +70,8 @@ class Process:
             self._lines.append(line)
 
     def said(self) -> str:
+        """All of it, of a process that has ended."""
+        self._reader.join(LONG)
         return "".join(self._lines)
 
     def kill(self) -> None:
@@ -95,18 +98,15 @@ class Server:
         }
         self._command, self._options = command, options
         self._workers: list[Process] = []
-        self.address = "127.0.0.1:0"
+        self._address = "127.0.0.1:0"
         self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"
 
     def start(self) -> None:
         """Again: at the same address."""
-        argv = [program(), self._command, "--data", str(self.data), "--listen", self.address, *self._options]
+        argv = [program(), self._command, "--data", str(self.data), "--listen", self._address, *self._options]
         self.process = Process(argv, self.env)
-        self.address = self.process.line_with("http://").split("http://")[1].strip()
+        self.url = self.process.line_with("://").split()[-1]
+        self._address = self.url.partition("://")[2]
 
     def kill(self) -> None:
         self.process.kill()

@@ -1,5 +1,6 @@
 """What goes wrong is told in a class of its own, and in words."""
 
+import json
 import socket
 import subprocess
 import threading
@@ -105,8 +106,6 @@ def test_a_wrong_token_is_told_apart_from_none_and_from_a_weak_one(tmp_path: Pat
     def token(scope: str) -> str:
         made = [program(), "token", "create", "--scope", scope, "--data", str(tmp_path), "-o", "json"]
         printed = subprocess.run(made, check=True, capture_output=True, text=True, timeout=LONG).stdout
-        import json
-
         return str(json.loads(printed)["token"])
 
     submit, read, worker = token("submit"), token("read"), token("worker")
@@ -116,7 +115,7 @@ def test_a_wrong_token_is_told_apart_from_none_and_from_a_weak_one(tmp_path: Pat
             job = client.submit(TRUE, "allowed")
             assert client.wait(job, LONG).has_succeeded
             assert "succeeded" in str(client.explain(job))
-        for wrong in (None, "wrong", read):
+        for wrong in (None, "wrong", read, worker):
             with Client(server.url, token=wrong) as client:
                 with pytest.raises(NotAllowed) as raised:
                     client.submit(TRUE, "not-allowed")
@@ -128,8 +127,37 @@ def test_a_wrong_token_is_told_apart_from_none_and_from_a_weak_one(tmp_path: Pat
             idle = Worker(server.url, name="py", token=submit)
             idle.function("f")(lambda ctx, input: None)
             idle.run()
-        assert worker
     finally:
+        server.stop()
+
+
+def test_over_tls_a_server_is_believed_if_somebody_vouches_for_it(tmp_path: Path, python: Path) -> None:
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    make += ["-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=steadfast"]
+    make += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(make, check=True, capture_output=True, timeout=LONG)
+    config = tmp_path / "steadfast.toml"
+    config.write_text(f'[server]\ntls_cert = "{cert}"\ntls_key = "{key}"\n')
+    server = Server(tmp_path / "data", python, "server", "--config", str(config))
+    worker = Worker(server.url, name="py", ca=cert)
+    worker.function("f")(lambda ctx, input: "over TLS")
+    running = threading.Thread(target=worker.run)
+    running.start()
+    try:
+        assert server.url.startswith("https://")
+        job_file = tmp_path / "job.yaml"
+        job_file.write_text("name: tls\nsteps:\n  go: { call: f }\n")
+        with Client(server.url, ca=cert) as client:
+            job = client.submit_file(job_file)
+            assert client.result(job, LONG) == "over TLS"
+        with Client(server.url, patience=0.1) as client, pytest.raises(ServerUnreachable):
+            client.status(job)
+        with Client(server.url, patience=0.1) as client, pytest.raises(ServerUnreachable):
+            client.logs(job)
+    finally:
+        worker.stop()
+        running.join(LONG)
         server.stop()
 
 

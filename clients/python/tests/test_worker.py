@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import HERE, LONG, Process, Server
+from conftest import HERE, LONG, Server
 from steadfast import Client, JobStatus, Worker, cluster_pb2
 from steadfast.lease import Lease
 
@@ -177,19 +177,11 @@ def test_a_worker_that_is_told_to_go_loses_what_does_not_end_and_costs_no_failur
         assert (tmp_path / "ready").read_text() == "ready"
         worker.process.send_signal(signal.SIGTERM)
         assert worker.process.wait(LONG) == 0
-        assert "left" in wait_said(worker)
+        assert "left" in worker.said()
         bare_server.python_worker(FUNCTIONS, "py2")
         status = client.wait(job, LONG)
         assert (status.output, status.failure_count, status.preemption_count) == ("at last", 0, 1)
         assert status.attempts[0].error == "the worker was lost: preempted"
-
-
-def wait_said(worker: Process) -> str:
-    """Its end was waited for; what it printed is read by another thread."""
-    for thread in threading.enumerate():
-        if getattr(thread, "_target", None) == worker._rest:
-            thread.join(LONG)
-    return worker.said()
 
 
 def test_a_drained_worker_finishes_and_goes(bare_server: Server, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, List, TypeVar
+from typing import Any, List
 
 import grpc
 
@@ -20,8 +20,6 @@ from .rest import Rest
 from .status import JobId, JobStatus, JobSummary, LogFile
 from .v1 import jobs_pb2 as pb
 from .v1.jobs_pb2_grpc import JobsStub
-
-Answer = TypeVar("Answer")
 
 #: For one answer.
 ANSWERED_WITHIN = 60.0

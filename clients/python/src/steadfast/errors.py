@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from .words import inert
+
 if TYPE_CHECKING:
     from .status import JobStatus
 
@@ -76,7 +78,8 @@ class CallFailed(JobFailed):
 
     def __str__(self) -> str:
         where = f"\n\n{self.traceback.rstrip()}" if self.traceback else ""
-        return f"job {self.status.job_id} failed: {self.message}{where}"
+        text = f"job {self.status.job_id} failed: {self.message}{where}"
+        return "\n".join(inert(line) for line in text.split("\n"))
 
 
 class ResultTooLarge(CallFailed):

@@ -13,28 +13,23 @@ import logging
 import secrets
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from .config import milliseconds
 from .context import Context
-from .errors import Defer, PermanentError, RetryAfter
 from .lease import Lease, clock
+from .outcome import Function, awaited, called, lost, not_completed, said
 from .v1 import workers_pb2 as pb
 
 log = logging.getLogger("steadfast.worker")
 
 Key = tuple[str, int]
-Function = Callable[[Context, Any], Any]
 
 #: A server gives a few more than there are slots; far more is a server gone wrong.
 QUEUED_MOST = 10_000
-OUTPUT_MOST = 1 << 20
-MESSAGE_MOST = 16 << 10
 LEASE_ENDED = "the lease ended"
 PREEMPTED = "preempted"
 WITHDRAWN = "withdrawn"
@@ -255,14 +250,14 @@ class Hand:
 
     def _begin(self, function: Function, context: Context, value: Any, attempt: Attempt) -> None:
         """On the loop of coroutines."""
-        task = asyncio.get_running_loop().create_task(_awaited(function, context, value))
-        task.add_done_callback(lambda done: self._elsewhere(self._ended, attempt, _said(done)))
+        task = asyncio.get_running_loop().create_task(awaited(function, context, value))
+        task.add_done_callback(lambda done: self._elsewhere(self._ended, attempt, said(done)))
         attempt.task = task
         if context.cancelled:
             task.cancel()
 
     def _call(self, function: Function, context: Context, value: Any, attempt: Attempt) -> None:
-        self._elsewhere(self._ended, attempt, _outcome(function, context, value))
+        self._elsewhere(self._ended, attempt, called(function, context, value))
 
     def _ended(self, attempt: Attempt, outcome: pb.Report) -> None:
         """The function has come back."""
@@ -340,83 +335,5 @@ def key_of(ref: pb.AttemptRef) -> Key:
     return (ref.job_id, ref.token)
 
 
-def lost(started: bool, why: str) -> pb.Report:
-    return pb.Report(lost=pb.Lost(started=started, why=why))
-
-
-def not_completed(kind: str, message: str, permanent: bool = False) -> pb.Failed:
-    return pb.Failed(
-        kind=pb.Failed.KIND_NOT_COMPLETED,
-        permanent=permanent,
-        error_kind=kind,
-        error_message=message,
-    )
-
-
 def _read(text: str) -> Any:
     return json.loads(text) if text else None
-
-
-async def _awaited(function: Function, context: Context, value: Any) -> pb.Report:
-    try:
-        return _succeeded(await function(context, value))
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:
-        return _failed(error, context)
-
-
-def _said(done: asyncio.Task[pb.Report]) -> pb.Report:
-    """Of a coroutine that may have been cancelled."""
-    try:
-        return done.result()
-    except BaseException as error:
-        return _handler_failed(error)
-
-
-def _outcome(function: Function, context: Context, value: Any) -> pb.Report:
-    try:
-        result = function(context, value)
-        if inspect.iscoroutine(result):
-            result = asyncio.run(result)
-        return _succeeded(result)
-    except BaseException as error:
-        return _failed(error, context)
-
-
-def _succeeded(result: Any) -> pb.Report:
-    try:
-        text = "" if result is None else json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        return pb.Report(failed=not_completed("output_invalid", f"the result is not JSON: {error}"))
-    if len(text.encode()) > OUTPUT_MOST:
-        message = f"the output is larger than {OUTPUT_MOST} bytes"
-        return pb.Report(failed=not_completed("output_too_large", message))
-    return pb.Report(succeeded=pb.Succeeded(output_json=text))
-
-
-def _failed(error: BaseException, context: Context) -> pb.Report:
-    if not isinstance(error, Defer):
-        context._write("".join(traceback.format_exception(error)))
-    return _handler_failed(error)
-
-
-def _handler_failed(error: BaseException) -> pb.Report:
-    # What a PermanentError was raised from says more than that it is permanent.
-    cause = error.__cause__ if isinstance(error, PermanentError) else None
-    kind = type(cause or error).__name__
-    message = "".join(traceback.format_exception_only(error)).strip()
-    own = isinstance(error, PermanentError | RetryAfter | Defer)
-    failed = pb.Failed(
-        kind=pb.Failed.KIND_HANDLER_FAILED,
-        permanent=isinstance(error, PermanentError),
-        error_kind=kind[:200],
-        error_message=(str(error) if own else message).encode("utf-8", "replace")[:MESSAGE_MOST].decode(
-            "utf-8", "ignore"
-        ),
-    )
-    if isinstance(error, RetryAfter):
-        failed.retry_after_ms = milliseconds(error.seconds, "seconds")
-    if isinstance(error, Defer):
-        failed.defer_ms = milliseconds(error.seconds, "seconds")
-    return pb.Report(failed=failed)

@@ -15,6 +15,7 @@ from .errors import CallFailed, JobFailed, ResultTooLarge
 from .runner import RAISED
 from .status import RESULT_KEY, JobStatus
 from .v1 import jobs_pb2 as pb
+from .words import inert
 
 #: The step of a launched job.
 STEP = "main"
@@ -88,7 +89,7 @@ def failure(status: JobStatus, log: str | None) -> JobFailed:
     error = status.error or "it has no result"
     marker = None if log is None else log.rfind(f"{RAISED} ")
     if log is None or marker is None or marker < 0:
-        return JobFailed(f"job {status.job_id} is {status.state_name}: {why}{error}", status)
+        return JobFailed(f"job {status.job_id} is {status.state_name}: {why}{inert(error)}", status)
     line, _, traceback = log[marker:].partition("\n")
     kind = line.removeprefix(RAISED).strip()
     message = error.removeprefix(f"exit code {status.exit_code}: ")

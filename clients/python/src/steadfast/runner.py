@@ -62,7 +62,6 @@ def is_plain(value, depth=0):
 
 def written(result, cloudpickle):
     """The result as JSON: plain if it can be, and pickled."""
-    forms = []
     plain = {"json": result} if is_plain(result) else {}
     try:
         pickled = {"pickle": base64.b64encode(cloudpickle.dumps(result)).decode()}

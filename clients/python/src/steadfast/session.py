@@ -17,7 +17,6 @@ import grpc.aio
 
 from .connection import Place, pause
 from .context import Context
-from .errors import SteadfastError
 from .hand import Hand, Key, Kept, key_of
 from .lease import clock
 from .v1 import workers_pb2 as pb
@@ -64,7 +63,7 @@ class Said:
 
 
 class Over(Exception):
-    """The stream has ended, and that is how it should be, or why not."""
+    """The stream has ended, for this reason."""
 
 
 async def sessions(hand: Hand, place: Place, who: Self) -> None:
@@ -76,7 +75,7 @@ async def sessions(hand: Hand, place: Place, who: Self) -> None:
             return
         if isinstance(why, grpc.RpcError):
             if why.code() in WILL_NOT_HEAL and not hand.welcomed:
-                raise _refused(place, why)
+                raise place.error(why)
             reason = f"{why.code().name}: {why.details()}"
         else:
             reason = str(why)
@@ -85,10 +84,6 @@ async def sessions(hand: Hand, place: Place, who: Self) -> None:
             before = reason
         tries = 0 if answered else tries + 1
         await asyncio.sleep(pause(tries + 1, LONGEST_PAUSE))
-
-
-def _refused(place: Place, why: grpc.RpcError) -> SteadfastError:
-    return place.error(why)
 
 
 async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception]:

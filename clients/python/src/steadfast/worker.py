@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from .connection import Place
-from .hand import Function, Hand
+from .hand import Hand
 from .lease import clock
+from .outcome import Function
 from .session import Self, sessions
 
 log = logging.getLogger("steadfast.worker")
