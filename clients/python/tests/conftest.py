@@ -154,7 +154,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(make, check=True, timeout=2 * LONG)
     python = folder / "bin" / "python3"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-index"]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-compile", "--no-index"]
     install += ["--find-links", os.environ["STEADFAST_WHEELS"], wheel]
     subprocess.run(install, check=True, timeout=2 * LONG)
     where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
