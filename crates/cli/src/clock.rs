@@ -1,13 +1,10 @@
 //! The one place of the program that asks what time it is.
 
-use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use steadfast_core::time::Timestamp;
-use steadfast_engine::Clock;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SystemClock;
+pub(crate) use steadfast_server::clock::SystemClock;
 
 #[allow(clippy::disallowed_methods, reason = "somebody has to ask")]
 pub(crate) fn system_time() -> SystemTime {
@@ -23,16 +20,4 @@ pub(crate) fn wait_a_little() {
 pub(crate) fn now() -> Timestamp {
     let since = system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(since.as_millis() as u64)
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Timestamp {
-        now()
-    }
-
-    #[allow(clippy::disallowed_methods, reason = "somebody has to ask")]
-    fn monotonic_ms(&self) -> u64 {
-        static BEGAN: OnceLock<Instant> = OnceLock::new();
-        BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64
-    }
 }

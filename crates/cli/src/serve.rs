@@ -190,7 +190,7 @@ fn settings(args: &ServeArgs) -> Result<(Config, Data), String> {
 
 async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
     let folder = data.folder.clone();
-    start(ServerOptions { config, folder, clock: Arc::new(SystemClock) }).await
+    start(ServerOptions { config, folder, clock: Arc::new(SystemClock), inside: None }).await
 }
 
 /// For the worker that `up` brings along.
@@ -213,6 +213,7 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         server: String::new(),
         token: None,
         tls: None,
+        door: None,
         name,
         datacenter: None,
         labels: BTreeMap::new(),

@@ -5,6 +5,7 @@
 
 pub mod archive;
 pub mod callbacks;
+pub mod clock;
 pub mod config;
 pub mod grpc;
 pub mod guard;

@@ -10,7 +10,7 @@ mod stall;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -38,6 +38,8 @@ use stall::Unstalled;
 const PING: Duration = Duration::from_secs(20);
 /// After this a connection that was told to end is dropped.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// What a server without an address is called.
+pub const INSIDE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 /// When the machine has no more of what a connection needs, others must end first.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
@@ -72,13 +74,49 @@ impl ListenOptions {
     }
 }
 
+/// Where connections come from.
+#[derive(Debug)]
+pub enum Entrance {
+    Network(TcpListener),
+    /// From within this process: pipes.
+    Inside(mpsc::Receiver<DuplexStream>),
+}
+
+enum Connection {
+    Network(TcpStream, SocketAddr),
+    Inside(DuplexStream),
+}
+
+impl From<TcpListener> for Entrance {
+    fn from(listener: TcpListener) -> Self {
+        Self::Network(listener)
+    }
+}
+
+impl Entrance {
+    async fn accept(&mut self) -> std::io::Result<Connection> {
+        match self {
+            Self::Network(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok(Connection::Network(stream, peer))
+            }
+            Self::Inside(pipes) => match pipes.recv().await {
+                Some(pipe) => Ok(Connection::Inside(pipe)),
+                // Nobody is left who could come.
+                None => std::future::pending().await,
+            },
+        }
+    }
+}
+
 /// Serves until `shutdown`; then takes no more, lets requests end within the grace, and returns.
 pub async fn serve(
-    listener: TcpListener,
+    entrance: impl Into<Entrance>,
     app: Router,
     options: ListenOptions,
     shutdown: impl Future<Output = ()>,
 ) {
+    let mut entrance = entrance.into();
     let (stop, stopped) = watch::channel(false);
     let grace = options.shutdown_grace;
     // More wait in the listener's own queue, where they cost next to nothing.
@@ -97,7 +135,7 @@ pub async fn serve(
         told_full = places.available_permits() == 0;
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
+            (place, entrance.accept().await)
         };
         let (place, accepted) = tokio::select! {
             biased;
@@ -106,10 +144,13 @@ pub async fn serve(
             next = next => next,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok(connection) => {
                 let server = Arc::clone(&server);
                 connections.spawn(async move {
-                    server.connection(stream, peer).await;
+                    match connection {
+                        Connection::Network(stream, peer) => server.connection(stream, peer).await,
+                        Connection::Inside(pipe) => server.serve(pipe, INSIDE).await,
+                    }
                     drop(place);
                 });
             }
@@ -121,7 +162,7 @@ pub async fn serve(
             }
         }
     }
-    drop(listener);
+    drop(entrance);
     stop.send_replace(true);
     let all = async { while connections.join_next().await.is_some() {} };
     if timeout(grace, all).await.is_err() {

@@ -21,8 +21,9 @@ use steadfast_engine::{
     Clock, FleetRules, Inbox, Live, Observer, Room, Stopped, Unreadable, WorkerState, adopt_all,
 };
 use steadfast_store::{Folder, SqliteStore, StoreError};
+use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tonic_health::server::HealthReporter;
 
 use crate::archive::Archive;
@@ -32,7 +33,7 @@ use crate::grpc::JobsService;
 use crate::guard::Guard;
 use crate::http::{App, Limits, PageLimit, WorkersView as _};
 use crate::hub::{Fleet, Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
-use crate::listen::{ListenOptions, serve};
+use crate::listen::{Entrance, INSIDE, ListenOptions, serve};
 use crate::news::News;
 use crate::orders::{Attached, Orders};
 use crate::purge::purge;
@@ -58,6 +59,8 @@ pub struct ServerOptions {
     pub config: Config,
     pub folder: Folder,
     pub clock: Arc<dyn Clock>,
+    /// Instead of listening: this server is part of a program, which has its own way in and its own log.
+    pub inside: Option<mpsc::Receiver<DuplexStream>>,
 }
 
 /// Why there is no server.
@@ -96,7 +99,7 @@ pub enum StartError {
 pub struct Running {
     address: SocketAddr,
     auth: Auth,
-    listener: TcpListener,
+    entrance: Entrance,
     app: Router,
     options: ListenOptions,
     news: News,
@@ -139,7 +142,7 @@ impl Running {
     /// Serves until `shutdown`, or until the engine can go on no more.
     pub async fn until(self, shutdown: impl Future<Output = ()>) -> Result<(), Stopped> {
         let Self {
-            listener,
+            entrance,
             app,
             options,
             news,
@@ -156,7 +159,7 @@ impl Running {
         let ended = Arc::new(Notify::new());
         let alive = tokio::spawn(lock.keep_alive(ended.clone()));
         let purging = retention.map(|retention| tokio::spawn(retention.keep()));
-        serve(listener, app, options, async {
+        serve(entrance, app, options, async {
             tokio::select! {
                 () = shutdown => {}
                 _ = gone => {}
@@ -182,16 +185,14 @@ impl Running {
 
 /// Takes the folder, takes its jobs up again, and listens.
 pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
-    let ServerOptions { config, folder, clock } = options;
+    let ServerOptions { config, folder, clock, inside } = options;
     let lock = FolderLock::take(&folder, clock.clone())?;
     let tokens = Arc::new(Tokens::open(folder.root())?);
-    let listener = TcpListener::bind(&config.server.listen).await;
-    let unheard = |error: std::io::Error| StartError::Listen {
-        address: config.server.listen.clone(),
-        why: error.to_string(),
+    let is_inside = inside.is_some();
+    let (entrance, address) = match inside {
+        Some(pipes) => (Entrance::Inside(pipes), INSIDE),
+        None => listen(&config.server.listen).await?,
     };
-    let listener = listener.map_err(unheard)?;
-    let address = listener.local_addr().map_err(unheard)?;
     let usable = tokens.usable(clock.now())?;
     let auth = config.check_exposure(address.ip(), usable).map_err(StartError::Exposed)?;
     let tls = server_config(&config.server)?;
@@ -201,7 +202,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let metrics = Metrics::new(&about);
     // Others' words only when something is wrong.
     let filter = format!("warn,steadfast={}", config.log.level);
-    let log = init_stderr(config.log.format, &filter, &metrics).ok();
+    let log =
+        (!is_inside).then(|| init_stderr(config.log.format, &filter, &metrics).ok()).flatten();
     let endpoint = config.otel.endpoint.as_deref();
     let spans = Spans::start(endpoint, about.version, &metrics)?;
     let watch = Watch::new(metrics.clone(), spans.clone());
@@ -305,7 +307,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     Ok(Running {
         address,
         auth,
-        listener,
+        entrance,
         app,
         options,
         news,
@@ -319,6 +321,16 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         retention,
         adopted,
     })
+}
+
+async fn listen(address: &str) -> Result<(Entrance, SocketAddr), StartError> {
+    let unheard = |error: std::io::Error| StartError::Listen {
+        address: address.to_owned(),
+        why: error.to_string(),
+    };
+    let listener = TcpListener::bind(address).await.map_err(unheard)?;
+    let address = listener.local_addr().map_err(unheard)?;
+    Ok((Entrance::Network(listener), address))
 }
 
 fn fleet_rules(config: &Config) -> FleetRules {

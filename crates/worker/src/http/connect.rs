@@ -80,7 +80,7 @@ impl Connector {
     }
 }
 
-impl tower_service::Service<Uri> for Connector {
+impl tower::Service<Uri> for Connector {
     type Response = TokioIo<Stream>;
     type Error = ConnectError;
     type Future = Boxed<Result<TokioIo<Stream>, ConnectError>>;
@@ -260,5 +260,86 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Answers the first lookup with the first list, the second with the second, and so on.
+    fn scripted(answers: Vec<Vec<SocketAddr>>) -> (Resolver, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let resolver: Resolver = Arc::new(move |_, _| {
+            let n = count.fetch_add(1, Ordering::SeqCst);
+            let answer = answers[n.min(answers.len() - 1)].clone();
+            Box::pin(async move { Ok(answer) })
+        });
+        (resolver, asked)
+    }
+
+    fn socket(text: &str) -> SocketAddr {
+        text.parse().expect(text)
+    }
+
+    fn reach(allow: &[&str], resolver: Resolver) -> Connector {
+        let allow = allow.iter().map(|word| word.parse().expect("a word")).collect();
+        Connector::new(allow, vec![], resolver)
+    }
+
+    async fn listening() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        (listener, port)
+    }
+
+    #[tokio::test]
+    async fn a_name_that_changes_its_address_does_not_lead_inside() {
+        let (listener, port) = listening().await;
+        // 127.0.0.2 stands for the internet: allowed, and nobody listens there.
+        let outside = SocketAddr::new([127, 0, 0, 2].into(), port);
+        let inside = SocketAddr::new([127, 0, 0, 1].into(), port);
+        let (resolver, asked) = scripted(vec![vec![outside], vec![inside]]);
+        let connector = reach(&["127.0.0.2"], resolver);
+        let first = connector.0.reach("rebinds.example", port).await;
+        assert!(
+            matches!(first, Err(ConnectError::Unreachable { address, .. }) if address == outside)
+        );
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "one lookup for one connection");
+        let second = connector.0.reach("rebinds.example", port).await;
+        assert!(matches!(second, Err(ConnectError::Refused { .. })), "{second:?}");
+        let nobody = listener.into_std().expect("a socket").accept().expect_err("nobody came");
+        assert_eq!(nobody.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    async fn an_allowed_address_beside_a_refused_one_is_the_one_that_is_used() {
+        let (_listener, port) = listening().await;
+        let (outside, inside) = (socket("127.0.0.2:1"), SocketAddr::new([127, 0, 0, 1].into(), 1));
+        let (resolver, _) = scripted(vec![vec![outside, inside, socket("10.0.0.1:1")]]);
+        let stream = reach(&["127.0.0.1"], resolver).0.reach("both.example", port).await;
+        assert_eq!(stream.expect("connected").peer_addr().expect("an address").ip(), inside.ip());
+    }
+
+    #[tokio::test]
+    async fn the_next_address_is_tried_if_one_is_dead() {
+        let (_listener, port) = listening().await;
+        let dead = SocketAddr::new([127, 0, 0, 2].into(), port);
+        let alive = SocketAddr::new([127, 0, 0, 1].into(), port);
+        let (resolver, _) = scripted(vec![vec![dead, alive]]);
+        let stream = reach(&["loopback"], resolver).0.reach("two.example", port).await;
+        assert_eq!(stream.expect("connected").peer_addr().expect("an address"), alive);
+    }
+
+    #[tokio::test]
+    async fn a_name_without_addresses_says_so() {
+        let (resolver, _) = scripted(vec![vec![]]);
+        let none = reach(&[], resolver).0.reach("empty.example", 80).await;
+        assert!(matches!(none, Err(ConnectError::NoAddress { .. })), "{none:?}");
     }
 }

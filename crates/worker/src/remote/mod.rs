@@ -4,6 +4,7 @@
 //! | | |
 //! |---|---|
 //! | [`serve`] | from the first connection to the end of the worker's life |
+//! | `dial` | the way to the server |
 //! | `connect` | reaching the server, for ever, and telling a refusal from a bad moment |
 //! | `session` | one stream: what the server says, and that it is still there |
 //! | `outbox` | what is sent next: beats, reports, what attempts print |
@@ -20,6 +21,7 @@
 
 mod attempt;
 mod connect;
+mod dial;
 mod files;
 mod hand;
 mod lease;
@@ -47,6 +49,7 @@ use crate::http::{Outbound, OutboundError};
 use hand::Hand;
 use places::Places;
 
+pub use dial::{Authority, Connected, Dialer, Door};
 pub use line::Line;
 pub use tasks::{Call, Functions, Task};
 
@@ -63,6 +66,8 @@ pub struct RemoteConfig {
     pub server: String,
     pub token: Option<Token>,
     pub tls: Option<ClientTls>,
+    /// The server is in this process, behind this door.
+    pub door: Option<Door>,
     /// Unique among the workers that are connected to the server.
     pub name: String,
     pub datacenter: Option<String>,
@@ -204,7 +209,8 @@ pub async fn serve(config: RemoteConfig, orders: Orders) -> Result<(), RemoteErr
     if config.slots == 0 {
         return Err(RemoteError::NoSlots);
     }
-    let server = connect::Server::new(&config)?;
+    let (token, tls) = (config.token.as_ref(), config.tls.as_ref());
+    let server = Dialer::new(&config.server, token, tls, config.door.clone())?;
     let places = lock(&config).await?;
     let keep = config.keep;
     let cleared = blocking(move || places.clear(keep).map(|killed| (places, killed))).await;

@@ -26,6 +26,7 @@ fn config(server: &Server, folder: &Path) -> RemoteConfig {
         server: server.url(),
         token: None,
         tls: None,
+        door: None,
         name: "w1".to_owned(),
         datacenter: Some("eu-west".to_owned()),
         labels: BTreeMap::from([("disk".to_owned(), "fast".to_owned())]),

@@ -1,0 +1,269 @@
+//! Jobs on a server: submitted, followed, ended.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt as _};
+use steadfast_api::proto;
+use steadfast_api::proto::jobs_client::JobsClient;
+use steadfast_worker::remote::{Connected, RemoteError};
+use tonic::{Code, Streaming};
+
+use crate::{Job, Server, Status};
+
+/// A server that restarts is back soon; one that does not answer for so long is gone.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Between tries: the first ones short.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A status holds outputs; the server keeps it below 2 MiB.
+const LARGEST_MESSAGE: usize = 16 << 20;
+
+/// Why a server did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    #[error("the server cannot be used: {0}")]
+    Address(String),
+    #[error("the server {server} cannot be reached: {why}")]
+    Unreachable { server: String, why: String },
+    /// With everything that is wrong with it.
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{0}")]
+    NotFound(String),
+    /// A token is missing, or may not do this.
+    #[error("not allowed: {0}")]
+    NotAllowed(String),
+    /// The key belongs to another job, or the job has ended already.
+    #[error("{0}")]
+    Conflict(String),
+    #[error("the server does not speak our language: {0}")]
+    Unintelligible(String),
+    #[error("the server failed: {0}")]
+    Failed(String),
+}
+
+impl ClientError {
+    #[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
+    pub(crate) fn unintelligible(error: serde_json::Error) -> Self {
+        Self::Unintelligible(error.to_string())
+    }
+}
+
+/// Speaks to a server. Cheap to clone; all clones share a connection, which is made anew when it breaks.
+#[derive(Clone, Debug)]
+pub struct Client {
+    server: String,
+    jobs: JobsClient<Connected>,
+    patience: Duration,
+}
+
+impl Client {
+    /// ```no_run
+    /// # async fn example() -> Result<(), steadfast::ClientError> {
+    /// use steadfast::{Client, Job, Step};
+    ///
+    /// let client = Client::connect("http://127.0.0.1:7117").await?;
+    /// let job = Job::new("hello").step(Step::run("greet", "echo hello"));
+    /// let id = client.submit(&job).await?;
+    /// assert!(client.wait(&id).await?.is_success());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(server: impl Into<Server>) -> Result<Self, ClientError> {
+        let dialer = server.into().dialer().map_err(|error| match error {
+            RemoteError::Refused { message, .. } => ClientError::NotAllowed(message),
+            error => ClientError::Address(error.to_string()),
+        })?;
+        let server = dialer.address().to_owned();
+        let connected = dialer.connect().await.map_err(|status| ClientError::Unreachable {
+            server: server.clone(),
+            why: status.message().to_owned(),
+        })?;
+        let jobs = JobsClient::new(connected).max_decoding_message_size(LARGEST_MESSAGE);
+        Ok(Self { server, jobs, patience: PATIENCE })
+    }
+
+    /// How long a server that went away is waited for. Otherwise a minute.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The job's id. It is durable when this returns. Tries again while the server is away; the job is
+    /// accepted once, however often it is sent.
+    pub async fn submit(&self, job: &Job) -> Result<String, ClientError> {
+        let random = || getrandom::u64().map_err(|error| ClientError::Failed(error.to_string()));
+        let key = format!("rust-{:016x}{:016x}", random()?, random()?);
+        self.submit_with_key(job, &key).await
+    }
+
+    /// The same job under the same key is one job, whoever submits it and whenever.
+    pub async fn submit_with_key(&self, job: &Job, key: &str) -> Result<String, ClientError> {
+        let file = serde_json::to_string(job).map_err(ClientError::unintelligible)?;
+        self.send(file, job.attached(), key).await
+    }
+
+    /// A job file, YAML or JSON, that needs no other files.
+    pub async fn submit_file(&self, text: &str, key: &str) -> Result<String, ClientError> {
+        self.send(text.to_owned(), Vec::new(), key).await
+    }
+
+    async fn send(
+        &self,
+        file: String,
+        files: Vec<proto::AttachedFile>,
+        key: &str,
+    ) -> Result<String, ClientError> {
+        let request = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
+        let mut pauses = self.pauses();
+        loop {
+            match self.jobs.clone().submit_job(request.clone()).await {
+                Ok(answer) => return Ok(answer.into_inner().job_id),
+                Err(status) => pauses.after(status).await?,
+            }
+        }
+    }
+
+    pub async fn status(&self, job: &str) -> Result<Status, ClientError> {
+        let request = proto::GetJobStatusRequest { job_id: job.to_owned() };
+        let mut pauses = self.pauses();
+        loop {
+            match self.jobs.clone().get_job_status(request.clone()).await {
+                Ok(answer) => return Status::read(answer.into_inner().job.unwrap_or_default()),
+                Err(status) => pauses.after(status).await?,
+            }
+        }
+    }
+
+    /// Returns when the job has ended, with how it stands then.
+    pub async fn wait(&self, job: &str) -> Result<Status, ClientError> {
+        let mut statuses = std::pin::pin!(self.told(job));
+        loop {
+            match statuses.next().await {
+                // Only the last one is read.
+                Some(Ok(told)) if is_over(&told) => return Status::read(told),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Err(ClientError::Failed("it stopped telling".to_owned())),
+            }
+        }
+    }
+
+    /// How the job stands now, and again after changes, until it has ended: the last one is how it ended.
+    /// Goes on when the server was away.
+    pub fn watch(
+        &self,
+        job: &str,
+    ) -> impl Stream<Item = Result<Status, ClientError>> + Send + use<> {
+        self.told(job).map(|told| told.and_then(Status::read))
+    }
+
+    /// A job that is cancelled is never retried. Cancelling it again changes nothing; one that has ended
+    /// otherwise is a [conflict](ClientError::Conflict).
+    pub async fn cancel(&self, job: &str) -> Result<(), ClientError> {
+        let request = proto::TerminateJobRequest { job_id: job.to_owned() };
+        let mut pauses = self.pauses();
+        loop {
+            match self.jobs.clone().terminate_job(request.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(status) => pauses.after(status).await?,
+            }
+        }
+    }
+
+    fn told(
+        &self,
+        job: &str,
+    ) -> impl Stream<Item = Result<proto::JobStatus, ClientError>> + Send + use<> {
+        let watch = Watch { client: self.clone(), job: job.to_owned(), open: None, over: false };
+        stream::unfold(watch, |mut watch| async {
+            if watch.over {
+                return None;
+            }
+            let next = watch.next().await;
+            watch.over = next.as_ref().map_or(true, is_over);
+            Some((next, watch))
+        })
+    }
+
+    fn pauses(&self) -> Pauses {
+        let (left, next) = (self.patience, FIRST_PAUSE);
+        Pauses { server: self.server.clone(), left, next }
+    }
+}
+
+fn is_over(told: &proto::JobStatus) -> bool {
+    use proto::JobState as Wire;
+    !matches!(told.state(), Wire::Unspecified | Wire::Pending | Wire::Running | Wire::Paused)
+}
+
+struct Watch {
+    client: Client,
+    job: String,
+    open: Option<Streaming<proto::JobStatus>>,
+    over: bool,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<proto::JobStatus, ClientError> {
+        let mut pauses = self.client.pauses();
+        loop {
+            let status = match &mut self.open {
+                Some(open) => match open.message().await {
+                    Ok(Some(told)) => return Ok(told),
+                    Ok(None) => tonic::Status::unavailable("the server ended the stream"),
+                    Err(status) => status,
+                },
+                None => {
+                    let request = proto::WatchJobRequest { job_id: self.job.clone() };
+                    match self.client.jobs.clone().watch_job(request).await {
+                        Ok(opened) => {
+                            self.open = Some(opened.into_inner());
+                            continue;
+                        }
+                        Err(status) => status,
+                    }
+                }
+            };
+            self.open = None;
+            pauses.after(status).await?;
+        }
+    }
+}
+
+/// Before the next try, for as long as it is worth one.
+struct Pauses {
+    server: String,
+    left: Duration,
+    next: Duration,
+}
+
+impl Pauses {
+    async fn after(&mut self, status: tonic::Status) -> Result<(), ClientError> {
+        let message = status.message().to_owned();
+        match status.code() {
+            // A connection that breaks on the way has no code of its own.
+            Code::Unavailable | Code::Unknown | Code::Cancelled => {}
+            Code::ResourceExhausted if !message.contains("too large") => {}
+            Code::InvalidArgument => return Err(ClientError::Invalid(message)),
+            Code::NotFound => return Err(ClientError::NotFound(message)),
+            Code::Unauthenticated | Code::PermissionDenied => {
+                return Err(ClientError::NotAllowed(message));
+            }
+            Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => {
+                return Err(ClientError::Conflict(message));
+            }
+            _ => return Err(ClientError::Failed(message)),
+        }
+        if self.left.is_zero() {
+            return Err(ClientError::Unreachable { server: self.server.clone(), why: message });
+        }
+        let pause = self.next.min(self.left);
+        self.left -= pause;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! How a function fails: what went wrong, and whether and when to try again.
+
+use std::fmt;
+use std::time::Duration;
+
+use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+
+/// What a function returns when it has not succeeded.
+///
+/// Any error of the standard library's kind becomes one with `?`, and is tried again as the step's policy
+/// says. Like `anyhow::Error`, it is no `std::error::Error` itself.
+///
+/// ```
+/// use std::time::Duration;
+/// use steadfast::Error;
+///
+/// fn parse(text: &str) -> Result<u32, Error> {
+///     if text.is_empty() {
+///         // Trying again cannot help.
+///         return Err(Error::permanent("there is nothing to read"));
+///     }
+///     if text == "busy" {
+///         // Later, and charged like any failure.
+///         return Err(Error::new("the other side is busy").retry_after(Duration::from_secs(30)));
+///     }
+///     Ok(text.parse()?)
+/// }
+/// assert_eq!(parse("x").unwrap_err().to_string(), "invalid digit found in string");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Option<String>,
+    message: String,
+    permanent: bool,
+    asked: Option<Asked>,
+}
+
+impl Error {
+    /// Worth another try.
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self { kind: None, message: message.to_string(), permanent: false, asked: None }
+    }
+
+    /// Trying again cannot help: the item stops, whatever its policy says.
+    pub fn permanent(message: impl fmt::Display) -> Self {
+        Self { permanent: true, ..Self::new(message) }
+    }
+
+    /// What `error` in the rules of a policy can name.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// After this instead of the computed delay; charged like it, up to the policy's `max_retry_after`.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.asked = Some(Asked::RetryAfterMs(ms(delay)));
+        self
+    }
+
+    /// Not now, and not its fault: tried again after this, charged to deferrals alone.
+    #[must_use]
+    pub fn defer(mut self, delay: Duration) -> Self {
+        self.asked = Some(Asked::DeferMs(ms(delay)));
+        self
+    }
+
+    pub(crate) fn outcome(self) -> Outcome {
+        let Self { kind, message, permanent, asked } = self;
+        let permanence = if permanent { Permanence::Said } else { Permanence::Open };
+        let error = Some(ErrorText { kind, message });
+        let failure = Failure::new(FailureKind::HandlerFailed);
+        Outcome::Failed(Failure { permanence, asked, error, ..failure })
+    }
+}
+
+pub(crate) fn ms(duration: Duration) -> u64 {
+    // Never shorter than asked for.
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Its message, and those of what caused it.
+impl<E: std::error::Error> From<E> for Error {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            // Many say what their cause says.
+            if !message.ends_with(&text) {
+                message = format!("{message}: {text}");
+            }
+            source = cause.source();
+        }
+        Self::new(message)
+    }
+}

@@ -1,0 +1,67 @@
+//! What the client says when something is in the way.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use steadfast::{Client, ClientError, Context, Error, Job, State, Step, Worker};
+
+use crate::server::{LONG, Server, ended};
+
+fn nothing() -> Worker {
+    Worker::builder().function("nothing", |_: Context, (): ()| async { Ok::<_, Error>(()) }).build()
+}
+
+fn job(name: &str) -> Job {
+    Job::new(name).step(Step::call("s", "nothing"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_trouble_has_its_own_error() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let twice = Job::new("twice").step(Step::run("s", "true")).step(Step::run("s", "false"));
+    match client.submit(&twice).await {
+        Err(ClientError::Invalid(why)) => assert!(why.contains("`s` is already written"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let unknown = client.status("01ARZ3NDEKTSV4RRFFQ69G5FAV").await;
+    assert!(matches!(unknown, Err(ClientError::NotFound(_))), "{unknown:?}");
+    let unknown = client.wait("01ARZ3NDEKTSV4RRFFQ69G5FAV").await;
+    assert!(matches!(unknown, Err(ClientError::NotFound(_))), "{unknown:?}");
+
+    let first = client.submit_with_key(&job("a"), "key").await.unwrap();
+    assert_eq!(client.submit_with_key(&job("a"), "key").await.unwrap(), first);
+    let other = client.submit_with_key(&job("b"), "key").await;
+    assert!(matches!(other, Err(ClientError::Conflict(_))), "{other:?}");
+
+    let nowhere = Client::connect("http://127.0.0.1:1").await;
+    assert!(matches!(nowhere, Err(ClientError::Unreachable { .. })), "{nowhere:?}");
+    let wrong = Client::connect("127.0.0.1:7117").await;
+    assert!(matches!(wrong, Err(ClientError::Address(_))), "{wrong:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_restarts_is_waited_for_and_one_that_does_not_is_given_up() {
+    let mut server = Server::start().await;
+    let client = server.client().await;
+    // There is no worker yet: it cannot end before the restart.
+    let id = client.submit(&job("restart")).await.unwrap();
+    let (waiting, watched) = (client.clone(), id.clone());
+    let mut statuses = Box::pin(client.watch(&id));
+    let first = statuses.next().await.expect("how it stands").unwrap();
+    assert!(!first.is_over(), "{first:?}");
+    let waits = tokio::spawn(async move { waiting.wait(&watched).await });
+    server.stop().await;
+    let impatient = client.clone().patience(Duration::from_millis(50)).status(&id).await;
+    assert!(matches!(impatient, Err(ClientError::Unreachable { .. })), "{impatient:?}");
+    server.begin().await;
+    let _working = server.work(nothing());
+    let status = tokio::time::timeout(LONG, waits).await.expect("it ends").unwrap().unwrap();
+    assert!(status.is_success(), "{status:?}");
+    let mut last = None;
+    while let Some(status) = statuses.next().await {
+        last = Some(status.unwrap());
+    }
+    assert_eq!(last.expect("told").state, State::Succeeded);
+    assert!(ended(&server.client().await, &job("after")).await.is_success());
+}

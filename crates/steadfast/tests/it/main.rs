@@ -1,0 +1,7 @@
+//! The library against a real server and a real worker, over loopback and within the process.
+
+mod builder;
+mod client;
+mod embedded;
+mod functions;
+mod server;

@@ -1,0 +1,132 @@
+//! The way to a server: over the network, with a token and TLS, or within the process.
+
+use std::fs;
+use std::path::Path;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::interceptor::{InterceptedService, Interceptor};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
+
+use super::{ClientTls, PATIENCE, RemoteError, Token};
+
+/// Bytes under way within the process, in each direction.
+const PIPE: usize = 256 << 10;
+
+/// Where a server within this process takes connections: each is one end of a pipe.
+pub type Door = mpsc::Sender<DuplexStream>;
+
+pub type Connected = InterceptedService<Channel, Authority>;
+
+/// Says who we are with every call.
+#[derive(Clone, Debug)]
+pub struct Authority(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Authority {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    address: String,
+    endpoint: Endpoint,
+    authority: Authority,
+    door: Option<Door>,
+}
+
+impl Dialer {
+    /// Reads the files of `tls`, and connects to nothing yet. `door`: instead of the network.
+    pub fn new(
+        address: &str,
+        token: Option<&Token>,
+        tls: Option<&ClientTls>,
+        door: Option<Door>,
+    ) -> Result<Self, RemoteError> {
+        let bad = |why: String| RemoteError::Address { address: address.to_owned(), why };
+        let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|e| bad(root(&e)))?;
+        let secure = match endpoint.uri().scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(bad("it begins neither with http:// nor with https://".to_owned())),
+        };
+        // No HTTP/2 keep-alive: the beats do that, and they know about leases.
+        let mut endpoint = endpoint.connect_timeout(PATIENCE).tcp_nodelay(true);
+        if secure {
+            endpoint = endpoint.tls_config(read(tls)?).map_err(|error| bad(root(&error)))?;
+        }
+        let authority = match token {
+            None => None,
+            Some(token) => {
+                let mut value: MetadataValue<Ascii> =
+                    format!("Bearer {}", token.0).parse().map_err(|_| RemoteError::Refused {
+                        server: address.to_owned(),
+                        message: "the token contains what no token contains".to_owned(),
+                    })?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self { address: address.to_owned(), endpoint, authority: Authority(authority), door })
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// One that breaks is made anew by whoever uses it.
+    pub async fn connect(&self) -> Result<Connected, Status> {
+        let channel = match &self.door {
+            None => self.endpoint.connect().await,
+            Some(door) => {
+                let door = door.clone();
+                let through = move |_| {
+                    let door = door.clone();
+                    async move {
+                        let (ours, theirs) = tokio::io::duplex(PIPE);
+                        let gone = |_| std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+                        door.send(theirs).await.map_err(gone)?;
+                        Ok::<_, std::io::Error>(TokioIo::new(ours))
+                    }
+                };
+                self.endpoint.connect_with_connector(tower::service_fn(through)).await
+            }
+        };
+        let channel = channel.map_err(|error| Status::unavailable(root(&error)))?;
+        Ok(InterceptedService::new(channel, self.authority.clone()))
+    }
+}
+
+fn read(tls: Option<&ClientTls>) -> Result<ClientTlsConfig, RemoteError> {
+    let read = |path: &Path| {
+        fs::read(path)
+            .map_err(|error| RemoteError::Tls { path: path.to_owned(), why: error.to_string() })
+    };
+    let given = tls.cloned().unwrap_or_default();
+    let tls = match &given.ca {
+        Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    Ok(match &given.identity {
+        Some((certificate, key)) => {
+            tls.identity(Identity::from_pem(read(certificate)?, read(key)?))
+        }
+        None => tls,
+    })
+}
+
+/// The innermost reason: the outer ones say "transport error".
+fn root(error: &tonic::transport::Error) -> String {
+    let mut reason: &dyn std::error::Error = error;
+    while let Some(inner) = reason.source() {
+        reason = inner;
+    }
+    reason.to_string()
+}
