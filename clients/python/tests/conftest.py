@@ -189,7 +189,7 @@ def own_server(tmp_path: Path, python: Path) -> Iterator[Server]:
 def bare_server(tmp_path: Path, python: Path) -> Iterator[Server]:
     """Without workers, and quick to give one up."""
     config = tmp_path / "steadfast.toml"
-    config.write_text('[workers]\nlease = "2s"\nbeat = "200ms"\n')
+    config.write_text('[workers]\nlease = "4s"\nbeat = "200ms"\n')
     server = Server(tmp_path / "data", python, "server", "--config", str(config))
     yield server
     server.stop()

@@ -154,11 +154,14 @@ def test_a_job_that_is_terminated_is_killed_and_stays_so(client: Client) -> None
     with pytest.raises(WaitTimeout) as late:
         client.wait(job, timeout=0.05)
     assert isinstance(late.value, TimeoutError)
+    with pytest.raises(WaitTimeout, match="it is running"):
+        client.wait(job, timeout=0)
     client.terminate(job)
     assert client.wait(job, LONG).state == cluster_pb2.JOB_STATE_KILLED
     client.terminate(job)
     done = client.submit(Entrypoint.from_command("true"), "done")
     client.wait(done, LONG)
+    assert client.wait(done, timeout=0).has_succeeded
     with pytest.raises(Conflict, match="succeeded"):
         client.terminate(done)
     assert job in [summary.job_id for summary in client.list(state="killed", name="sleeper")]

@@ -94,7 +94,7 @@ def test_a_function_that_takes_too_long_is_cancelled(
     here: Server, client: Client, tmp_path: Path, call: str, limit: str
 ) -> None:
     input = {"ready": str(tmp_path / "ready"), "ended": str(tmp_path / "ended")}
-    status = end(client, tmp_path, call, input, **{limit: "100ms"})
+    status = end(client, tmp_path, call, input, **{limit: "500ms"})
     assert status.output == "at last"
     assert (status.attempts[0].state, status.failure_count) == ("timed_out", 1)
     assert ("heartbeat" in status.attempts[0].error) == (limit == "heartbeat")

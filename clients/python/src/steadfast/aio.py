@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 
 from . import requests
-from .client import ANSWERED_WITHIN, GONE_FOR, _tail, _timeout
+from .client import ANSWERED_WITHIN, GONE_FOR, _ended, _tail, _timeout
 from .config import RetryConfig
 from .connection import Place, can_pass, pause
 from .entrypoint import Entrypoint
@@ -82,6 +82,8 @@ class AsyncClient:
 
     async def wait(self, job_id: str, timeout: float | None = None) -> JobStatus:
         """See Client.wait."""
+        if timeout is not None and timeout <= 0:
+            return _ended(await self.status(job_id), timeout)
         status = None
         async for status in self.watch(job_id, timeout):
             pass

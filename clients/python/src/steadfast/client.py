@@ -105,6 +105,8 @@ class Client:
 
         Goes on waiting while the server is restarted, up to ten minutes.
         """
+        if timeout is not None and timeout <= 0:
+            return _ended(self.status(job_id), timeout)
         status = None
         for status in self.watch(job_id, timeout):
             pass
@@ -244,6 +246,13 @@ def _tail(rest: Rest, job_id: str, name: str | None) -> str | None:
     except NotFound:
         pass
     return None
+
+
+def _ended(status: JobStatus, timeout: float) -> JobStatus:
+    """Of somebody who does not want to wait."""
+    if not status.has_ended:
+        raise _timeout(status.job_id, timeout, status)
+    return status
 
 
 def _timeout(job_id: str, timeout: float | None, last: JobStatus | None) -> WaitTimeout:
