@@ -19,6 +19,7 @@ mod prepare;
 mod processes;
 pub mod remote;
 mod run;
+mod spawn;
 mod start;
 mod stop;
 

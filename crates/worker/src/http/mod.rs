@@ -175,9 +175,10 @@ impl Caller {
         let mut draft = Draft::new(order)?;
         let mut followed = 0;
         let response = loop {
-            let response = self.client.request(draft.request()?).await?;
+            let again = followed < order.http.redirects;
+            let response = self.client.request(draft.request(again)?).await?;
             match points_to(&response) {
-                Some(location) if followed < order.http.redirects => {
+                Some(location) if again => {
                     followed += 1;
                     draft.follow(response.status(), location)?;
                 }
@@ -264,11 +265,10 @@ fn encoding_of(headers: &HeaderMap) -> Option<String> {
 }
 
 fn retry_after_of(headers: &HeaderMap) -> Option<u64> {
-    let text = |value: &hyper::header::HeaderValue| value.to_str().ok().map(str::to_owned);
+    let mut asked = headers.get_all(RETRY_AFTER).iter().filter_map(|value| value.to_str().ok());
     // Measured with the service's own clock, where it says what that shows.
-    let shown = headers.get(DATE).and_then(text).and_then(|date| unix_ms_of(&date));
-    let now = shown.unwrap_or_else(unix_ms);
-    headers.get_all(RETRY_AFTER).iter().filter_map(text).find_map(|text| retry_after_ms(&text, now))
+    let shown = || headers.get(DATE).and_then(|date| unix_ms_of(date.to_str().ok()?));
+    asked.find_map(|text| retry_after_ms(text, shown().unwrap_or_else(unix_ms)))
 }
 
 /// `Retry-After`: seconds, or a moment in any of the three ways to write one. What has passed is 0.

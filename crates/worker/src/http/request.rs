@@ -2,7 +2,7 @@
 //!
 //! Whatever cannot be sent is a failure that says why; nothing is repaired, and nothing is connected yet.
 
-use std::fmt;
+use std::{fmt, mem};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -76,13 +76,15 @@ impl Draft {
         Ok(Self { method, url, headers, body, secret_body, calls_back })
     }
 
-    pub(super) fn request(&self) -> Result<Request<Full<Bytes>>, Trouble> {
+    /// `again`: it may have to be sent elsewhere too. If not, nothing is copied.
+    pub(super) fn request(&mut self, again: bool) -> Result<Request<Full<Bytes>>, Trouble> {
         let uri = Uri::try_from(self.url.as_str())
             .map_err(|error| bad_url(&format!("it cannot be sent: {error}")))?;
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() =
+            if again { self.headers.clone() } else { mem::take(&mut self.headers) };
         Ok(request)
     }
 

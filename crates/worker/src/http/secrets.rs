@@ -1,7 +1,7 @@
 //! Secrets in a request: put in at the last moment, and taken out of everything that is said of it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use steadfast_core::outcome::Outcome;
@@ -64,11 +64,9 @@ impl<'a> Secrets<'a> {
         if let Outcome::Failed(failure) = &mut outcome
             && let Some(error) = &mut failure.error
         {
-            for value in self.0.values().filter(|value| !value.is_empty()) {
+            for written in self.0.values().filter(|value| !value.is_empty()).flat_map(spellings) {
                 for text in [Some(&mut error.message), error.kind.as_mut()].into_iter().flatten() {
-                    if text.contains(value.as_str()) {
-                        *text = text.replace(value.as_str(), "…");
-                    }
+                    *text = without(text, &written);
                 }
             }
         }
@@ -76,8 +74,37 @@ impl<'a> Secrets<'a> {
     }
 }
 
+/// What stands where something was left out: a secret here, or the rest of a text that is too long.
+const LEFT_OUT: &str = "…";
+
+/// As it is, as an address has it, and as JSON does.
+fn spellings(value: &String) -> BTreeSet<String> {
+    let in_address = url::form_urlencoded::byte_serialize(value.as_bytes()).collect();
+    let in_json = Value::from(value.as_str()).to_string();
+    let in_json = in_json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
+    [value.clone(), in_address, in_json].into_iter().filter(|text| !text.is_empty()).collect()
+}
+
+/// Also without what is left of it where the text was cut.
+fn without(text: &str, secret: &str) -> String {
+    let text = text.replace(secret, LEFT_OUT);
+    let parts: Vec<&str> = text.split(LEFT_OUT).collect();
+    let last = parts.len() - 1;
+    let begun = |part: &str| {
+        let ends = secret.char_indices().map(|(end, _)| end).rev();
+        ends.map(|end| &secret[..end]).find(|begin| part.ends_with(begin)).map_or(0, str::len)
+    };
+    let kept = parts.iter().enumerate().map(|(i, part)| match i {
+        i if i == last => *part,
+        _ => &part[..part.len() - begun(part)],
+    });
+    kept.collect::<Vec<_>>().join(LEFT_OUT)
+}
+
 #[cfg(test)]
 mod tests {
+    use steadfast_core::outcome::{ErrorText, Failure, FailureKind};
+
     use super::*;
 
     #[test]
@@ -97,5 +124,26 @@ mod tests {
         let filled = serde_json::json!({ "s3cret": ["s3cret", 1, null] });
         assert_eq!(secrets.json(&body).expect("filled"), filled);
         assert!(secrets.text("\u{1}U\u{1}").is_err());
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_left_in_a_message() {
+        for (text, left) in [
+            ("no", "no"),
+            ("a s3\"cret b", "a … b"),
+            ("q=s3%22cret&", "q=…&"),
+            (r#"{"k":"s3\"cret"}"#, r#"{"k":"…"}"#),
+            ("cut s3\"cr…", "cut …"),
+            ("cut s… (ignored: x)", "cut … (ignored: x)"),
+            ("s3\"crets3\"cret", "……"),
+        ] {
+            let map = BTreeMap::from([("T".to_owned(), "s3\"cret".to_owned())]);
+            let error = Some(ErrorText { kind: None, message: text.to_owned() });
+            let failure = Failure { error, ..Failure::new(FailureKind::NotCompleted) };
+            let Outcome::Failed(failure) = Secrets(&map).redact(Outcome::Failed(failure)) else {
+                panic!("it has failed");
+            };
+            assert_eq!(failure.error.expect("an error").message, left, "{text}");
+        }
     }
 }

@@ -1,4 +1,15 @@
 //! Why there is no usable answer: in words for people, and in kinds that a policy's rules can match.
+//!
+//! | kind | |
+//! |---|---|
+//! | `bad_url`, `bad_header`, `bad_request`, `bad_redirect` | it cannot be sent; for good |
+//! | `refused_address` | the operator does not allow it; for good |
+//! | `secret_missing`, `no_callback` | not here; elsewhere perhaps |
+//! | `dns`, `connect`, `tls` | no connection |
+//! | `connection_lost`, `bad_answer`, `response_too_large` | no answer that can be used |
+//!
+//! A timeout is an outcome of its own, with the kind `timeout`; `unreadable_answer`, `no_envelope` and
+//! `output_too_deep` are core's, which reads the answer.
 
 use std::error::Error;
 
