@@ -14,7 +14,7 @@ use crate::reader::{At, Block, Reader};
 use crate::references::{Scope, Use};
 
 /// Set for every process, so that a job cannot mislead its own steps.
-const RESERVED_ENV: [&str; 9] = [
+const RESERVED_ENV: [&str; 10] = [
     "STEADFAST_JOB_ID",
     "STEADFAST_STEP",
     "STEADFAST_ITEM",
@@ -24,6 +24,7 @@ const RESERVED_ENV: [&str; 9] = [
     "STEADFAST_DATACENTER",
     "STEADFAST_WORKDIR",
     "STEADFAST_OUTPUT",
+    "STEADFAST_ERROR",
 ];
 
 /// An action, and what an `http` says about time.

@@ -29,6 +29,11 @@ pub enum Trouble {
     BadCursor(String),
     #[error("{0}")]
     BadRequest(String),
+    #[error(
+        "the job names files that are not attached: {}. Attach them to the submission",
+        .0.join(", ")
+    )]
+    FilesMissing(Vec<String>),
     #[error("{0}")]
     TooLarge(String),
     #[error("{0}")]
@@ -77,7 +82,7 @@ impl Trouble {
             Self::AlreadyEnded { .. } => "already_ended",
             Self::NotPossible(_) => "not_possible",
             Self::BadCursor(_) => "bad_cursor",
-            Self::BadRequest(_) => "bad_request",
+            Self::BadRequest(_) | Self::FilesMissing(_) => "bad_request",
             Self::TooLarge(_) => "too_large",
             Self::UnsupportedMedia(_) => "unsupported_media_type",
             Self::MethodNotAllowed(_) => "method_not_allowed",
@@ -98,6 +103,7 @@ impl Trouble {
             Self::NotPossible(_) => "Not possible as the job is now",
             Self::BadCursor(_) => "The cursor is none",
             Self::BadRequest(_) => "The request cannot be understood",
+            Self::FilesMissing(_) => "Files that the job names are missing",
             Self::TooLarge(_) => "The request is too large",
             Self::UnsupportedMedia(_) => "The content type is not accepted here",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
@@ -112,7 +118,10 @@ impl Trouble {
     pub const fn http(&self) -> u16 {
         match self {
             Self::NotFound(_) => 404,
-            Self::InvalidJob(_) | Self::BadCursor(_) | Self::BadRequest(_) => 400,
+            Self::InvalidJob(_)
+            | Self::BadCursor(_)
+            | Self::BadRequest(_)
+            | Self::FilesMissing(_) => 400,
             Self::IdempotencyConflict { .. } | Self::AlreadyEnded { .. } | Self::NotPossible(_) => {
                 409
             }
@@ -133,6 +142,7 @@ impl Trouble {
             Self::InvalidJob(_)
             | Self::BadCursor(_)
             | Self::BadRequest(_)
+            | Self::FilesMissing(_)
             | Self::UnsupportedMedia(_) => tonic::Code::InvalidArgument,
             Self::IdempotencyConflict { .. } => tonic::Code::AlreadyExists,
             Self::AlreadyEnded { .. } | Self::NotPossible(_) => tonic::Code::FailedPrecondition,

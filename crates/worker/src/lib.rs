@@ -23,7 +23,7 @@ mod spawn;
 mod start;
 mod stop;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
@@ -60,6 +60,17 @@ pub struct Attempt {
     pub mark: (String, String),
 }
 
+impl Attempt {
+    /// Where the process may say what went wrong, as JSON: beside its output.
+    pub fn error(&self) -> PathBuf {
+        error_beside(&self.output)
+    }
+}
+
+fn error_beside(output: &Path) -> PathBuf {
+    output.with_extension("error")
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// For `/bin/sh -c`.
@@ -78,6 +89,9 @@ pub enum Ended {
 
 /// Names the file of [`Attempt::output`] to the process.
 pub const OUTPUT_VARIABLE: &str = "STEADFAST_OUTPUT";
+
+/// Names the file of [`Attempt::error`] to the process; [`prepare`] sets it.
+pub const ERROR_VARIABLE: &str = "STEADFAST_ERROR";
 
 /// What a process gets of the caller's environment if it does not inherit all of it.
 pub const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];

@@ -20,6 +20,10 @@ impl IntoResponse for Trouble {
         if let Self::InvalidJob(problems) = &self {
             body["errors"] = json!(problems);
         }
+        // So that a client that cannot read job files knows what to attach.
+        if let Self::FilesMissing(missing) = &self {
+            body["missing"] = json!(missing);
+        }
         let mut response =
             (status, [("content-type", "application/problem+json")], body.to_string())
                 .into_response();

@@ -371,5 +371,6 @@ fn problem() -> Value {
         ("detail", text()),
     ]);
     problem["properties"]["errors"] = list(&mistake);
+    problem["properties"]["missing"] = list(&text());
     problem
 }

@@ -120,6 +120,7 @@ fn begin(
     let folder = hand.places.work(attempt, step);
     let output = hand.places.output(attempt, step);
     places::remove(&output);
+    places::remove(&hand.places.error(attempt, step));
     File::create(hand.places.begun(&key))
         .and_then(|_| make(&folder))
         .map_err(|error| NotBegun::Lost(format!("cannot make a folder: {error}")))?;

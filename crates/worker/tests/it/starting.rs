@@ -232,6 +232,40 @@ fn output_is_read_when_it_is_json() {
 }
 
 #[test]
+fn what_a_failed_process_says_of_its_error_is_in_its_failure() {
+    let folder = Folder::new();
+    let said = |script: &str| match outcome(&folder.shell(script)) {
+        Outcome::Failed(failure) => {
+            assert_eq!(failure.kind, FailureKind::Exited(3));
+            failure.error.map(|error| (error.kind.unwrap_or_default(), error.message))
+        }
+        other => panic!("{other:?}"),
+    };
+    let text = |kind: &str, message: &str| Some((kind.to_owned(), message.to_owned()));
+    let script =
+        r#"echo '{"type": "ValueError", "message": "bad", "more": 1}' > output.error; exit 3"#;
+    assert_eq!(said(script), text("ValueError", "bad"));
+    let script = r#"echo '{"message": "esc \u001b[31m"}' > output.error; exit 3"#;
+    assert_eq!(said(script), text("", "esc \u{1b}[31m"), "text is data");
+    let script = r#"echo '{"type": "KeyError"}' > output.error; exit 3"#;
+    assert_eq!(said(script), text("KeyError", "KeyError"));
+    let full = "{ printf '{\"message\": \"'; head -c 16369 /dev/zero | tr '\\0' x; printf '\"}'; }";
+    let script = format!("{full} > output.error; exit 3");
+    assert_eq!(said(&script).map(|(_, message)| message.len()), Some(16_369));
+    let script = format!("{full} > output.error; printf ' ' >> output.error; exit 3");
+    assert_eq!(said(&script), None, "more than 16 KiB");
+    for nothing in
+        ["echo '{' > output.error", "echo '{\"type\": 1}' > output.error", "rm output.error"]
+    {
+        assert_eq!(said(&format!("{nothing}; exit 3")), None, "{nothing}");
+    }
+    let fifo = "rm -f output.error; mkfifo output.error; exit 3";
+    assert_eq!(said(fifo), None);
+    let succeeded = r#"rm output.error; echo '{"message": "no matter"}' > output.error"#;
+    assert_eq!(outcome(&folder.shell(succeeded)), Outcome::OK);
+}
+
+#[test]
 fn output_that_is_not_json_or_too_large_is_a_failure() {
     let folder = Folder::new();
     let (kind, message) = error(&folder.shell("echo hello > output.json"));
