@@ -160,8 +160,9 @@ fn can_run(plan: &Plan) -> Result<(), String> {
         if let Some(Action::Call { name, .. }) = actions.find(|a| matches!(a, Action::Call { .. }))
         {
             return Err(format!(
-                "step `{}` calls the function `{name}`, which a worker must have: start a server with \
-                 `steadfast up`, a worker that registers it, and `steadfast submit` this file",
+                "step `{}` calls the function `{name}`, and `run` has no functions: submit the job to a \
+                 server with a worker that has it (docs/rust.md, docs/python.md), or embed the engine in \
+                 your program (docs/rust.md)",
                 step.name
             ));
         }

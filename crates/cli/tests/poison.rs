@@ -376,7 +376,7 @@ fn what_cannot_be_run_is_refused_before_anything_runs() {
     );
     refused(
         "name: j\nsteps: { first: { run: 'echo > \"$PLACE/ran\"' }, s: { call: index } }\n",
-        "step `s` calls the function `index`, which a worker must have",
+        "step `s` calls the function `index`, and `run` has no functions",
     );
     refused(
         "name: j\nsteps: { s: { run: 'true', on_failure: { call: undo } } }\n",

@@ -153,8 +153,14 @@ impl Jobs for JobsService {
         &self,
         request: Request<proto::WatchJobRequest>,
     ) -> Result<Response<Self::WatchJobStream>, Status> {
-        let id = job_id(&request.into_inner().job_id)?;
+        let proto::WatchJobRequest { job_id: id, end_only } = request.into_inner();
+        let id = job_id(&id)?;
         let changes = self.news.follow(&id);
+        if end_only {
+            let is_over = self.archive.row(&id).await?.state.is_terminal();
+            let end = watch::end(self.archive.clone(), id, is_over, changes);
+            return Ok(Response::new(Box::pin(end)));
+        }
         let status = self.archive.status(&id).await?;
         let watched = watch::statuses(self.archive.clone(), id, status, changes);
         Ok(Response::new(Box::pin(watched)))

@@ -16,9 +16,18 @@ const SWEEP: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct News(Arc<Mutex<Followed>>);
 
+/// How far a job's log is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Durable {
+    /// The last event; 0: none since following began.
+    pub seq: u64,
+    /// The job has ended: its state is its last. Late results may still come.
+    pub ended: bool,
+}
+
 #[derive(Debug, Default)]
 struct Followed {
-    jobs: HashMap<JobId, watch::Sender<u64>>,
+    jobs: HashMap<JobId, watch::Sender<Durable>>,
     sweep_at: usize,
     closed: bool,
 }
@@ -28,20 +37,22 @@ impl News {
         Self::default()
     }
 
-    /// The job's log is durable up to `seq`; `over`: nothing comes after it, as far as that is known.
-    /// Waits for nobody.
-    pub fn told(&self, job: &JobId, seq: u64, over: bool) {
+    /// The job's log is durable up to `seq`; `ended`: the job's end is in what is new. Waits for nobody.
+    pub fn told(&self, job: &JobId, seq: u64, ended: bool) {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = followed.jobs.get(job) else { return };
-        sender.send_replace(seq);
-        if over || sender.is_closed() {
+        sender.send_modify(|durable| {
+            durable.seq = seq;
+            durable.ended |= ended;
+        });
+        if sender.is_closed() {
             followed.jobs.remove(job);
         }
     }
 
-    /// The number of the last durable event from now on; 0 until there is another. Ends when the job
-    /// is over, or the server is. Begin to follow, then read: what comes after the reading is told.
-    pub fn follow(&self, job: &str) -> watch::Receiver<u64> {
+    /// What becomes durable from now on. Ends when the server does. Begin to follow, then read: what comes
+    /// after the reading is told.
+    pub fn follow(&self, job: &str) -> watch::Receiver<Durable> {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if followed.jobs.len() >= followed.sweep_at.max(SWEEP) {
             followed.jobs.retain(|_, sender| !sender.is_closed());
@@ -50,7 +61,7 @@ impl News {
         if let Some(sender) = followed.jobs.get(job) {
             return sender.subscribe();
         }
-        let (sender, receiver) = watch::channel(0);
+        let (sender, receiver) = watch::channel(Durable::default());
         if !followed.closed {
             followed.jobs.insert(job.into(), sender);
         }
@@ -80,12 +91,13 @@ mod tests {
         news.told(&"a".into(), 3, false);
         news.told(&"a".into(), 4, false);
         receiver.changed().await.unwrap();
-        assert_eq!(*receiver.borrow_and_update(), 4);
+        assert_eq!(*receiver.borrow_and_update(), Durable { seq: 4, ended: false });
         news.told(&"a".into(), 5, true);
+        news.told(&"a".into(), 6, false);
         receiver.changed().await.unwrap();
-        assert_eq!(*receiver.borrow_and_update(), 5);
-        assert!(receiver.changed().await.is_err(), "the job is over");
-        assert_eq!(followed(&news), 0);
+        assert_eq!(*receiver.borrow_and_update(), Durable { seq: 6, ended: true });
+        news.close();
+        assert!(receiver.changed().await.is_err(), "the server ends");
     }
 
     #[test]

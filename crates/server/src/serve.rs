@@ -15,7 +15,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use steadfast_api::proto::jobs_server::JobsServer;
 use steadfast_api::proto::workers_server::WorkersServer;
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
     Clock, FleetRules, Inbox, Live, Observer, Room, Stopped, Unreadable, WorkerState, adopt_all,
@@ -411,7 +411,8 @@ struct Told {
 impl Observer for Told {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         if let Some(last) = records.last() {
-            self.news.told(job, last.seq, false);
+            let ended = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
+            self.news.told(job, last.seq, ended);
         }
     }
 }

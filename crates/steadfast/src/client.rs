@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::stream::{self, Stream, StreamExt as _};
+use futures_util::stream::{self, Stream};
 use steadfast_api::proto;
 use steadfast_api::proto::jobs_client::JobsClient;
 use steadfast_worker::remote::{Connected, RemoteError};
@@ -139,14 +139,11 @@ impl Client {
 
     /// Returns when the job has ended, with how it stands then.
     pub async fn wait(&self, job: &str) -> Result<Status, ClientError> {
-        let mut statuses = std::pin::pin!(self.told(job));
+        let mut watch = self.told(job, true);
         loop {
-            match statuses.next().await {
-                // Only the last one is read.
-                Some(Ok(told)) if is_over(&told) => return Status::read(told),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error),
-                None => return Err(ClientError::Failed("it stopped telling".to_owned())),
+            let told = watch.next().await?;
+            if is_over(&told) {
+                return Status::read(told);
             }
         }
     }
@@ -157,7 +154,13 @@ impl Client {
         &self,
         job: &str,
     ) -> impl Stream<Item = Result<Status, ClientError>> + Send + use<> {
-        self.told(job).map(|told| told.and_then(Status::read))
+        stream::unfold(Some(self.told(job, false)), |watch| async {
+            let mut watch = watch?;
+            match watch.next().await {
+                Ok(told) if !is_over(&told) => Some((Status::read(told), Some(watch))),
+                told => Some((told.and_then(Status::read), None)),
+            }
+        })
     }
 
     /// A job that is cancelled is never retried. Cancelling it again changes nothing; one that has ended
@@ -173,19 +176,9 @@ impl Client {
         }
     }
 
-    fn told(
-        &self,
-        job: &str,
-    ) -> impl Stream<Item = Result<proto::JobStatus, ClientError>> + Send + use<> {
-        let watch = Watch { client: self.clone(), job: job.to_owned(), open: None, over: false };
-        stream::unfold(watch, |mut watch| async {
-            if watch.over {
-                return None;
-            }
-            let next = watch.next().await;
-            watch.over = next.as_ref().map_or(true, is_over);
-            Some((next, watch))
-        })
+    fn told(&self, job: &str, end_only: bool) -> Watch {
+        let request = proto::WatchJobRequest { job_id: job.to_owned(), end_only };
+        Watch { client: self.clone(), request, open: None }
     }
 
     fn pauses(&self) -> Pauses {
@@ -201,9 +194,8 @@ fn is_over(told: &proto::JobStatus) -> bool {
 
 struct Watch {
     client: Client,
-    job: String,
+    request: proto::WatchJobRequest,
     open: Option<Streaming<proto::JobStatus>>,
-    over: bool,
 }
 
 impl Watch {
@@ -216,16 +208,13 @@ impl Watch {
                     Ok(None) => tonic::Status::unavailable("the server ended the stream"),
                     Err(status) => status,
                 },
-                None => {
-                    let request = proto::WatchJobRequest { job_id: self.job.clone() };
-                    match self.client.jobs.clone().watch_job(request).await {
-                        Ok(opened) => {
-                            self.open = Some(opened.into_inner());
-                            continue;
-                        }
-                        Err(status) => status,
+                None => match self.client.jobs.clone().watch_job(self.request.clone()).await {
+                    Ok(opened) => {
+                        self.open = Some(opened.into_inner());
+                        continue;
                     }
-                }
+                    Err(status) => status,
+                },
             };
             self.open = None;
             pauses.after(status).await?;

@@ -67,8 +67,11 @@ pub struct Embedded {
     server: Server,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Result<(), EmbeddedError>>,
-    workers: Vec<(oneshot::Sender<()>, JoinHandle<Result<(), WorkerError>>)>,
+    workers: Vec<Working>,
 }
+
+/// A worker, and how to end it.
+type Working = (oneshot::Sender<()>, JoinHandle<Result<(), WorkerError>>);
 
 /// What is to be started.
 #[derive(Debug)]

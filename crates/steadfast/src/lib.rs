@@ -81,3 +81,12 @@ pub use server::Server;
 pub use status::{Attempt, Item, Run, State, Status, StepStatus};
 pub use step::{Action, Cwd, Http, Method, OnFailure, Step};
 pub use worker::{Worker, WorkerBuilder, WorkerError};
+
+/// The examples of the guide are executed.
+#[cfg(all(doctest, feature = "embedded"))]
+#[allow(
+    rustdoc::invalid_codeblock_attributes,
+    reason = "titles of files, for those who execute them"
+)]
+#[doc = include_str!("../../../docs/rust.md")]
+struct Guide;

@@ -13,7 +13,7 @@ use steadfast_server::serve::{ServerOptions, start};
 use steadfast_store::Folder;
 
 const SERVER: &str = "STEADFAST_KILLED_TEST_SERVER";
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// Waits for ever the first time, having said where it is.
 fn worker() -> Worker {
@@ -58,7 +58,7 @@ async fn main() {
 async fn a_killed_worker_costs_a_preemption_and_no_progress() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = Config::default();
-    config.server.listen = "127.0.0.1:0".to_owned();
+    "127.0.0.1:0".clone_into(&mut config.server.listen);
     config.server.auth = Some(Auth::None);
     config.server.shutdown_grace_ms = 100;
     // So that a loss is soon noticed.

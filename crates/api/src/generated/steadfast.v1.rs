@@ -144,6 +144,9 @@ pub struct GetJobStatusResponse {
 pub struct WatchJobRequest {
     #[prost(string, tag = "1")]
     pub job_id: ::prost::alloc::string::String,
+    /// Only the last status, when the job has ended: cheaper for the server, and sooner told.
+    #[prost(bool, tag = "2")]
+    pub end_only: bool,
 }
 /// Of a job with one work item all of it; of a larger one the first item's attempts, and the sums over all.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -44,7 +44,7 @@ impl Jobs {
 
     /// What watching says last.
     fn end(&mut self, job: &str) -> JobStatus {
-        let request = WatchJobRequest { job_id: job.to_owned() };
+        let request = WatchJobRequest { job_id: job.to_owned(), end_only: false };
         self.runtime.block_on(async {
             let watching = self.client.watch_job(request).await.expect("a stream");
             let mut watching = watching.into_inner();

@@ -8,19 +8,55 @@ use futures_util::stream;
 use steadfast_api::{JobStatus, proto};
 use steadfast_core::event::JobId;
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::told;
 use crate::archive::Archive;
+use crate::news::Durable;
 
 /// A job with many items changes thousands of times a second, and each status is all of it.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often a job that somebody waits for is read up to where it is.
+const FOLD: Duration = Duration::from_millis(100);
+
+/// One status: the last. `changes` were followed from before it was read that the job `is_over`. A large job is folded as it
+/// goes, now and then, so that little is left to read when it ends.
+pub(super) fn end(
+    archive: Archive,
+    id: JobId,
+    mut is_over: bool,
+    mut changes: watch::Receiver<Durable>,
+) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
+    stream::once(async move {
+        let mut folded = 0;
+        while !is_over {
+            let waited = timeout(FOLD, changes.wait_for(|durable| durable.ended)).await;
+            match waited.map(|ended| ended.is_ok()) {
+                Ok(true) => is_over = true,
+                Ok(false) => return Err(ending()),
+                Err(_) => {
+                    let seq = changes.borrow().seq;
+                    if seq > folded {
+                        archive.status(&id).await?;
+                        folded = seq;
+                    }
+                }
+            }
+        }
+        Ok(told(archive.status(&id).await?).await?)
+    })
+}
+
+fn ending() -> Status {
+    Status::unavailable("the server is ending; watch the job again")
+}
 
 struct Watched {
     archive: Archive,
     id: JobId,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Durable>,
     /// What the client has; none before the first.
     shown: Option<Arc<JobStatus>>,
     ended: bool,
@@ -31,7 +67,7 @@ pub(super) fn statuses(
     archive: Archive,
     id: JobId,
     first: Arc<JobStatus>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<Durable>,
 ) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
     let watched = Watched { archive, id, changes, shown: None, ended: false };
     stream::unfold((watched, Some(first)), |(mut watched, first)| async move {
@@ -53,7 +89,9 @@ pub(super) fn statuses(
 
 impl Watched {
     async fn next(&mut self) -> Result<Arc<JobStatus>, Status> {
-        tokio::time::sleep(PAUSE).await;
+        // The end is what most wait for. Seen by another pair of eyes: what comes meanwhile is still news.
+        let mut eyes = self.changes.clone();
+        let _ = timeout(PAUSE, eyes.wait_for(|durable| durable.ended)).await;
         loop {
             let open = self.changes.changed().await.is_ok();
             let status = self.archive.status(&self.id).await?;
@@ -62,7 +100,7 @@ impl Watched {
                 return Ok(status);
             }
             if !open {
-                return Err(Status::unavailable("the server is ending; watch the job again"));
+                return Err(ending());
             }
         }
     }

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::query::{Names, Params, number};
 use super::{App, json_text};
 use crate::archive::{Archive, job_id};
+use crate::news::Durable;
 use crate::trouble::Trouble;
 
 /// Events read at once; one may carry an output of a megabyte.
@@ -86,7 +87,7 @@ struct Follower {
     archive: Archive,
     id: JobId,
     after: u64,
-    told: watch::Receiver<u64>,
+    told: watch::Receiver<Durable>,
     waiting: VecDeque<Recorded>,
     ended: bool,
 }

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use super::App;
 use super::query::{Names, Params};
 use crate::archive::{Archive, job_id};
+use crate::news::Durable;
 use crate::trouble::Trouble;
 
 /// Bytes sent at once.
@@ -200,7 +201,7 @@ struct Reader {
     archive: Archive,
     id: JobId,
     /// Of a log that is followed.
-    told: Option<watch::Receiver<u64>>,
+    told: Option<watch::Receiver<Durable>>,
     /// The job is over: what is there now is all there will be.
     last_look: bool,
 }

@@ -193,7 +193,7 @@ async fn watching_begins_with_what_is_and_ends_with_the_end() {
     let again = place.watch(&job).await;
     assert_eq!(again, std::slice::from_ref(last), "of a job that has ended, its end");
     assert_eq!(place.status(&job).await, *last);
-    let request = WatchJobRequest { job_id: "nobody".to_owned() };
+    let request = WatchJobRequest { job_id: "nobody".to_owned(), end_only: false };
     let unknown = place.jobs.watch_job(request).await.expect_err("unknown");
     assert_eq!(unknown.code(), Code::NotFound);
 }

@@ -88,7 +88,7 @@ impl Place {
         job: &str,
         enough: impl Fn(&JobStatus) -> bool,
     ) -> Vec<JobStatus> {
-        let request = WatchJobRequest { job_id: job.to_owned() };
+        let request = WatchJobRequest { job_id: job.to_owned(), end_only: false };
         let mut stream = self.jobs.watch_job(request).await.expect("there").into_inner();
         let mut all = Vec::new();
         while let Some(status) = stream.message().await.expect("a status") {

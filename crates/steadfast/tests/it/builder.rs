@@ -256,7 +256,9 @@ fn blocks<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a Value>) {
         Value::Array(list) => list.iter().collect(),
         _ => return,
     };
-    inner.into_iter().for_each(|inner| blocks(inner, name, found));
+    for inner in inner {
+        blocks(inner, name, found);
+    }
 }
 
 #[test]

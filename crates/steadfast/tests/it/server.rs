@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Longer than anything here takes, so that a failure is a failure and not a hang.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 pub(crate) struct Server {
     folder: tempfile::TempDir,
