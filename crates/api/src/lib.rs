@@ -13,5 +13,5 @@ pub use outcome::{
     LONGEST_PROGRESS, Malformed, Said, awaiting_report, from_report, progress, to_report,
 };
 pub use status::{
-    AttemptView, Attempts, ItemView, JobStatus, RunView, StepView, Totals, is_process,
+    AttemptView, Attempts, ItemView, JobStatus, ProgressView, RunView, StepView, Totals, is_process,
 };

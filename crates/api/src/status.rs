@@ -98,7 +98,17 @@ pub struct ItemView {
     pub last_error: Option<String>,
     pub reason: Option<&'static str>,
     pub output: Option<Value>,
+    /// What its attempts said last about how far they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressView>,
     pub attempts: VecDeque<AttemptView>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgressView {
+    pub attempt: u32,
+    pub at_ms: Timestamp,
+    pub said: Arc<Value>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -364,6 +374,11 @@ impl ItemView {
             last_error: told.and_then(|told| told.last_error.clone()),
             reason: told.and_then(|told| told.reason),
             output: step.outputs.get(&id.index).filter(|_| id.role == Role::Item).cloned(),
+            progress: live.and_then(|live| live.progress.as_ref()).map(|progress| ProgressView {
+                attempt: progress.attempt,
+                at_ms: progress.at,
+                said: progress.said.clone(),
+            }),
             attempts: told.map(|told| told.attempts.clone()).unwrap_or_default(),
         }
     }

@@ -33,9 +33,9 @@ fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
     let id = new_id();
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
     let accepted = accepted.map_err(|error| error.to_string())?;
-    let begin = |live: &Live| live.inbox().submit(accepted, None);
     let session =
-        Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
+        Session { id, plan: accepted.plan.clone(), here: &args.here, output: args.common.output };
+    let begin = |live: &Live| live.inbox().submit(accepted, None);
     session.open(args.common.data.as_deref(), None, begin)
 }
 

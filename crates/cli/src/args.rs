@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use steadfast_worker::http::{Allowed, Outbound};
 
 use crate::client::Token;
 
@@ -129,6 +130,8 @@ pub(crate) struct UpArgs {
     /// Where the worker is, for jobs with datacenters
     #[arg(long, value_name = "DC")]
     pub(crate) datacenter: Option<String>,
+    #[command(flatten)]
+    pub(crate) outbound: OutboundArgs,
 }
 
 /// The server alone: REST and gRPC on one port
@@ -234,6 +237,8 @@ pub(crate) struct WorkerArgs {
     /// The key of --cert
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outbound: OutboundArgs,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -319,6 +324,39 @@ pub(crate) struct Here {
     /// Keep the working folders of all attempts
     #[arg(long)]
     pub(crate) keep: bool,
+    #[command(flatten)]
+    pub(crate) outbound: OutboundArgs,
+}
+
+/// Of whatever calls web services.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct OutboundArgs {
+    /// Addresses that `http` steps may call although they are not the internet's: loopback, private,
+    /// link-local, or a block as 10.0.0.0/8
+    #[arg(
+        long = "allow-outbound",
+        value_name = "WHERE",
+        env = "STEADFAST_ALLOW_OUTBOUND",
+        value_delimiter = ','
+    )]
+    allow: Vec<Allowed>,
+    /// Certificates, in PEM, of those who vouch for services besides whom the system trusts
+    #[arg(long = "outbound-ca", value_name = "FILE")]
+    roots: Vec<PathBuf>,
+}
+
+impl OutboundArgs {
+    pub(crate) fn elsewhere(&self) -> Outbound {
+        let (allow, more_roots) = (self.allow.clone(), self.roots.clone());
+        Outbound { allow, more_roots, ..Outbound::default() }
+    }
+
+    /// What is on this machine may be called by what a person starts on it.
+    pub(crate) fn here(&self) -> Outbound {
+        let mut outbound = self.elsewhere();
+        outbound.allow.push(Allowed::Loopback);
+        outbound
+    }
 }
 
 /// Of commands on the local data folder.

@@ -148,8 +148,17 @@ impl Data {
         fs::write(&path, "").map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
+    /// Where the services of a job that was run before know to call back.
+    pub(crate) fn callback_port(&self, job: &str) -> Option<u16> {
+        fs::read_to_string(self.folder.locks().join(format!("{job}.port"))).ok()?.parse().ok()
+    }
+
+    pub(crate) fn keep_callback_port(&self, job: &str, port: u16) -> std::io::Result<()> {
+        fs::write(self.folder.locks().join(format!("{job}.port")), port.to_string())
+    }
+
     pub(crate) fn forget_lock(&self, job: &str) {
-        for kind in ["lock", "cancel"] {
+        for kind in ["lock", "cancel", "port"] {
             let _ = fs::remove_file(self.folder.locks().join(format!("{job}.{kind}")));
         }
     }

@@ -16,6 +16,7 @@ use steadfast_worker::{
     Tasks, prepare,
 };
 
+use crate::calls::{Booth, Calls};
 use crate::data::Data;
 
 /// A job and the token of its attempt.
@@ -32,25 +33,61 @@ pub(crate) struct Shop {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LocalWorkers {
-    pub(crate) pool: Arc<Pool<Shop>>,
+    pool: Arc<Pool<Shop>>,
     folders: Arc<Folders<Key>>,
+    /// None: the job calls no service.
+    calls: Option<Calls>,
 }
 
 impl LocalWorkers {
     /// `keep`: every attempt keeps its folder.
-    pub(crate) fn start(count: u32, data: Data, inbox: Inbox, keep: bool) -> Self {
+    pub(crate) fn start(
+        count: u32,
+        data: Data,
+        inbox: Inbox,
+        keep: bool,
+        booth: Option<Booth>,
+    ) -> Self {
         let folders = Arc::new(Folders::new(keep));
+        let calls = booth.map(|booth| booth.staff(inbox.clone()));
         let shop = Shop { data, inbox, ports: Ports::default(), folders: folders.clone() };
-        Self { pool: Arc::new(Pool::new(count, Arc::new(shop))), folders }
+        Self { pool: Arc::new(Pool::new(count, Arc::new(shop))), folders, calls }
+    }
+
+    /// Nothing waits, runs, or is being told of.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pool.is_idle() && self.calls.as_ref().is_none_or(Calls::is_idle)
+    }
+
+    /// Nobody is heard any more who calls back.
+    pub(crate) fn close(&self) {
+        self.calls.iter().for_each(Calls::close);
+    }
+
+    /// Ends everything, also what is assigned from now on.
+    pub(crate) fn stop_all(&self) {
+        self.pool.stop_all();
+        self.calls.iter().for_each(Calls::stop_all);
+    }
+
+    /// The same, without any grace.
+    pub(crate) fn kill_all(&self) {
+        self.pool.kill_all();
+        self.calls.iter().for_each(Calls::stop_all);
     }
 }
 
 impl Workers for LocalWorkers {
     fn assign(&mut self, work: Work) {
+        if let (Some(calls), Ok(Action::Http(http))) = (&self.calls, &work.action) {
+            let http = http.clone();
+            return calls.assign(work, http);
+        }
         self.pool.assign((work.assignment.job.clone(), work.assignment.token), work);
     }
 
     fn withdraw(&mut self, over: Assignment) {
+        self.calls.iter().for_each(|calls| calls.withdraw(&over.job, over.token));
         self.pool.stop(&(over.job, over.token));
     }
 
@@ -76,7 +113,7 @@ impl Tasks for Shop {
             Ok(Action::Run(command)) => Command::Shell(command.clone()),
             Ok(Action::Argv(argv)) => Command::Argv(argv.clone()),
             Ok(Action::Http(_) | Action::Call { .. }) => {
-                return Err(permanent("unsupported", "this version runs processes only".into()));
+                return Err(permanent("unsupported", "it is not a process".into()));
             }
             Err(why) => return Err(permanent("template", why.clone())),
         };

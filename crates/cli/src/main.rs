@@ -2,6 +2,7 @@
 
 mod again;
 mod args;
+mod calls;
 mod client;
 mod clock;
 mod data;

@@ -15,12 +15,12 @@ use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
 use steadfast_engine::{Adopted, Live, Lost, Observer, Room, Stopped};
 use steadfast_store::Store;
-use steadfast_worker::Pool;
 
-use crate::args::{Output, ResumeArgs, RunArgs};
+use crate::args::{Here, Output, ResumeArgs, RunArgs};
+use crate::calls::Booth;
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
-use crate::local::{LocalWorkers, Shop};
+use crate::local::LocalWorkers;
 use crate::paint::{BOLD, DIM, error_prefix, paint};
 use crate::view::View;
 use crate::{Done, Exit, input, jobs};
@@ -46,11 +46,11 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     let digest = if from_stdin { String::new() } else { digest(&source.text) };
     let source = Source { path: path.display().to_string(), digest };
     let id = new_id();
-    let mut accepted = Accepted::new(id.clone(), Arc::new(job.plan));
+    let plan = Arc::new(job.plan);
+    let mut accepted = Accepted::new(id.clone(), plan.clone());
     accepted.source = Some(source);
     let begin = |live: &Live| live.inbox().submit(accepted, None);
-    let session =
-        Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
+    let session = Session { id, plan, here: &args.here, output: args.common.output };
     conclude(session.open(args.common.data.as_deref(), None, begin), args.common.output)
 }
 
@@ -103,11 +103,10 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
     }
     let adopted = adopted(&data, &mut store, &row.id, &lock)?;
     drop(store);
-    let id = job.id.clone();
+    let (id, plan) = (job.id.clone(), job.plan.clone());
     let seen = job;
     let begin = move |live: &Live| live.inbox().adopt(adopted);
-    let session =
-        Session { id, slots: args.here.slots, keep: args.here.keep, output: args.common.output };
+    let session = Session { id, plan, here: &args.here, output: args.common.output };
     session.open(args.common.data.as_deref(), Some((lock, seen)), begin)
 }
 
@@ -134,14 +133,16 @@ pub(crate) fn adopted(
     Ok(Adopted { job, epoch, down_since, lost })
 }
 
-/// The attempts that the interrupted run had under way. One without a folder never began.
+/// The attempts that the interrupted run had under way. A process without a folder never began; of a call
+/// nobody can tell, so that the service may have done it.
 fn lost(job: &Job, data: &Data) -> Vec<Lost> {
     let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running);
     running
         .map(|(item, state)| {
             let step = &job.plan.step(item.step).name;
             let name = item.attempt_name(step, state.history.attempts);
-            let started = data.folder.work(&job.id).join(name).exists();
+            let is_call = matches!(job.plan.action_of(item), Some(Action::Http(_)));
+            let started = is_call || data.folder.work(&job.id).join(name).exists();
             Lost { item, token: state.token, started }
         })
         .collect()
@@ -155,22 +156,15 @@ fn digest(text: &[u8]) -> String {
 /// What this version cannot do is said before anything runs.
 fn can_run(plan: &Plan) -> Result<(), String> {
     for step in plan.steps() {
-        let fallback = step.on_failure.as_ref().and_then(|on_failure| on_failure.action.as_ref());
-        for action in [Some(&step.action), fallback, step.compensate.as_ref()].into_iter().flatten()
+        let mut actions = step.actions();
+        if let Some(Action::Call { name, .. }) = actions.find(|a| matches!(a, Action::Call { .. }))
         {
-            if let Action::Call { name, .. } = action {
-                return Err(format!(
-                    "step `{}` calls the function {name:?}, and `run` has no functions: submit the job to a \
-                     server with a worker that has it, or embed the engine in your program (docs/rust.md)",
-                    step.name
-                ));
-            }
-            if let Action::Http(_) = action {
-                return Err(format!(
-                    "step `{}` is not a process: this version runs `run` and `argv` only",
-                    step.name
-                ));
-            }
+            return Err(format!(
+                "step `{}` calls the function `{name}`, and `run` has no functions: submit the job to a \
+                 server with a worker that has it (docs/rust.md, docs/python.md), or embed the engine in \
+                 your program (docs/rust.md)",
+                step.name
+            ));
         }
         for name in plan.surroundings().secrets.iter().chain(&step.surroundings.secrets) {
             if std::env::var_os(name).is_none() {
@@ -194,14 +188,14 @@ impl Observer for Teller {
 }
 
 /// One job run by this process.
-pub(crate) struct Session {
+pub(crate) struct Session<'a> {
     pub(crate) id: JobId,
-    pub(crate) slots: Option<u32>,
-    pub(crate) keep: bool,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) here: &'a Here,
     pub(crate) output: Output,
 }
 
-impl Session {
+impl Session<'_> {
     /// `before`: the lock on a job that is resumed, and its state so far.
     pub(crate) fn open(
         self,
@@ -216,22 +210,24 @@ impl Session {
             None => (data.lock(&self.id)?, None),
         };
         let store = data.open()?;
-        let count = self.slots.unwrap_or_else(default_slots);
+        let count = self.here.slots.unwrap_or_else(default_slots);
+        let outbound = self.here.outbound.here();
+        let booth = Booth::open(&self.plan, &self.id, count, &outbound, &data)?;
         let (tell, told) = channel();
-        let (folder, keep) = (data.clone(), self.keep);
-        let mut pool = None;
+        let (folder, keep) = (data.clone(), self.here.keep);
+        let mut hands = None;
         let live = Live::start(
             Box::new(store),
             Box::new(SystemClock),
             Room::here(steadfast_engine::Slots::shared(count), "local"),
             |inbox| {
-                let workers = LocalWorkers::start(count, folder, inbox, keep);
-                pool = Some(workers.pool.clone());
+                let workers = LocalWorkers::start(count, folder, inbox, keep, booth);
+                hands = Some(workers.clone());
                 workers
             },
             Box::new(Teller(tell)),
         );
-        let pool = pool.ok_or("the engine has no workers")?;
+        let hands = hands.ok_or("the engine has no workers")?;
         begin(&live)?;
         let mut view = View::new(self.output);
         if self.output == Output::Human {
@@ -240,22 +236,23 @@ impl Session {
         }
         let interrupts = Interrupts::listen()?;
         let mut seen = Seen { attempts: job.is_none().then(Attempts::default), job };
-        let end = self.watch(&live, &told, &pool, &interrupts, &lock, &mut seen, &mut view);
+        let end = self.watch(&live, &told, &hands, &interrupts, &lock, &mut seen, &mut view);
         // Nothing of ours outlives us, also when the engine itself is what failed.
-        if !pool.is_idle() {
-            pool.kill_all();
+        if !hands.is_idle() {
+            hands.kill_all();
             for _ in 0..100 {
-                if pool.is_idle() {
+                if hands.is_idle() {
                     break;
                 }
                 let _ = told.recv_timeout(TICK);
             }
         }
+        hands.close();
         // While the store is closed, what the job leaves behind is put away.
         let stopped = std::thread::scope(|scope| {
             let stopping = scope.spawn(|| live.stop());
             if let End::Over = end {
-                if !self.keep {
+                if !self.here.keep {
                     let _ = std::fs::remove_dir_all(data.folder.work(&self.id));
                 }
                 // A process that ran away from its attempt ends with the job at the latest.
@@ -298,7 +295,7 @@ impl Session {
         &self,
         live: &Live,
         told: &Receiver<Vec<Recorded>>,
-        pool: &Pool<Shop>,
+        hands: &LocalWorkers,
         interrupts: &Interrupts,
         lock: &Lock,
         seen: &mut Seen,
@@ -332,7 +329,7 @@ impl Session {
                 view.draw(job, clock::now());
                 over = job.is_over();
                 // What the end of the job cut off has its grace.
-                if over && pool.is_idle() {
+                if over && hands.is_idle() {
                     return End::Over;
                 }
                 if !over && job.state().is_terminal() {
@@ -346,13 +343,13 @@ impl Session {
                     live.inbox().drain();
                 }
                 if now > 1 {
-                    pool.kill_all();
+                    hands.kill_all();
                 } else {
-                    pool.stop_all();
+                    hands.stop_all();
                 }
                 asked = now;
             }
-            if asked > 0 && pool.is_idle() {
+            if asked > 0 && hands.is_idle() {
                 return End::Interrupted;
             }
         }

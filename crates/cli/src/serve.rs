@@ -71,6 +71,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
             token,
             datacenter: args.datacenter.clone(),
             slots: args.slots.unwrap_or_else(default_slots),
+            outbound: Some(args.outbound.here()),
             ..remote_defaults("local".to_owned(), data.folder.root().join("worker-local"))
         };
         tell(&running, "server and worker, on");
@@ -135,6 +136,7 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
         secrets: args.secrets.clone(),
         drain_grace: args.grace,
         keep: args.keep,
+        outbound: Some(args.outbound.elsewhere()),
         ..defaults
     };
     let about =
@@ -220,6 +222,7 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         memory_bytes: memory(),
         processes: true,
         functions: None,
+        outbound: None,
         pass_env: Vec::new(),
         folder,
         secrets: None,

@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use steadfast_core::event::{Event, ItemId, Recorded, Role, StepState};
 use steadfast_core::job::{Aside, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
+use steadfast_core::text::shorten;
 use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
@@ -14,6 +15,8 @@ use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
 /// Lines of steps that are drawn; a longer job shows those that are under way.
 const SHOWN_STEPS: usize = 20;
 const BAR: usize = 30;
+/// Characters of what an attempt says about how far it is.
+const LONGEST_PROGRESS: usize = 60;
 /// Lines of a failed attempt's output in the summary.
 const LAST_WORDS: usize = 2;
 
@@ -158,6 +161,18 @@ fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) ->
     if many && running.clone().next().is_some() {
         facts.push(format!("{} running", running.clone().count()));
     }
+    let called = state.live.values().filter(|item| item.phase == Phase::AwaitingCallback);
+    if many && called.clone().next().is_some() {
+        facts.push(format!("{} waiting for callbacks", called.clone().count()));
+    }
+    if let Some(item) = called.clone().next().filter(|_| !many) {
+        facts.push(format!("attempt {} waits for its callback", item.history.attempts));
+    }
+    if let Some(progress) = state.live.values().next().and_then(|item| item.progress.as_ref())
+        && !many
+    {
+        facts.push(inert(&shorten(&progress.said.to_string(), LONGEST_PROGRESS)).to_string());
+    }
     if let Some(attempt) = running.map(|item| item.history.attempts).max().filter(|_| !many) {
         facts.push(format!("attempt {attempt}"));
     }
@@ -209,6 +224,20 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
                 Outcome::Failed(failure) => format!("failed: {}", inert(&failure.describe())),
             };
             format!("{} attempt {attempt} {how}", paint(BOLD, plan.item_name(*item)))
+        }
+        Event::CallbackAwaited { item, attempt, .. } => {
+            format!(
+                "{} attempt {attempt} waits for its callback",
+                paint(BOLD, plan.item_name(*item))
+            )
+        }
+        Event::AttemptProgressed { item, attempt, progress } => {
+            let said = shorten(&progress.to_string(), LONGEST_PROGRESS);
+            let name = paint(BOLD, plan.item_name(*item));
+            format!("{name} attempt {attempt} says {}", paint(DIM, inert(&said)))
+        }
+        Event::LateCallback { item, attempt, .. } => {
+            format!("{} was called back too late for attempt {attempt}", plan.item_name(*item))
         }
         Event::ItemSucceeded { item, .. } => {
             format!("{} {}", paint(BOLD, plan.item_name(*item)), paint(GOOD, "succeeded"))

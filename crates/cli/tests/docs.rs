@@ -14,11 +14,12 @@
 //! | command | means |
 //! |---|---|
 //! | `steadfast up &` | started, and left alone until the page ends; it is waited for until it is there |
+//! | `python3 service.py 7117 &` | the same, of what a page needs beside them |
 //! | `kill %2`, `kill -9 %2` | ends the second of those, and waits until it has ended |
 //! | `JOB=$(…)` | `$JOB` is set in the commands after it |
 //!
 //! The port 7117 of a page is a free one in truth, which the environment names to servers, clients and
-//! workers. A page with curl is left out where there is none.
+//! workers. A page with curl or python3 is left out where there is none.
 //!
 //! `UPDATE_DOCS=1 cargo test -p steadfast-cli --test docs` writes what comes out into the pages.
 
@@ -73,6 +74,8 @@ struct Place<'a> {
 struct Begun {
     child: Child,
     prints: PathBuf,
+    /// One of our servers or workers, not what a page needs beside them.
+    is_ours: bool,
 }
 
 impl Begun {
@@ -147,7 +150,7 @@ impl<'a> Place<'a> {
         if let Some(port) = self.port {
             shell.env("STEADFAST_SERVER__LISTEN", format!("127.0.0.1:{port}"));
             // Before there is a server, a page is about this machine.
-            if !self.begun.is_empty() {
+            if self.begun.iter().any(|begun| begun.is_ours) {
                 shell.env("STEADFAST_SERVER", format!("http://127.0.0.1:{port}"));
             }
         }
@@ -205,9 +208,10 @@ impl<'a> Place<'a> {
             .process_group(0)
             .spawn()
             .expect("starts");
-        let mut begun = Begun { child, prints };
+        let is_ours = command.contains("steadfast ");
+        let mut begun = Begun { child, prints, is_ours };
         let is = |word: &str| command.contains(&format!("steadfast {word}"));
-        let (serves, works) = (is("up") || is("server"), is("up") || is("worker"));
+        let (serves, works) = (is("up") || is("server") || !is_ours, is("up") || is("worker"));
         wait_for(command, || {
             assert!(!begun.has_ended(), "`{command}` ended:\n{}", begun.printed());
             let listens = !serves || TcpStream::connect(("127.0.0.1", port)).is_ok();
@@ -333,9 +337,13 @@ fn every_example_in_the_docs_does_what_it_shows() {
                 .expect("copies");
         }
         let text = fs::read_to_string(&page).expect("readable");
-        let asks = text.lines().any(|line| line.starts_with("$ ") && line.contains("curl "));
-        if asks && Command::new("curl").arg("--version").output().is_err() {
-            println!("{name} is left out: there is no curl");
+        let asks = |program: &&str| {
+            let word = format!("{program} ");
+            text.lines().any(|line| line.starts_with("$ ") && line.contains(&word))
+        };
+        let missing = |program: &&str| Command::new(program).arg("--version").output().is_err();
+        if let Some(program) = ["curl", "python3"].iter().filter(|p| asks(p)).find(|p| missing(p)) {
+            println!("{name} is left out: there is no {program}");
             continue;
         }
         let (now, count) = run_page(&text, &folder);

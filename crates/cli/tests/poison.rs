@@ -375,16 +375,12 @@ fn what_cannot_be_run_is_refused_before_anything_runs() {
         "step `s` needs the secret THE_SECRET, which is not in the environment",
     );
     refused(
-        "name: j\nsteps: { first: { run: 'echo > \"$PLACE/ran\"' }, s: { http: { url: 'http://127.0.0.1:1/' } } }\n",
-        "step `s` is not a process: this version runs `run` and `argv` only",
-    );
-    refused(
         "name: j\nsteps: { first: { run: 'echo > \"$PLACE/ran\"' }, s: { call: index } }\n",
-        "step `s` calls the function \"index\", and `run` has no functions",
+        "step `s` calls the function `index`, and `run` has no functions",
     );
     refused(
-        "name: j\nsteps: { s: { run: 'true', on_failure: { http: { url: 'http://127.0.0.1:1/' } } } }\n",
-        "step `s`",
+        "name: j\nsteps: { s: { run: 'true', on_failure: { call: undo } } }\n",
+        "step `s` calls the function `undo`",
     );
     assert!(!place.path("ran").exists(), "nothing ran");
     let list = place.steadfast(&["list", "-o", "json"]);

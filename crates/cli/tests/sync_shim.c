@@ -19,6 +19,7 @@
 extern char **environ;
 
 static int out = -1;
+static char out_path[4096];
 static int swallow = 0;
 
 __attribute__((constructor)) static void begin(void) {
@@ -31,19 +32,24 @@ __attribute__((constructor)) static void begin(void) {
     const char *name = strrchr(exe, '/');
     if (name == NULL || strcmp(name, "/steadfast") != 0) return;
     swallow = getenv("SYNC_SHIM_SWALLOW") != NULL;
+    strncpy(out_path, path, sizeof out_path - 1);
     out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
-static void tell(char kind, char file, const void *data, size_t length) {
-    if (out < 0) return;
+static void tell_to(int to, char kind, char file, const void *data, size_t length) {
+    if (to < 0) return;
     int before = errno;
     unsigned char head[6] = {(unsigned char)kind, (unsigned char)file};
     uint32_t size = (uint32_t)length;
     memcpy(head + 2, &size, 4);
     struct iovec parts[2] = {{head, sizeof head}, {(void *)data, length}};
     /* One call on a file opened to append: records are whole and in order. */
-    if (syscall(SYS_writev, out, parts, 2) != (long)(sizeof head + length)) abort();
+    if (syscall(SYS_writev, to, parts, 2) != (long)(sizeof head + length)) abort();
     errno = before;
+}
+
+static void tell(char kind, char file, const void *data, size_t length) {
+    tell_to(out, kind, file, data, length);
 }
 
 /* 'w' the write-ahead log, 'd' the database, 'p' what is printed, 0 anything else. */
@@ -89,17 +95,19 @@ static int sync_by(long call, int fd) {
 int fsync(int fd) { return sync_by(SYS_fsync, fd); }
 int fdatasync(int fd) { return sync_by(SYS_fdatasync, fd); }
 
-static void tell_start(char *const env[]) {
+static void tell_start_to(int to, char *const env[]) {
     static const char name[] = "STEADFAST_ATTEMPT_TOKEN=";
     for (; env != NULL && *env != NULL; env++) {
         if (strncmp(*env, name, sizeof name - 1) == 0) {
             const char *token = *env + sizeof name - 1;
-            tell('X', '-', token, strlen(token));
+            tell_to(to, 'X', '-', token, strlen(token));
             return;
         }
     }
-    tell('X', '-', "", 0);
+    tell_to(to, 'X', '-', "", 0);
 }
+
+static void tell_start(char *const env[]) { tell_start_to(out, env); }
 
 typedef int spawn_fn(pid_t *, const char *, const posix_spawn_file_actions_t *,
                      const posix_spawnattr_t *, char *const[], char *const[]);
@@ -118,9 +126,13 @@ int posix_spawnp(pid_t *pid, const char *path, const posix_spawn_file_actions_t 
     return next(pid, path, actions, attributes, argv, env);
 }
 
-/* After a fork, should it ever come to that. */
+/* In the child, which has the parent's memory but no descriptors of its any more. */
 int execve(const char *path, char *const argv[], char *const env[]) {
-    tell_start(env);
+    if (out >= 0) {
+        int again = open(out_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        tell_start_to(again, env);
+        close(again);
+    }
     return (int)syscall(SYS_execve, path, argv, env);
 }
 

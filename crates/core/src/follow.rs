@@ -9,7 +9,7 @@ use crate::event::{
     CompletionReason, Event, FailedOn, ItemId, JobState, Role, RunEnd, StepFailure, StepState,
 };
 use crate::job::{Aside, Job, Timer};
-use crate::plan::{AfterFailure, ForEach, LateResults, MAX_ITEMS};
+use crate::plan::{AfterFailure, ForEach, LateResults};
 
 /// The next thing that `event` entails, given the state after it and after all it entailed so far.
 pub fn follow(job: &Job, event: &Event) -> Option<Event> {
@@ -142,15 +142,16 @@ fn unblock(job: &Job, run: u32, step: u32) -> Event {
             let found = path.iter().try_fold(output.as_ref(), |value, key| {
                 value.map(|value| value.get(key)).map_or(Some(None), Some)
             });
+            let most = job.plan.max_items();
             match found.flatten() {
-                Some(Value::Array(list)) if list.len() <= MAX_ITEMS as usize => {
+                Some(Value::Array(list)) if list.len() <= most as usize => {
                     ready(list.len(), Some(list.clone().into()))
                 }
                 other => {
                     let place = [std::slice::from_ref(source), path.as_slice()].concat().join(".");
                     let what = match other {
                         Some(Value::Array(list)) => {
-                            format!("has {} elements, more than {MAX_ITEMS}", list.len())
+                            format!("has {} elements, more than {most}", list.len())
                         }
                         None => "is missing".to_owned(),
                         Some(_) => "is not a list".to_owned(),

@@ -7,10 +7,11 @@
 //! |---|---|
 //! | [`policy`], [`plan`] | what was asked for, constructed only valid |
 //! | [`backoff`] | how long to wait: base delay, cap, jitter |
-//! | [`outcome`] | what a worker reports |
+//! | [`outcome`], [`answer`] | what a worker reports, and what a web service says |
 //! | [`account`], [`verdict`] | what retries spend, and the one decision on an outcome |
 //! | [`event`], [`job`] | facts, and the state they add up to |
 //! | [`decide`] → [`follow`](mod@follow) → [`apply`](mod@apply) | an input, what it entails, and the fold |
+//! | [`duration`], [`text`] | `1h30m`, and what others wrote in our messages |
 //! | [`template`] | what `{{ … }}` stands for |
 //! | [`again`](mod@again) | retrying a whole job by hand |
 //! | [`explain`](mod@explain) | why a job is where it is, and what would have changed that |
@@ -21,9 +22,11 @@
 
 pub mod account;
 pub mod again;
+pub mod answer;
 pub mod apply;
 pub mod backoff;
 pub mod decide;
+pub mod duration;
 pub mod event;
 pub mod explain;
 pub mod follow;
@@ -34,5 +37,6 @@ pub mod plan;
 pub mod policy;
 pub mod ranges;
 pub mod template;
+pub mod text;
 pub mod time;
 pub mod verdict;

@@ -96,6 +96,19 @@ impl Outcome {
         Self::Failed(Failure { error, ..Failure::new(FailureKind::TimedOut) })
     }
 
+    /// Outputs have at most so many bytes; a larger one is a failure.
+    #[must_use]
+    pub fn within(self, most: usize) -> Self {
+        match &self {
+            Self::Succeeded { output: Some(output) } if output.to_string().len() > most => {
+                let message = format!("the output is larger than {most} bytes");
+                let error = Some(ErrorText { kind: Some("output_too_large".to_owned()), message });
+                Self::Failed(Failure { error, ..Failure::new(FailureKind::NotCompleted) })
+            }
+            _ => self,
+        }
+    }
+
     /// What went wrong, if something did.
     pub fn error(&self) -> Option<String> {
         match self {

@@ -45,6 +45,9 @@ pub struct PlanDraft {
     pub timeout_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<NotBefore>,
+    /// The operator's limit of a fan-out that only an output tells. None: [`MAX_ITEMS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_items: Option<u32>,
     #[serde(default)]
     pub priority: i32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -64,6 +67,7 @@ impl PlanDraft {
             budget: None,
             timeout_ms: None,
             not_before: None,
+            max_items: None,
             priority: 0,
             labels: BTreeMap::new(),
             surroundings: Surroundings::default(),
@@ -378,6 +382,14 @@ pub struct Step {
     pub goal: bool,
 }
 
+impl Step {
+    /// Everything it may do: its own work, its fallback, its compensation.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        let fallback = self.on_failure.as_ref().and_then(|aside| aside.action.as_ref());
+        [Some(&self.action), fallback, self.compensate.as_ref()].into_iter().flatten()
+    }
+}
+
 impl std::ops::Deref for Step {
     type Target = StepDraft;
 
@@ -534,6 +546,11 @@ impl Plan {
 
     pub fn not_before(&self) -> Option<NotBefore> {
         self.draft.not_before
+    }
+
+    /// The largest fan-out of a step.
+    pub fn max_items(&self) -> u32 {
+        self.draft.max_items.unwrap_or(MAX_ITEMS).min(MAX_ITEMS)
     }
 
     pub fn priority(&self) -> i32 {

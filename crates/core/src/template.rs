@@ -31,7 +31,14 @@ pub enum Reference<'a> {
     },
     JobId,
     Attempt,
+    /// Known at the worker alone: a mark stands for it until then. In `http` only.
+    Secret {
+        name: &'a str,
+    },
 }
+
+/// Before and after the name of a secret in a text that is filled in otherwise.
+pub const SECRET_MARK: char = '\u{1}';
 
 /// What is wrong, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +47,15 @@ pub struct TemplateError {
     pub help: Option<String>,
 }
 
-const KNOWN: [&str; 6] =
-    ["item", "item_index", "steps.NAME.output", "steps.NAME.outputs", "job.id", "attempt"];
+const KNOWN: [&str; 7] = [
+    "item",
+    "item_index",
+    "steps.NAME.output",
+    "steps.NAME.outputs",
+    "job.id",
+    "attempt",
+    "secrets.NAME",
+];
 
 /// Text without braces is one part; no text is none.
 pub fn parse(text: &str) -> Result<Vec<Part<'_>>, TemplateError> {
@@ -103,6 +117,7 @@ fn reference(text: &str) -> Result<Reference<'_>, TemplateError> {
         }
         ["job", "id"] => Reference::JobId,
         ["attempt"] => Reference::Attempt,
+        ["secrets", name] => Reference::Secret { name },
         _ => return Err(unknown()),
     })
 }
@@ -122,13 +137,27 @@ pub struct Scope<'a> {
     pub job: &'a Job,
     pub item: ItemId,
     pub attempt: u32,
+    /// The texts may name secrets, so nothing else may look like one.
+    pub secrets: bool,
 }
 
 impl Scope<'_> {
     fn value(&self, reference: &Reference) -> Result<Value, String> {
+        if let Reference::Secret { name } = reference {
+            return Ok(Value::from(format!("{SECRET_MARK}{name}{SECRET_MARK}")));
+        }
+        let value = self.known(reference)?;
+        if self.secrets && has_mark(&value) {
+            return Err("a value holds the control character U+0001".to_owned());
+        }
+        Ok(value)
+    }
+
+    fn known(&self, reference: &Reference) -> Result<Value, String> {
         let (root, path, name) = match reference {
             Reference::JobId => return Ok(Value::from(self.job.id.as_ref())),
             Reference::Attempt => return Ok(Value::from(self.attempt)),
+            Reference::Secret { .. } => return Ok(Value::Null),
             Reference::ItemIndex => return Ok(Value::from(self.item.index)),
             Reference::Item { path } => (self.job.item_value(self.item), path, "item".to_owned()),
             Reference::Output { step, path } | Reference::Outputs { step, path } => {
@@ -157,11 +186,39 @@ impl Scope<'_> {
         let mut filled = String::with_capacity(text.len());
         for part in parse(text).map_err(|error| error.message)? {
             match part {
+                Part::Text(text) if self.secrets && text.contains(SECRET_MARK) => {
+                    return Err("the text holds the control character U+0001".to_owned());
+                }
                 Part::Text(text) => filled.push_str(text),
-                Part::Reference(reference) => match self.value(&reference)? {
-                    Value::String(text) => filled.push_str(&text),
-                    value => filled.push_str(&value.to_string()),
-                },
+                Part::Reference(reference) => filled.push_str(&self.plain(&reference)?),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn plain(&self, reference: &Reference) -> Result<String, String> {
+        Ok(match self.value(reference)? {
+            Value::String(text) => text,
+            value => value.to_string(),
+        })
+    }
+
+    /// An address with every reference filled in. What stands inside it is one part of it, so that no
+    /// value leads elsewhere; what it begins with may be all of it.
+    pub fn url(&self, text: &str) -> Result<String, String> {
+        let mut filled = String::with_capacity(text.len());
+        for (index, part) in parse(text).map_err(|error| error.message)?.iter().enumerate() {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Reference(reference) => {
+                    let value = self.plain(reference)?;
+                    let is_secret = matches!(reference, Reference::Secret { .. });
+                    match value.as_str() {
+                        _ if index == 0 || is_secret => filled.push_str(&value),
+                        "." | ".." => return Err(format!("`{value}` would change the address")),
+                        _ => percent_encode(&value, &mut filled),
+                    }
+                }
             }
         }
         Ok(filled)
@@ -184,6 +241,29 @@ impl Scope<'_> {
             }
             other => other.clone(),
         })
+    }
+}
+
+fn has_mark(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(SECRET_MARK),
+        Value::Array(list) => list.iter().any(has_mark),
+        Value::Object(map) => {
+            map.iter().any(|(key, value)| key.contains(SECRET_MARK) || has_mark(value))
+        }
+        _ => false,
+    }
+}
+
+/// All but what an address never gives a meaning to.
+fn percent_encode(value: &str, into: &mut String) {
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                into.push(byte.into());
+            }
+            _ => into.push_str(&format!("%{byte:02X}")),
+        }
     }
 }
 

@@ -126,6 +126,7 @@ fn steps() -> impl Strategy<Value = Vec<StepDraft>> {
             step.parallelism = parallelism;
             step.max_failed = max_failed;
             step.timeout_ms = timeout;
+            step.heartbeat_ms = timeout.filter(|_| undo).map(|ms| ms / 2 + 1);
             step.scheduling_timeout_ms = Some(3_600_000);
             step.on_failure = fallback.map(|(acts, goes_on)| OnFailure {
                 action: acts.then(action),
@@ -253,8 +254,46 @@ impl World {
     }
 
     fn running(&self) -> Vec<(ItemId, u64)> {
-        let live = self.job.all_live().filter(|(_, item)| item.phase == Phase::Running);
+        self.live_in(Phase::Running)
+    }
+
+    fn live_in(&self, phase: Phase) -> Vec<(ItemId, u64)> {
+        let live = self.job.all_live().filter(|(_, item)| item.phase == phase);
         live.map(|(id, item)| (id, item.token)).collect()
+    }
+
+    /// A service takes an attempt, says how far it is, or how it ended, before it is known to have it
+    /// and after.
+    fn serve(&mut self, which: u8, amount: u16) {
+        let phase = if which.is_multiple_of(2) { Phase::Running } else { Phase::AwaitingCallback };
+        let live = self.live_in(phase);
+        let Some(&(item, token)) = live.get(usize::from(which / 2) % live.len().max(1)) else {
+            return;
+        };
+        let outcome = outcome(amount as u8);
+        match amount % 4 {
+            0 => drop(self.input(&Input::Awaits { item, token })),
+            1 => {
+                let progress = Arc::new(serde_json::json!(amount));
+                self.input(&Input::Progress { item, token, progress });
+            }
+            _ if phase == Phase::AwaitingCallback => {
+                let (attempt, late) = (1, outcome.clone());
+                assert!(
+                    !self.input(&Input::Report { item, token, outcome: outcome.clone() }),
+                    "a worker spoke for what a service has"
+                );
+                assert!(self.input(&Input::Callback { item, token, outcome: outcome.clone() }));
+                assert!(!self.input(&Input::Callback { item, token, outcome }), "said twice");
+                let before = self.job.state();
+                assert!(self.input(&Input::LateCallback { item, attempt, outcome: late }));
+                assert_eq!(self.job.state(), before, "a late word changed the job");
+            }
+            _ => {
+                assert!(self.input(&Input::Callback { item, token, outcome }), "an early callback");
+                assert!(!self.input(&Input::Awaits { item, token }), "the worker's word after it");
+            }
+        }
     }
 
     fn fire_next(&mut self) -> bool {
@@ -276,8 +315,10 @@ impl World {
                     assert!(!self.input(&Input::Report { item, token, outcome: Outcome::OK }));
                 }
             }
-            9..12 => drop(self.fire_next()),
-            12 => self.now = self.now.plus(u64::from(amount)),
+            9..11 => drop(self.fire_next()),
+            12 if which % 2 == 0 => self.now = self.now.plus(u64::from(amount)),
+            12 => self.serve(which / 2, amount),
+            11 => self.serve(which, amount),
             13 => {
                 let down_since = self.now;
                 self.now = self.now.plus(u64::from(amount) * 2);
@@ -299,11 +340,15 @@ impl World {
                 self.input(&Input::Resume);
             }
             self.start_some(100);
-            match self.running().first() {
-                Some(&(item, token)) => {
+            let waits = self.live_in(Phase::AwaitingCallback);
+            match (self.running().first(), waits.first()) {
+                (Some(&(item, token)), _) => {
                     self.input(&Input::Report { item, token, outcome: Outcome::OK });
                 }
-                None => drop(self.fire_next()),
+                (None, Some(&(item, token))) => {
+                    self.input(&Input::Callback { item, token, outcome: Outcome::OK });
+                }
+                (None, None) => drop(self.fire_next()),
             }
         }
         panic!("the job does not end: {:?}", self.job);
@@ -333,7 +378,7 @@ fn check_state(job: &Job) {
     }
     for state in &job.runs {
         for (index, step) in state.steps.iter().enumerate() {
-            let running = step.live.values().filter(|item| item.phase == Phase::Running).count();
+            let running = step.live.values().filter(|item| item.is_under_way()).count();
             let most = plan.step(index as u32).parallelism.unwrap_or(u32::MAX);
             assert!(running <= most as usize, "more than `parallelism` run");
             if step.state == StepState::Running {

@@ -92,6 +92,14 @@ impl Engine {
         batch
     }
 
+    /// Takes a word to a job that is over.
+    pub fn note(&mut self, job: Job, input: &Input, now: Timestamp) -> Result<Batch, Refusal> {
+        let key = self.insert(job);
+        let mut batch = Batch::default();
+        self.transact(key, input, now, &mut batch)?;
+        Ok(batch)
+    }
+
     /// Lets go of a job that is over.
     pub fn forget(&mut self, id: &str) -> Option<Job> {
         let key = self.keys.remove(id)?;

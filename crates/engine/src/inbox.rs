@@ -63,6 +63,7 @@ pub(crate) enum Message {
     Submit { accepted: Box<Accepted>, key: Option<IdempotencyKey>, reply: Reply<Answer> },
     Adopt { adopted: Box<Adopted>, reply: Reply<Answer> },
     Input { job: JobId, input: Input, reply: Option<Reply<Answer>> },
+    Note { job: Box<Job>, epoch: u64, input: Input, reply: Reply<Answer> },
     Connect { arriving: Box<Arriving>, reply: Reply<Result<(), NameInUse>> },
     Beat { worker: Arc<str>, incarnation: Arc<str>, reply: Reply<bool> },
     Away { worker: Arc<str>, session: u64 },
@@ -119,6 +120,17 @@ impl Inbox {
     /// Gives the reply back if the engine cannot hear it now.
     pub fn hear(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), Unheard> {
         self.try_send(Message::Input { job: job.clone(), input, reply: Some(reply) })
+    }
+
+    /// A word about a job that is over, as it is stored: nobody else writes it meanwhile.
+    pub fn note(
+        &self,
+        job: Job,
+        epoch: u64,
+        input: Input,
+        reply: Reply<Answer>,
+    ) -> Result<(), Unheard> {
+        self.try_send(Message::Note { job: Box::new(job), epoch, input, reply })
     }
 
     /// A worker comes in. `reply` is called before it is assigned anything.

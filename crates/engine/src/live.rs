@@ -284,6 +284,18 @@ impl Decider {
                 }
                 answers.push((reply, Ok(())));
             }
+            Message::Note { job, epoch, input, reply } => {
+                let (id, snapshot_seq) = (job.id.clone(), job.seq);
+                self.ours.insert(id.clone(), Ours { epoch, snapshot_seq, key: None });
+                let said = match self.engine.note(*job, &input, now) {
+                    Ok(more) => {
+                        batch.join(more);
+                        Ok(())
+                    }
+                    Err(why) => Err(why.into()),
+                };
+                answers.push((reply, said));
+            }
             Message::Input { job, input, reply } => {
                 let said = match self.engine.handle(&job, &input, now) {
                     Ok((more, said)) => {

@@ -39,7 +39,8 @@ impl Work {
         let id = assignment.item;
         let plan = &job.plan;
         let step = plan.step(id.step);
-        let scope = Scope { job, item: id, attempt: assignment.attempt };
+        let secrets = matches!(plan.action_of(id), Some(Action::Http(_)));
+        let scope = Scope { job, item: id, attempt: assignment.attempt, secrets };
         let action = plan.action_of(id).ok_or_else(|| "there is nothing to run".to_owned());
         let mut action = action.and_then(|action| filled(action, &scope));
         let mut env = BTreeMap::new();
@@ -84,7 +85,7 @@ fn filled(action: &Action, scope: &Scope) -> Result<Action, String> {
             Action::Argv(argv.iter().map(|text| scope.text(text)).collect::<Result<_, _>>()?)
         }
         Action::Http(http) => Action::Http(Http {
-            url: scope.text(&http.url)?,
+            url: scope.url(&http.url)?,
             headers: map(&http.headers)?,
             query: map(&http.query)?,
             body: http.body.as_ref().map(|body| scope.json(body)).transpose()?,

@@ -11,10 +11,10 @@ use crate::keys;
 use crate::node::Span;
 use crate::problem::quote;
 use crate::reader::{At, Block, Reader};
-use crate::references::Scope;
+use crate::references::{Scope, Use};
 
 /// Set for every process, so that a job cannot mislead its own steps.
-const RESERVED_ENV: [&str; 9] = [
+const RESERVED_ENV: [&str; 10] = [
     "STEADFAST_JOB_ID",
     "STEADFAST_STEP",
     "STEADFAST_ITEM",
@@ -24,6 +24,7 @@ const RESERVED_ENV: [&str; 9] = [
     "STEADFAST_DATACENTER",
     "STEADFAST_WORKDIR",
     "STEADFAST_OUTPUT",
+    "STEADFAST_ERROR",
 ];
 
 /// An action, and what an `http` says about time.
@@ -73,6 +74,7 @@ impl Reader<'_> {
                 Reference::ItemIndex => "the index is in `$STEADFAST_ITEM_INDEX`",
                 Reference::JobId => "the job's id is in `$STEADFAST_JOB_ID`",
                 Reference::Attempt => "the attempt is in `$STEADFAST_ATTEMPT`",
+                Reference::Secret { .. } => "a secret is in the variable of its name",
                 Reference::Output { .. } | Reference::Outputs { .. } => {
                     "put the output into `env`, which is templated, or write `argv`"
                 }
@@ -103,6 +105,7 @@ impl Reader<'_> {
     }
 
     fn http<'n>(&mut self, at: &At<'n>, owner: Span, scope: Scope) -> Option<ReadAction<'n>> {
+        let before = self.uses.len();
         let block = self.block(at, Some(owner), &keys::HTTP)?;
         let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
         let method =
@@ -130,6 +133,7 @@ impl Reader<'_> {
         }
         let body = block.get("body").and_then(|at| self.templated(&at, scope));
         let url = self.url(&block.get("url")?, scope)?;
+        self.uses[before..].iter_mut().for_each(Use::in_http);
         let http = Http {
             method: method.unwrap_or("POST").to_owned(),
             url,

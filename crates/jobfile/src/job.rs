@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use steadfast_core::plan::{NotBefore, Plan, PlanDraft, StepDraft};
+use steadfast_core::plan::{MAX_ITEMS, NotBefore, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, Problem as CoreProblem};
 use steadfast_core::time::{Timestamp, human_ms};
 
@@ -36,6 +36,7 @@ impl Reader<'_> {
         }
         let block = self.block(&at, Some(Span::START), &keys::JOB)?;
         let mut draft = PlanDraft::new("", vec![]);
+        draft.max_items = Some(self.operator.max_items).filter(|most| *most < MAX_ITEMS);
         self.top(&block, &mut draft);
         let (budget, budget_sources) = self.budget(&block);
         draft.budget = budget;
@@ -140,7 +141,7 @@ impl Reader<'_> {
     fn not_before(&mut self, at: &At) -> Option<NotBefore> {
         let text = self.text(at)?;
         if let Some(rest) = text.strip_prefix("in ") {
-            return match crate::units::parse_duration(rest.trim()) {
+            return match steadfast_core::duration::parse_duration(rest.trim()) {
                 Ok(ms) => Some(NotBefore::InMs(ms)),
                 Err(message) => {
                     self.bad("invalid_duration", at, message);
@@ -255,8 +256,12 @@ impl Reader<'_> {
             .map(|(index, step)| (step.name.as_str(), index))
             .collect();
         let uses = std::mem::take(&mut self.uses);
-        let named =
-            references::check_names(&uses, &index, |step| fans_out(&draft.steps[step].for_each));
+        let has_secret = |step: usize, name: &str| {
+            let both = [&draft.surroundings, &draft.steps[step].surroundings];
+            both.iter().any(|around| around.secrets.iter().any(|secret| secret == name))
+        };
+        let fans_out = |step: usize| fans_out(&draft.steps[step].for_each);
+        let named = references::check_names(&uses, &index, fans_out, has_secret);
         self.problems.extend(named);
         let no_steps = !block.has("steps");
         match Plan::new(draft) {

@@ -44,7 +44,8 @@ pub use operator::{Ceiling, Operator, retry_keys, retry_overrides};
 pub use policy::{Growth, KEYS, Limit, PolicyOverrides, Source, Sources, policy_view};
 pub use problem::{PROBLEM_CODES, Problem, WARNING_CODES, Warning};
 pub use schema::schema;
-pub use units::{duration_text, parse_duration, parse_size, size_text};
+pub use steadfast_core::duration::{duration_text, parse_duration};
+pub use units::{parse_size, size_text};
 
 /// A job that can run, and where its settings came from.
 #[derive(Clone, Debug)]

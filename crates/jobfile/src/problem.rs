@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
+pub(crate) use steadfast_core::text::quote;
 
 use crate::node::{Entry, Node, Span};
 
@@ -187,22 +188,4 @@ impl<'a> Places<'a> {
         }
         span
     }
-}
-
-/// Text from a file, fit for a message: short, and with nothing that moves a cursor.
-pub(crate) fn quote(text: &str) -> String {
-    const LONGEST: usize = 40;
-    let mut short: String = text
-        .chars()
-        .take(LONGEST)
-        .flat_map(|c| {
-            let plain = c == '\'' || c == '"' || c == '\\';
-            let escaped = (!plain).then(|| c.escape_debug());
-            plain.then_some(c).into_iter().chain(escaped.into_iter().flatten())
-        })
-        .collect();
-    if text.chars().nth(LONGEST).is_some() {
-        short.push('…');
-    }
-    format!("`{short}`")
 }

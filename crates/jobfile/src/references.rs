@@ -31,12 +31,21 @@ pub(crate) struct Use {
     path: String,
     span: Span,
     named: Named,
+    /// Which alone may name secrets.
+    http: bool,
+}
+
+impl Use {
+    pub(crate) fn in_http(&mut self) {
+        self.http = true;
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Named {
     Item,
     Step { name: String, many: bool },
+    Secret { name: String },
 }
 
 impl Reader<'_> {
@@ -61,9 +70,13 @@ impl Reader<'_> {
                 Part::Reference(Reference::Outputs { step, .. }) => {
                     Named::Step { name: step.to_owned(), many: true }
                 }
+                Part::Reference(Reference::Secret { name }) => {
+                    Named::Secret { name: name.to_owned() }
+                }
                 _ => continue,
             };
-            self.uses.push(Use { scope, path: at.path.clone(), span: at.node.span(), named });
+            let (path, span) = (at.path.clone(), at.node.span());
+            self.uses.push(Use { scope, path, span, named, http: false });
         }
     }
 
@@ -113,6 +126,7 @@ pub(crate) fn check_names(
     uses: &[Use],
     index: &HashMap<&str, usize>,
     fans_out: impl Fn(usize) -> bool,
+    has_secret: impl Fn(usize, &str) -> bool,
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     for used in uses {
@@ -142,7 +156,17 @@ pub(crate) fn check_names(
                 "there is no item: the step has no `for_each`".into(),
                 Some("add `for_each`, or remove the reference".into()),
             ),
-            (Named::Item, _) => {}
+            (Named::Secret { name }, _) if !used.http => bad(
+                "invalid_template",
+                "only `http` names secrets, so that they stay out of command lines".into(),
+                Some(format!("a process finds this one in the variable `{name}`")),
+            ),
+            (Named::Secret { name }, Some(own)) if !has_secret(own, name) => bad(
+                "invalid_template",
+                format!("{} is not among the step's secrets", quote(name)),
+                Some(format!("add `secrets: [{name}]` to the step")),
+            ),
+            (Named::Item | Named::Secret { .. }, _) => {}
             (Named::Step { name, many }, _) => match index.get(name.as_str()) {
                 None => bad(
                     "unknown_step",

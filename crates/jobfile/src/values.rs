@@ -1,12 +1,13 @@
 //! Typed values: text, numbers, durations, names. The other half of [`Reader`].
 
+use steadfast_core::duration::parse_duration;
 use steadfast_core::plan::nearest;
 
 use crate::node::{Entry, Scalar, Span};
 use crate::policy::Limit;
 use crate::problem::quote;
 use crate::reader::{At, Reader};
-use crate::units::{parse_duration, parse_size};
+use crate::units::parse_size;
 
 impl Reader<'_> {
     pub(crate) fn list<'n>(&mut self, at: &At<'n>, example: &str) -> Option<Vec<At<'n>>> {

@@ -8,7 +8,7 @@ mod readers;
 use std::sync::Arc;
 
 use steadfast_api::JobStatus;
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{ItemId, JobId, Recorded};
 use steadfast_core::explain::{Explanation, Select, explain};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
@@ -20,7 +20,7 @@ use crate::trouble::Trouble;
 use cache::Cache;
 use readers::Readers;
 
-pub use attempts::{AttemptRow, AttemptsPage};
+pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage, HowEnded};
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;
@@ -83,14 +83,7 @@ impl Archive {
 
     pub async fn job(&self, id: &str) -> Result<Arc<Job>, Trouble> {
         let id = job_id(id)?;
-        self.readers
-            .read(move |store| match steadfast_engine::state(store, &id) {
-                Ok(job) => Ok(Arc::new(job)),
-                Err(Unreadable::Store(error)) => Err(error.into()),
-                Err(Unreadable::Missing(id)) => Err(Trouble::no_job(&id)),
-                Err(error @ Unreadable::State { .. }) => Err(Trouble::internal(error)),
-            })
-            .await
+        self.readers.read(move |store| state(store, &id).map(Arc::new)).await
     }
 
     pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, Trouble> {
@@ -151,11 +144,30 @@ impl Archive {
         self.readers.read(move |store| attempts::page(store, &id, after, limit)).await
     }
 
+    /// How an attempt ended, as far as somebody asks who comes too late.
+    pub async fn attempt_end(
+        &self,
+        id: &str,
+        item: ItemId,
+        attempt: u32,
+    ) -> Result<AttemptEnd, Trouble> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| attempts::end(store, &id, item, attempt)).await
+    }
+
     /// The job that was submitted with a key, and the digest of its body.
     pub async fn find_key(&self, key: &str) -> Result<Option<(JobId, String)>, Trouble> {
         let key = key.to_owned();
         self.readers.read(move |store| Ok(store.key(&key)?)).await
     }
+}
+
+fn state(store: &mut dyn Store, id: &str) -> Result<Job, Trouble> {
+    steadfast_engine::state(store, id).map_err(|error| match error {
+        Unreadable::Store(error) => error.into(),
+        Unreadable::Missing(id) => Trouble::no_job(&id),
+        error @ Unreadable::State { .. } => Trouble::internal(error),
+    })
 }
 
 /// An id as jobs have them. Anything else is no job, and never becomes part of a path.

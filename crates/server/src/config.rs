@@ -26,6 +26,7 @@ pub struct Config {
     pub limits: LimitSettings,
     pub retention: RetentionSettings,
     pub workers: WorkerSettings,
+    pub callbacks: CallbackSettings,
     pub metrics: MetricSettings,
     pub log: LogSettings,
     pub otel: OtelSettings,
@@ -88,6 +89,17 @@ pub struct WorkerSettings {
     pub quarantine_not_begun: u32,
     pub quarantine_time_ms: u64,
     pub quarantine_time_max_ms: u64,
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CallbackSettings {
+    pub signing_secrets: Vec<String>,
+}
+
+impl std::fmt::Debug for CallbackSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CallbackSettings({} secrets)", self.signing_secrets.len())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,6 +236,12 @@ impl Config {
         if server.tls_client_ca.is_some() && server.tls_cert.is_none() {
             wrong.push(
                 "server.tls_client_ca is set without server.tls_cert: client certificates need TLS"
+                    .to_owned(),
+            );
+        }
+        if self.callbacks.signing_secrets.len() > 2 {
+            wrong.push(
+                "callbacks.signing_secrets has more than two: the new one, and the one before it"
                     .to_owned(),
             );
         }

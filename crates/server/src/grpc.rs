@@ -24,7 +24,7 @@ use tonic_health::server::HealthReporter;
 use crate::archive::{Archive, job_id};
 use crate::hub::WorkerSessions;
 use crate::news::News;
-use crate::orders::{AttachedFile, Orders, Submission};
+use crate::orders::{Orders, Submission};
 use crate::trouble::Trouble;
 
 /// The largest request: a job file of 10 MiB, and some files with it.
@@ -120,10 +120,11 @@ impl Jobs for JobsService {
         let submitted = match self.orders.known(key.as_deref(), &digest).await? {
             Some(known) => known,
             None => {
-                let plan = fluster::plan(&launch::job(request), self.defaults, &self.operator);
+                let (job, files) = launch::job(request);
+                let plan = fluster::plan(&job, self.defaults, &self.operator);
                 let plan = plan.map_err(|wrong| Trouble::BadRequest(wrong.to_string()))?;
                 let plan = Arc::new(plan);
-                self.orders.submit(Submission { plan, files: vec![], key, digest }).await?
+                self.orders.submit(Submission { plan, files, key, digest }).await?
             }
         };
         Ok(Response::new(proto::LaunchJobResponse { job_id: submitted.id.to_string() }))
@@ -134,11 +135,7 @@ impl Jobs for JobsService {
         request: Request<proto::SubmitJobRequest>,
     ) -> Result<Response<proto::SubmitJobResponse>, Status> {
         let proto::SubmitJobRequest { file, files, idempotency_key } = request.into_inner();
-        let attached = |file: proto::AttachedFile| {
-            let proto::AttachedFile { path, content, executable } = file;
-            AttachedFile { path, content, executable }
-        };
-        let files = files.into_iter().map(attached).collect();
+        let files = files.into_iter().map(launch::attached).collect();
         let key = key(idempotency_key);
         let submitted = self.orders.submit_file(file.into_bytes(), "job.yaml", files, key).await?;
         Ok(Response::new(proto::SubmitJobResponse { job_id: submitted.id.to_string() }))

@@ -4,6 +4,7 @@
 //! the archive and to the orders, as gRPC's does.
 
 mod body;
+mod callbacks;
 mod documented;
 mod events;
 mod jobs;
@@ -25,10 +26,12 @@ use steadfast_jobfile::Operator;
 use steadfast_store::Folder;
 
 use crate::archive::Archive;
+use crate::callbacks::Desk;
 use crate::news::News;
 use crate::orders::Orders;
 use crate::trouble::Trouble;
 
+pub use callbacks::serve_callbacks;
 pub use workers::{WorkerView, WorkersView};
 
 /// Everything that answers are made of.
@@ -36,6 +39,7 @@ pub use workers::{WorkerView, WorkersView};
 pub struct App {
     pub archive: Archive,
     pub orders: Orders,
+    pub callbacks: Desk,
     pub news: News,
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub operator: Arc<Operator>,

@@ -18,6 +18,7 @@ use steadfast_store::Folder;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use crate::callbacks::Addresses;
 use crate::http::{WorkerView, WorkersView};
 use crate::trouble::Trouble;
 use crate::watch::Watch;
@@ -48,6 +49,7 @@ struct Shared {
     rules: HubRules,
     folder: Folder,
     watch: Watch,
+    callbacks: Addresses,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
 }
@@ -66,9 +68,9 @@ struct Session {
 }
 
 impl Hub {
-    pub fn new(rules: HubRules, folder: Folder, watch: Watch) -> Self {
-        let sessions = Mutex::default();
-        Self(Arc::new(Shared { rules, folder, watch, sessions, last_session: AtomicU64::new(0) }))
+    pub fn new(rules: HubRules, folder: Folder, watch: Watch, callbacks: Addresses) -> Self {
+        let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Shared { rules, folder, watch, callbacks, sessions, last_session }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -98,7 +100,8 @@ impl Workers for Hub {
     fn assign(&mut self, work: Work) {
         let worker = work.assignment.worker.clone();
         let key = (work.assignment.job.clone(), work.assignment.token);
-        let message = Kind::Assignment(assignment::assignment(work, &self.0.folder));
+        let message =
+            Kind::Assignment(assignment::assignment(work, &self.0.folder, &self.0.callbacks));
         if let Some(session) = self.sessions().get_mut(&worker) {
             session.held.insert(key);
             let _ = session.out.send(proto::ToWorker { kind: Some(message) });

@@ -4,6 +4,7 @@
 //! before anything here shows or acknowledges it.
 
 pub mod archive;
+pub mod callbacks;
 pub mod clock;
 pub mod config;
 pub mod grpc;

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use steadfast_core::again::{CannotRetry, again};
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{Accepted, JobId, JobState};
-use steadfast_core::plan::{Action, Cwd, Plan};
+use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_engine::{Inbox, NotDone};
 use steadfast_jobfile::{Operator, load};
 use steadfast_store::{Folder, IdempotencyKey};
@@ -37,6 +37,8 @@ pub struct Orders {
     keys: Keys,
     attached: Attached,
     kept_free: u64,
+    /// Services know where to call back.
+    callbacks: bool,
 }
 
 /// A job that is to be run.
@@ -83,7 +85,8 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 impl Orders {
     pub fn new(inbox: Inbox, archive: Archive, operator: Arc<Operator>, folder: Folder) -> Self {
         let (keys, kept_free, attached) = (Keys::default(), KEPT_FREE, Attached::default());
-        Self { inbox, archive, operator, folder, keys, attached, kept_free }
+        let callbacks = true;
+        Self { inbox, archive, operator, folder, keys, attached, kept_free, callbacks }
     }
 
     /// How much may come with a job.
@@ -95,6 +98,13 @@ impl Orders {
 
     pub fn attached(&self) -> Attached {
         self.attached
+    }
+
+    /// Nobody knows how services reach this server.
+    #[must_use]
+    pub fn without_callbacks(mut self) -> Self {
+        self.callbacks = false;
+        self
     }
 
     /// Takes new jobs only while the disk has so much room.
@@ -129,7 +139,7 @@ impl Orders {
 
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Trouble> {
         let Submission { plan, files, key, digest } = submission;
-        fits_a_server(&plan)?;
+        self.fits(&plan)?;
         let files = files::checked(files, &plan, self.attached)?;
         let id = new_id();
         let accepted = Accepted::new(id.clone(), plan);
@@ -170,7 +180,7 @@ impl Orders {
             why => Trouble::NotPossible(why.to_string()),
         })?;
         accepted.source = None;
-        fits_a_server(&accepted.plan)?;
+        self.fits(&accepted.plan)?;
         let (before, after) = (self.folder.files(&old.id), self.folder.files(&new));
         let wanted = files::wanted(&accepted.plan)?;
         let put = move || files::copy(&before, &after, &wanted);
@@ -234,6 +244,19 @@ impl Orders {
         accepting.await.map_err(Trouble::internal)?
     }
 
+    fn fits(&self, plan: &Plan) -> Result<(), Trouble> {
+        let is_async =
+            |action: &Action| matches!(action, Action::Http(http) if http.mode == HttpMode::Async);
+        if !self.callbacks && plan.steps().iter().any(|step| step.actions().any(is_async)) {
+            return Err(Trouble::BadRequest(
+                "the job has a step with `mode: async`, and this server, which listens on all \
+                 addresses, does not know which of them services reach it by: set `server.public_url`"
+                    .to_owned(),
+            ));
+        }
+        has_no_source(plan)
+    }
+
     fn has_room(&self) -> Result<(), Trouble> {
         let disk = rustix::fs::statvfs(self.folder.root()).map_err(Trouble::internal)?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -268,18 +291,7 @@ fn new_id() -> JobId {
 }
 
 /// There is no folder that the job file lies in.
-fn fits_a_server(plan: &Plan) -> Result<(), Trouble> {
-    for step in plan.steps() {
-        let fallback = step.on_failure.as_ref().and_then(|aside| aside.action.as_ref());
-        let actions = [Some(&step.action), fallback, step.compensate.as_ref()];
-        if actions.into_iter().flatten().any(|action| matches!(action, Action::Http(_))) {
-            return Err(Trouble::BadRequest(format!(
-                "step `{}` calls a web service, which this version cannot do: write it as `run` \
-                 with curl",
-                step.name
-            )));
-        }
-    }
+fn has_no_source(plan: &Plan) -> Result<(), Trouble> {
     let steps = plan.steps().iter();
     let steps = steps.map(|step| (format!("steps.{}.cwd", step.name), &step.surroundings));
     let mut places = std::iter::once(("cwd".to_owned(), plan.surroundings())).chain(steps);

@@ -27,6 +27,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tonic_health::server::HealthReporter;
 
 use crate::archive::Archive;
+use crate::callbacks::{Addresses, Desk, Secrets, Tickets};
 use crate::config::{Auth, Config};
 use crate::grpc::JobsService;
 use crate::guard::Guard;
@@ -214,7 +215,15 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         log_cap: config.limits.log_bytes as u64,
         output_cap: config.limits.output_bytes,
     };
-    let hub = Hub::new(hub_rules, folder.clone(), watch.clone());
+    let tickets = Tickets::open(&folder).map_err(|error| StartError::Folder {
+        folder: folder.root().to_owned(),
+        why: error.to_string(),
+    })?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let public_url = config.server.public_url.clone();
+    let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
+    let addresses = Addresses::new(tickets.clone(), &public_url);
+    let hub = Hub::new(hub_rules, folder.clone(), watch.clone(), addresses);
     let news = News::new();
     let (going, gone) = oneshot::channel();
     let live = Live::start(
@@ -236,6 +245,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     };
     let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone())
         .attaching(attached);
+    let nowhere = address.ip().is_unspecified() && config.server.public_url.is_none();
+    let orders = if nowhere { orders.without_callbacks() } else { orders };
     let sessions = WorkersServer::new(WorkerSessions::new(hub.clone(), inbox.clone()))
         .max_decoding_message_size(LARGEST_MESSAGE);
     let jobs = JobsService::new(
@@ -246,6 +257,16 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         config.fluster,
     )
     .with_pages(config.limits.jobs_per_page as usize, config.limits.jobs_per_page_max as usize);
+    let now = clock.clone();
+    let secrets = Secrets::of(&config.callbacks.signing_secrets);
+    let callbacks = Desk::new(
+        tickets,
+        secrets,
+        inbox.clone(),
+        archive.clone(),
+        config.limits.output_bytes,
+        Arc::new(move || now.now()),
+    );
     let (grpc, serving) = crate::grpc::routes(jobs).await?;
     let grpc = grpc.add_service(sessions).into_axum_router();
     let keep_ms = config.retention.finished_jobs_ms;
@@ -256,6 +277,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let rest = crate::http::router(App {
         archive,
         orders,
+        callbacks,
         news: news.clone(),
         clock: Arc::new(move || now.now()),
         operator,

@@ -29,12 +29,22 @@ pub enum Trouble {
     BadCursor(String),
     #[error("{0}")]
     BadRequest(String),
+    #[error(
+        "the job names files that are not attached: {}. Attach them to the submission",
+        .0.join(", ")
+    )]
+    FilesMissing(Vec<String>),
     #[error("{0}")]
     TooLarge(String),
     #[error("{0}")]
     UnsupportedMedia(String),
     #[error("{0}")]
     MethodNotAllowed(String),
+    /// Its token or signature is not good, or not any more.
+    #[error("{0}")]
+    CallbackRefused(String),
+    #[error("{0}")]
+    TooOften(String),
     #[error("the server's disk is full, nothing was written; free some space, then try again")]
     DiskFull,
     /// Safe to try again, with the same idempotency key if there is one.
@@ -72,10 +82,12 @@ impl Trouble {
             Self::AlreadyEnded { .. } => "already_ended",
             Self::NotPossible(_) => "not_possible",
             Self::BadCursor(_) => "bad_cursor",
-            Self::BadRequest(_) => "bad_request",
+            Self::BadRequest(_) | Self::FilesMissing(_) => "bad_request",
             Self::TooLarge(_) => "too_large",
             Self::UnsupportedMedia(_) => "unsupported_media_type",
             Self::MethodNotAllowed(_) => "method_not_allowed",
+            Self::CallbackRefused(_) => "callback_refused",
+            Self::TooOften(_) => "too_often",
             Self::DiskFull => "disk_full",
             Self::Overloaded(_) => "overloaded",
             Self::Internal(_) => "internal",
@@ -91,9 +103,12 @@ impl Trouble {
             Self::NotPossible(_) => "Not possible as the job is now",
             Self::BadCursor(_) => "The cursor is none",
             Self::BadRequest(_) => "The request cannot be understood",
+            Self::FilesMissing(_) => "Files that the job names are missing",
             Self::TooLarge(_) => "The request is too large",
             Self::UnsupportedMedia(_) => "The content type is not accepted here",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
+            Self::CallbackRefused(_) => "The callback is not for an attempt that waits",
+            Self::TooOften(_) => "Too often",
             Self::DiskFull => "The server's disk is full",
             Self::Overloaded(_) => "The server cannot take it now",
             Self::Internal(_) => "Something went wrong in the server",
@@ -103,13 +118,18 @@ impl Trouble {
     pub const fn http(&self) -> u16 {
         match self {
             Self::NotFound(_) => 404,
-            Self::InvalidJob(_) | Self::BadCursor(_) | Self::BadRequest(_) => 400,
+            Self::InvalidJob(_)
+            | Self::BadCursor(_)
+            | Self::BadRequest(_)
+            | Self::FilesMissing(_) => 400,
             Self::IdempotencyConflict { .. } | Self::AlreadyEnded { .. } | Self::NotPossible(_) => {
                 409
             }
             Self::TooLarge(_) => 413,
             Self::UnsupportedMedia(_) => 415,
             Self::MethodNotAllowed(_) => 405,
+            Self::CallbackRefused(_) => 401,
+            Self::TooOften(_) => 429,
             Self::DiskFull => 507,
             Self::Overloaded(_) => 503,
             Self::Internal(_) => 500,
@@ -122,10 +142,14 @@ impl Trouble {
             Self::InvalidJob(_)
             | Self::BadCursor(_)
             | Self::BadRequest(_)
+            | Self::FilesMissing(_)
             | Self::UnsupportedMedia(_) => tonic::Code::InvalidArgument,
             Self::IdempotencyConflict { .. } => tonic::Code::AlreadyExists,
             Self::AlreadyEnded { .. } | Self::NotPossible(_) => tonic::Code::FailedPrecondition,
-            Self::TooLarge(_) | Self::DiskFull => tonic::Code::ResourceExhausted,
+            Self::CallbackRefused(_) => tonic::Code::Unauthenticated,
+            Self::TooLarge(_) | Self::TooOften(_) | Self::DiskFull => {
+                tonic::Code::ResourceExhausted
+            }
             Self::MethodNotAllowed(_) => tonic::Code::Unimplemented,
             Self::Overloaded(_) => tonic::Code::Unavailable,
             Self::Internal(_) => tonic::Code::Internal,

@@ -284,6 +284,7 @@ async fn files_are_there_before_the_job_is_and_stay_inside_its_folder() {
     let missing = submit(with_files(file, &[("a.sh", "echo")])).await;
     missing.is_problem(400, "bad_request");
     assert!(missing.json["detail"].as_str().unwrap().contains("lib"), "{missing:?}");
+    assert_eq!(missing.json["missing"], json!(["lib"]));
     for hostile in ["../a.sh", "/etc/a.sh", "lib/../../a", "lib/\0", "", "lib/", "other"] {
         let files = [("a.sh", "x"), ("lib/x", "y"), (hostile, "z")];
         submit(with_files(file, &files)).await.is_problem(400, "bad_request");
@@ -459,6 +460,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
             "get /v1/jobs/{id}/logs",
             "get /v1/jobs/{id}/logs/{step}/{name}",
             "get /v1/workers",
+            "post /v1/callbacks/{token}",
             "post /v1/jobs",
             "post /v1/jobs/{id}/cancel",
             "post /v1/jobs/{id}/pause",

@@ -168,6 +168,7 @@ impl Worker {
             memory_bytes: builder.memory_bytes,
             processes: builder.processes.is_some(),
             functions: Some(Arc::new(builder.functions)),
+            outbound: None,
             pass_env: Vec::new(),
             folder,
             secrets: None,

@@ -35,6 +35,11 @@ impl Folder {
         self.root.join("steadfast.db")
     }
 
+    /// What the tokens of callbacks are signed with.
+    pub fn callback_key(&self) -> PathBuf {
+        self.root.join("callback.key")
+    }
+
     pub fn locks(&self) -> PathBuf {
         self.root.join("locks")
     }

@@ -1,5 +1,6 @@
 //! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome;
-//! a [`Pool`] of slots that does so with many; and [`remote`], which does so for a server.
+//! a [`Pool`] of slots that does so with many; [`http`], an attempt that somebody's web service has; and
+//! [`remote`], which does all of it for a server.
 //!
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
@@ -9,6 +10,7 @@
 //! that left the group, dropped its environment and closed its output is out of reach.
 
 mod folders;
+pub mod http;
 mod log;
 mod output;
 mod pool;
@@ -17,10 +19,11 @@ mod prepare;
 mod processes;
 pub mod remote;
 mod run;
+mod spawn;
 mod start;
 mod stop;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
@@ -57,6 +60,17 @@ pub struct Attempt {
     pub mark: (String, String),
 }
 
+impl Attempt {
+    /// Where the process may say what went wrong, as JSON: beside its output.
+    pub fn error(&self) -> PathBuf {
+        error_beside(&self.output)
+    }
+}
+
+fn error_beside(output: &Path) -> PathBuf {
+    output.with_extension("error")
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// For `/bin/sh -c`.
@@ -75,6 +89,9 @@ pub enum Ended {
 
 /// Names the file of [`Attempt::output`] to the process.
 pub const OUTPUT_VARIABLE: &str = "STEADFAST_OUTPUT";
+
+/// Names the file of [`Attempt::error`] to the process; [`prepare`] sets it.
+pub const ERROR_VARIABLE: &str = "STEADFAST_ERROR";
 
 /// What a process gets of the caller's environment if it does not inherit all of it.
 pub const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];

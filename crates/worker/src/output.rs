@@ -1,4 +1,4 @@
-//! What the process left in its output file.
+//! What the process left in the files for its output and for its error.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -6,10 +6,31 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use serde_json::Value;
-use steadfast_core::outcome::{Failure, MOST_NESTED, nesting};
+use serde_json::{Map, Value};
+use steadfast_core::outcome::{ErrorText, Failure, MOST_NESTED, nesting};
 
 use crate::start::not_completed;
+
+/// Bytes of an error: it is kept with the attempt for ever, and shown in one line.
+const ERROR_CAP: u64 = 16 << 10;
+
+/// What a process that failed says of it; keys other than `type` and `message` are its own. `None`: nothing
+/// that can be understood. The exit code tells that it failed in any case.
+pub(crate) fn read_error(path: &Path) -> Option<ErrorText> {
+    let bytes = read_at_most(open(path).ok()?, ERROR_CAP + 1).ok()?;
+    if bytes.len() as u64 > ERROR_CAP {
+        return None;
+    }
+    let said: Map<String, Value> = serde_json::from_slice(&bytes).ok()?;
+    let text = |key: &str| match said.get(key) {
+        None => Some(""),
+        Some(value) => value.as_str(),
+    };
+    let (kind, message) = (text("type")?, text("message")?);
+    let message = if message.is_empty() { kind } else { message }.to_owned();
+    let kind = (!kind.is_empty()).then(|| kind.to_owned());
+    (!message.is_empty()).then_some(ErrorText { kind, message })
+}
 
 /// `None`: it wrote nothing.
 pub(crate) fn read(path: &Path, cap: u64) -> Result<Option<Value>, Failure> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use steadfast_core::event::ItemId;
 
-use crate::{Attempt, Command, Port, Ports};
+use crate::{Attempt, Command, ERROR_VARIABLE, Port, Ports, error_beside};
 
 /// The environment variable that tells whose a process is; its value is `JOB.TOKEN`.
 pub const MARK: &str = "STEADFAST_ATTEMPT_TOKEN";
@@ -76,6 +76,7 @@ pub fn prepare(
         ("STEADFAST_ATTEMPT", attempt.to_string()),
         ("STEADFAST_DATACENTER", order.datacenter.unwrap_or_default().to_owned()),
         ("STEADFAST_WORKDIR", place.folder.display().to_string()),
+        (ERROR_VARIABLE, error_beside(&place.output).display().to_string()),
         // What programs written for Fluster read; it counts attempts from 0.
         ("FLUSTER_JOB_ID", job.to_owned()),
         ("FLUSTER_ATTEMPT_ID", attempt.saturating_sub(1).to_string()),

@@ -15,6 +15,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 /// How long a killed process may take to be gone; only one stuck in the kernel takes longer.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Bytes of an environment that are read at once: there are many processes to look at.
+const USUAL_ENVIRONMENT: usize = 16 * 1024;
+
 /// Kills every process that carries `name=value` in its environment, wherever it has gone; returns how
 /// many there were once they are gone. The caller itself is spared.
 pub fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
@@ -118,7 +121,7 @@ fn carries(pid: Pid, mark: &[u8]) -> bool {
 }
 
 fn carries_any(pid: Pid, marks: &[impl AsRef<[u8]>]) -> bool {
-    let mut environment = Vec::new();
+    let mut environment = Vec::with_capacity(USUAL_ENVIRONMENT);
     fs::File::open(format!("/proc/{pid}/environ"))
         .and_then(|mut file| file.read_to_end(&mut environment))
         .is_ok_and(|_| {

@@ -4,20 +4,19 @@
 //! the order to stop. The process stays unreaped until the end, so that the number of its group cannot
 //! become somebody else's before the group is killed.
 
-use std::io::{self, PipeReader, PipeWriter};
+use std::io::{self, IoSliceMut, PipeReader, PipeWriter};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
-use steadfast_core::outcome::{FailureKind, Outcome};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::process::{Signal, WaitStatus, kill_process_group, pidfd_send_signal};
+use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 
 use crate::log::Log;
 use crate::processes::{kill_attempt, members, wait};
-use crate::start::{self, not_completed};
+use crate::spawn::Process;
+use crate::start::{Started, not_completed, start};
 use crate::{Attempt, Ended, Stop, kill_marked, output};
 
 /// How long others may keep printing after the process itself has ended.
@@ -40,22 +39,21 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
     if stop.is_stopped() {
         return Ended::Stopped;
     }
-    let start::Started { mut child, pipe, ours } = match start::start(attempt) {
+    let Started { process, pipe, ours } = match start(attempt) {
         Ok(started) => started,
         Err(failure) => return Ended::Outcome(Outcome::Failed(failure)),
     };
     started();
-    match Watch::new(attempt, stop, &child, pipe, ours)
-        .and_then(|watch| watch.until_the_end(&mut child))
-    {
+    let watched = Watch::new(attempt, stop, &process, pipe, ours).until_the_end();
+    match watched.and_then(|cut| Ok((process.wait()?, cut))) {
         Ok((_, Some(Cut::Stopped))) => Ended::Stopped,
         Ok((_, Some(Cut::TimedOut))) => Ended::Outcome(FailureKind::TimedOut.into()),
         Ok((status, None)) => Ended::Outcome(outcome(status, attempt)),
         // Out of descriptors or memory: it cannot be watched, so it must not run.
         Err(error) => {
-            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-            let _ = child.kill();
-            let _ = child.wait();
+            let _ = kill_process_group(process.pid, Signal::KILL);
+            let _ = pidfd_send_signal(&process.fd, Signal::KILL);
+            let _ = process.wait();
             let _ = kill_marked(&attempt.mark.0, &attempt.mark.1);
             let message = format!("the process could not be watched: {error}");
             Ended::Outcome(Outcome::Failed(not_completed("spawn_failed", message)))
@@ -63,13 +61,16 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
     }
 }
 
-fn outcome(status: ExitStatus, attempt: &Attempt) -> Outcome {
-    match (status.code(), status.signal()) {
+fn outcome(status: WaitStatus, attempt: &Attempt) -> Outcome {
+    match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => match output::read(&attempt.output, attempt.output_cap) {
             Ok(output) => Outcome::Succeeded { output },
             Err(failure) => Outcome::Failed(failure),
         },
-        (Some(code), _) => FailureKind::Exited(code as u8).into(),
+        (Some(code), _) => Outcome::Failed(Failure {
+            error: output::read_error(&attempt.error()),
+            ..Failure::new(FailureKind::Exited(code as u8))
+        }),
         (None, signal) => FailureKind::Signalled(signal.unwrap_or_default() as u8).into(),
     }
 }
@@ -84,8 +85,7 @@ enum Cut {
 struct Watch<'a> {
     attempt: &'a Attempt,
     stop: &'a Stop,
-    group: Pid,
-    process: OwnedFd,
+    process: &'a Process,
     /// `None`: everybody has closed it.
     pipe: Option<PipeReader>,
     /// Held until the process has ended: it closes its end a moment before, and we would be woken
@@ -106,16 +106,14 @@ impl<'a> Watch<'a> {
     fn new(
         attempt: &'a Attempt,
         stop: &'a Stop,
-        child: &Child,
+        process: &'a Process,
         pipe: PipeReader,
         ours: PipeWriter,
-    ) -> io::Result<Self> {
-        let group = Pid::from_child(child);
-        Ok(Self {
+    ) -> Self {
+        Self {
             attempt,
             stop,
-            group,
-            process: pidfd_open(group, PidfdFlags::empty())?,
+            process,
             pipe: Some(pipe),
             ours: Some(ours),
             log: Log::new(&attempt.log, attempt.log_cap),
@@ -125,21 +123,22 @@ impl<'a> Watch<'a> {
             exited: false,
             others: Vec::new(),
             deadline: attempt.timeout.and_then(|timeout| crate::now().checked_add(timeout)),
-        })
+        }
     }
 
-    fn until_the_end(mut self, child: &mut Child) -> io::Result<(ExitStatus, Option<Cut>)> {
+    /// Returns why it was ended, if it was. It is not waited for.
+    fn until_the_end(mut self) -> io::Result<Option<Cut>> {
         while !self.is_over() {
             self.step()?;
         }
-        let _ = kill_process_group(self.group, Signal::KILL);
+        let _ = kill_process_group(self.process.pid, Signal::KILL);
         if self.cut.is_some() || self.pipe.is_some() {
             // One that will not die must not cost the outcome.
-            let _ = kill_attempt(self.group, &self.attempt.mark);
+            let _ = kill_attempt(self.process.pid, &self.attempt.mark);
             self.drain();
         }
         self.log.finish();
-        Ok((child.wait()?, self.cut))
+        Ok(self.cut)
     }
 
     /// Whoever is told to end has its grace, also after the leader of the group is gone.
@@ -152,17 +151,19 @@ impl<'a> Watch<'a> {
     fn step(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         if ready.pipe {
-            self.read();
+            self.read(ReadWriteFlags::empty());
         }
         if ready.process {
             self.exited = true;
             self.ours = None;
+            // Most leave nobody behind, and the pipe is at its end by now.
+            self.read(ReadWriteFlags::NOWAIT);
             if self.cut.is_none() {
                 self.deadline = Some(crate::now() + PIPE_GRACE);
             }
         }
         if self.exited && self.cut.is_some() && (ready.process || ready.others) {
-            self.others = members(self.group);
+            self.others = members(self.process.pid);
         }
         // In this order: what ended by itself was not stopped, and what was stopped did not time out.
         if ready.kill {
@@ -185,7 +186,7 @@ impl<'a> Watch<'a> {
     fn wait(&self) -> io::Result<Ready> {
         let wanted = |wanted| if wanted { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = Vec::with_capacity(4 + self.others.len());
-        fds.push(PollFd::new(&self.process, wanted(!self.exited)));
+        fds.push(PollFd::new(&self.process.fd, wanted(!self.exited)));
         fds.push(PollFd::from_borrowed_fd(self.stop.kill_fd(), wanted(!self.killed)));
         fds.push(PollFd::from_borrowed_fd(
             self.stop.stop_fd(),
@@ -211,31 +212,33 @@ impl<'a> Watch<'a> {
     }
 
     fn terminate(&mut self) {
-        let _ = kill_process_group(self.group, Signal::TERM);
+        let _ = kill_process_group(self.process.pid, Signal::TERM);
         self.deadline = crate::now().checked_add(self.attempt.kill_grace);
     }
 
     fn kill(&mut self) {
-        let _ = kill_process_group(self.group, Signal::KILL);
+        let _ = kill_process_group(self.process.pid, Signal::KILL);
         // It may have joined another group, and it is the one that is waited for.
-        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        let _ = pidfd_send_signal(&self.process.fd, Signal::KILL);
         self.killed = true;
         self.deadline = None;
     }
 
-    /// Never blocks: called when there is something, or nobody left to write.
-    fn read(&mut self) {
+    /// Never blocks: called when there is something, or nobody left to write, or with `NOWAIT`, which
+    /// an old kernel does not know of pipes.
+    fn read(&mut self, flags: ReadWriteFlags) {
         let Some(pipe) = &self.pipe else { return };
         let mut little = [0; LITTLE];
         let buffer = if self.buffer.is_empty() { &mut little[..] } else { &mut self.buffer };
-        match rustix::io::read(pipe, &mut *buffer) {
+        // The offset that means none.
+        match preadv2(pipe, &mut [IoSliceMut::new(buffer)], u64::MAX, flags) {
             Ok(count @ 1..) => {
                 self.log.write(&buffer[..count]);
                 if count == LITTLE {
                     self.buffer.resize(BUFFER, 0);
                 }
             }
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR | Errno::AGAIN | Errno::OPNOTSUPP) => {}
             Ok(_) | Err(_) => self.pipe = None,
         }
     }
@@ -250,7 +253,7 @@ impl<'a> Watch<'a> {
             if wait(&mut fds, Some(Duration::ZERO)).is_err() || fds[0].revents().is_empty() {
                 return;
             }
-            self.read();
+            self.read(ReadWriteFlags::empty());
         }
     }
 }

@@ -1,23 +1,24 @@
 //! From an attempt to a running process, or to the reason why there is none.
 
-use std::ffi::{OsStr, OsString};
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process};
 use std::sync::OnceLock;
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind};
 
+use crate::spawn::{Process, Program, spawn};
 use crate::{Attempt, Command, OUTPUT_VARIABLE, PASSED_ON};
 
 pub(crate) struct Started {
-    pub(crate) child: Child,
+    pub(crate) process: Process,
     /// Both its stdout and its stderr.
     pub(crate) pipe: PipeReader,
     /// Its other end: while we hold it too, the pipe is not closed.
@@ -26,49 +27,102 @@ pub(crate) struct Started {
 
 /// The leader of a process group of its own, with nothing on stdin.
 pub(crate) fn start(attempt: &Attempt) -> Result<Started, Failure> {
-    let argv = match &attempt.command {
-        Command::Shell(script) => &["/bin/sh".to_owned(), "-c".to_owned(), script.clone()][..],
-        Command::Argv(argv) => argv,
+    let argv: Vec<&str> = match &attempt.command {
+        Command::Shell(script) => vec!["/bin/sh", "-c", script],
+        Command::Argv(argv) => argv.iter().map(String::as_str).collect(),
     };
-    let [program, arguments @ ..] = argv else {
+    let Some(program) = argv.first() else {
         return Err(not_completed("not_found", "the command names no program".to_owned()));
     };
     let path = locate(program, attempt);
-    let spawned = path.as_deref().ok_or_else(|| Errno::NOENT.into()).and_then(|path| {
-        let mut process = Process::new(path);
-        process.arg0(program).args(arguments).current_dir(&attempt.cwd).process_group(0);
-        set_environment(&mut process, attempt);
-        let (pipe, ours) = io::pipe()?;
-        process.stdin(nothing()?).stdout(ours.try_clone()?).stderr(ours.try_clone()?);
-        let child = process.spawn()?;
-        Ok(Started { child, pipe, ours })
-    });
-    spawned.map_err(|error| explain(&error, program, path.as_deref(), &attempt.cwd))
+    let started = path
+        .as_deref()
+        .ok_or_else(|| Errno::NOENT.into())
+        .and_then(|path| start_program(path, &argv, attempt));
+    started.map_err(|error| explain(&error, program, path.as_deref(), &attempt.cwd))
+}
+
+fn start_program(path: &Path, argv: &[&str], attempt: &Attempt) -> io::Result<Started> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let cwd = CString::new(attempt.cwd.as_os_str().as_bytes())?;
+    let argv = argv.iter().map(|text| CString::new(*text)).collect::<Result<Vec<_>, _>>()?;
+    let env = environment(attempt)?;
+    let (pipe, ours) = io::pipe()?;
+    let process = spawn(&Program {
+        path: &path,
+        argv: &argv.iter().map(CString::as_c_str).collect::<Vec<_>>(),
+        env: &env.iter().map(AsRef::as_ref).collect::<Vec<_>>(),
+        cwd: &cwd,
+        stdin: nothing()?.as_fd(),
+        output: ours.as_fd(),
+    })?;
+    Ok(Started { process, pipe, ours })
 }
 
 /// For stdin. Opened once.
-fn nothing() -> io::Result<File> {
+fn nothing() -> io::Result<&'static File> {
     static NOTHING: OnceLock<File> = OnceLock::new();
-    if let Some(file) = NOTHING.get() {
-        return file.try_clone();
+    match NOTHING.get() {
+        Some(file) => Ok(file),
+        None => File::open("/dev/null").map(|file| NOTHING.get_or_init(|| file)),
     }
-    let file = File::open("/dev/null")?;
-    NOTHING.get_or_init(|| file).try_clone()
 }
 
-fn set_environment(process: &mut Process, attempt: &Attempt) {
-    if !attempt.inherit_env {
-        process.env_clear();
-        process.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+/// `NAME=value` for each variable that the process will have. Of those with the same name the last
+/// counts.
+fn environment(attempt: &Attempt) -> io::Result<Vec<Cow<'static, CStr>>> {
+    let own = attempt.env.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let ours = [
+        (OUTPUT_VARIABLE.as_bytes(), attempt.output.as_os_str().as_bytes()),
+        (attempt.mark.0.as_bytes(), attempt.mark.1.as_bytes()),
+    ];
+    let set: Vec<_> = own.chain(ours).collect();
+    let is_set = |name: &[u8], after: usize| set[after..].iter().any(|(set, _)| *set == name);
+    let mut environment: Vec<Cow<'static, CStr>> = caller_environment()
+        .iter()
+        .filter(|variable| attempt.inherit_env || variable.passed_on)
+        .filter(|variable| !is_set(variable.name.as_bytes(), 0))
+        .map(|variable| variable.entry.as_c_str().into())
+        .collect();
+    for (at, (name, value)) in set.iter().enumerate() {
+        if !is_set(name, at + 1) {
+            environment.push(entry(name, value)?.into());
+        }
     }
-    process.envs(attempt.env.iter().map(|(name, value)| (name, value)));
-    process.env(OUTPUT_VARIABLE, &attempt.output).env(&attempt.mark.0, &attempt.mark.1);
+    Ok(environment)
+}
+
+struct Variable {
+    name: OsString,
+    entry: CString,
+    passed_on: bool,
+}
+
+/// Ours. Read once: nothing in this program changes it.
+fn caller_environment() -> &'static [Variable] {
+    static CALLER: OnceLock<Vec<Variable>> = OnceLock::new();
+    CALLER.get_or_init(|| {
+        let variable = |(name, value): (OsString, OsString)| {
+            let entry = entry(name.as_bytes(), value.as_bytes()).ok()?;
+            let passed_on = PASSED_ON.iter().any(|passed_on| name == *passed_on);
+            Some(Variable { name, entry, passed_on })
+        };
+        std::env::vars_os().filter_map(variable).collect()
+    })
+}
+
+fn entry(name: &[u8], value: &[u8]) -> io::Result<CString> {
+    // With room for the zero at the end.
+    let mut entry = Vec::with_capacity(name.len() + value.len() + 2);
+    entry.extend_from_slice(name);
+    entry.push(b'=');
+    entry.extend_from_slice(value);
+    Ok(CString::new(entry)?)
 }
 
 /// Looks a bare name up as `execvp` does, in the `PATH` that the process will have.
 ///
-/// Done here because the standard library, left to search a `PATH` that is not its own, forks instead of
-/// spawning, and then also runs what has no known format as a shell script.
+/// But what has no known format is not run as a shell script.
 fn locate(program: &str, attempt: &Attempt) -> Option<PathBuf> {
     if program.is_empty() {
         return None;

@@ -113,12 +113,19 @@ fn facts(step: &Step, now_ms: u64) -> Vec<String> {
     let many = total > 1;
     let running = step.state == StepState::Running;
     // Nothing of it runs or will by itself: people would wait for it in vain.
-    let starved = running && count("ready") > 0 && count("running") + count("backing_off") == 0;
+    let under_way = ["running", "awaiting_callback", "backing_off"];
+    let starved =
+        running && count("ready") > 0 && under_way.into_iter().map(count).sum::<u64>() == 0;
     let stands = if starved { "waits for a worker".to_owned() } else { step.state.to_string() };
     let mut facts = vec![stands];
     if many {
         facts.push(format!("{done} of {total}"));
-        let told = [("failed", "failed"), ("running", "running"), ("backing_off", "to retry")];
+        let told = [
+            ("failed", "failed"),
+            ("running", "running"),
+            ("awaiting_callback", "waiting for callbacks"),
+            ("backing_off", "to retry"),
+        ];
         let told = told.into_iter().filter(|(state, _)| running && count(state) > 0);
         facts.extend(told.map(|(state, word)| format!("{} {word}", count(state))));
     }

@@ -17,6 +17,7 @@ use steadfast_core::time::Timestamp;
 use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
+use steadfast_server::callbacks::{Desk, Secrets, Tickets};
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
@@ -166,7 +167,16 @@ impl Server {
         );
         let archive = Archive::open(&folder, 3).expect("an archive");
         let inbox = live.inbox().clone();
+        let callbacks = Desk::new(
+            Tickets::open(&folder).unwrap(),
+            Secrets::default(),
+            inbox.clone(),
+            archive.clone(),
+            1 << 20,
+            Arc::new(now),
+        );
         let app = App {
+            callbacks,
             orders: Orders::new(inbox, archive.clone(), operator.clone(), folder.clone()),
             archive,
             news,

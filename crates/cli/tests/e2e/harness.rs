@@ -118,7 +118,7 @@ impl Place {
         }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
         command.args(args).stdin(Stdio::null());
         // By it a process is found that is to go when the test goes.
@@ -278,18 +278,9 @@ impl ServerOrder<'_> {
             .set("STEADFAST_WORKERS__BEAT", &format!("{}ms", ms / 10))
     }
 
-    /// Where one can come back to: no connection of anybody's takes the port while it is gone.
+    /// Where one can come back to.
     pub(crate) fn at_a_port_of_its_own(self) -> Self {
-        static NEXT: AtomicU16 = AtomicU16::new(0);
-        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
-        let lowest = range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok());
-        let below: u16 = lowest.filter(|lowest| *lowest > 20_000).unwrap_or(32_768);
-        let first = (std::process::id() % 1000) as u16 * 10;
-        let port = wait_for("a free port", || {
-            let port = below - 1 - (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
-            TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
-        });
-        self.at(&format!("127.0.0.1:{port}"))
+        self.at(&address_of_its_own())
     }
 
     /// Where one was before.
@@ -327,6 +318,20 @@ impl ServerOrder<'_> {
         let address = first.rsplit_once("http://").expect("its address").1.to_owned();
         Server { process, address }
     }
+}
+
+/// No connection of anybody's takes its port while nobody listens there.
+pub(crate) fn address_of_its_own() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let lowest = range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok());
+    let below: u16 = lowest.filter(|lowest| *lowest > 20_000).unwrap_or(32_768);
+    let first = (std::process::id() % 1000) as u16 * 10;
+    let port = wait_for("a free port", || {
+        let port = below - 1 - (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
+        TcpListener::bind(("127.0.0.1", port)).is_ok().then_some(port)
+    });
+    format!("127.0.0.1:{port}")
 }
 
 #[must_use]

@@ -74,6 +74,7 @@ fn an_attempt_sees_what_it_is_told_and_nothing_else_of_its_worker() {
             "DATACENTER",
             "WORKDIR",
             "OUTPUT",
+            "ERROR",
         ];
         let shell = ["PWD", "OLDPWD", "SHLVL", "_"];
         base.contains(&name)

@@ -29,6 +29,8 @@ pub struct FlusterJob {
     /// 0: it waits for ever.
     pub scheduling_timeout_seconds: i32,
     pub timeout_ms: Option<i64>,
+    /// Paths of what comes with it.
+    pub files: Vec<String>,
     pub retry: FlusterRetry,
 }
 
@@ -91,6 +93,7 @@ fn file(job: &FlusterJob) -> Value {
     step.insert("env".to_owned(), json!(env));
     step.insert("labels".to_owned(), json!(job.labels));
     step.insert("ports".to_owned(), json!(job.ports));
+    step.insert("files".to_owned(), json!(job.files));
     let waits = format!("{}s", job.scheduling_timeout_seconds);
     step.insert("scheduling_timeout".to_owned(), json!(waits));
     if let Some(ms) = job.timeout_ms {
@@ -188,6 +191,7 @@ mod tests {
             labels: [("gpu".into(), "yes".into())].into(),
             timeout_ms: Some(1500),
             scheduling_timeout_seconds: 7,
+            files: vec!["call.pickle".into(), "lib/run.py".into()],
             retry: FlusterRetry { max_retries_failure: Some(5), ..FlusterRetry::default() },
             ..job(&["true"])
         };
@@ -200,6 +204,7 @@ mod tests {
         assert_eq!((step.timeout_ms, step.scheduling_timeout_ms), (Some(1500), Some(7000)));
         assert_eq!((step.labels["gpu"].as_str(), step.ports[0].as_str()), ("yes", "metrics"));
         assert_eq!(step.surroundings.env["A"], "1");
+        assert_eq!(step.surroundings.files, ["call.pickle", "lib/run.py"]);
         assert_eq!(step.policy.draft().max_attempts, Some(6));
         assert_eq!(made(&job(&["true"])).step(0).scheduling_timeout_ms, None, "for ever");
     }
@@ -233,6 +238,7 @@ mod tests {
             labels: [("ä".into(), "1".into())].into(),
             timeout_ms: Some(0),
             scheduling_timeout_seconds: -1,
+            files: vec!["a".into(), "../b".into()],
             retry: FlusterRetry { max_retries_failure: Some(-1), ..FlusterRetry::default() },
         };
         let refused = plan(&odd, FlusterDefaults::default(), &Operator::default());
@@ -247,6 +253,7 @@ mod tests {
             "resources.memory",
             "ports[0]",
             "labels.ä",
+            "files[1]",
             "timeout_ms",
             "scheduling_timeout_seconds",
             "retry.max_retries_failure",

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use serde::Serialize;
 use steadfast_api::{AttemptView, is_process};
 use steadfast_core::event::{Event, ItemId, JobId, Role};
+use steadfast_core::job::Job;
+use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_store::Store;
 
-use super::{CHUNK, plan_of};
+use super::{CHUNK, each_event, plan_of, state};
 use crate::trouble::Trouble;
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -31,6 +33,60 @@ pub struct AttemptRow {
 pub(super) fn read_cursor(cursor: Option<&str>) -> Result<u64, Trouble> {
     let Some(text) = cursor else { return Ok(0) };
     text.parse().map_err(|_| Trouble::BadCursor(text.to_owned()))
+}
+
+/// What became of an attempt, for somebody who speaks of it too late.
+#[derive(Clone, Debug, Default)]
+pub struct AttemptEnd {
+    pub how: HowEnded,
+    /// With another attempt.
+    pub item_goes_on: bool,
+    /// That somebody spoke of it too late is recorded.
+    pub noted: bool,
+    /// The job, if it is over, and the epoch of its last writer.
+    pub ended: Option<(Job, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HowEnded {
+    ByCallback,
+    TimedOut,
+    /// Or it was cut off, and has no end of its own.
+    #[default]
+    Otherwise,
+}
+
+pub(super) fn end(
+    store: &mut dyn Store,
+    id: &JobId,
+    item: ItemId,
+    attempt: u32,
+) -> Result<AttemptEnd, Trouble> {
+    let stored = store.get(id)?.ok_or_else(|| Trouble::no_job(id))?;
+    let job = state(store, id)?;
+    let mut end = AttemptEnd { item_goes_on: job.live(item).is_some(), ..AttemptEnd::default() };
+    let about = Some((item.run, Some(item.step), Some(item)));
+    each_event(store, id, 0, |record| {
+        match &record.event {
+            event if event.place() != about => {}
+            Event::AttemptEnded { attempt: ended, by_callback, outcome, .. }
+                if *ended == attempt =>
+            {
+                end.how = match outcome {
+                    _ if *by_callback => HowEnded::ByCallback,
+                    Outcome::Failed(failure) if failure.kind == FailureKind::TimedOut => {
+                        HowEnded::TimedOut
+                    }
+                    _ => HowEnded::Otherwise,
+                };
+            }
+            Event::LateCallback { attempt: late, .. } => end.noted |= *late == attempt,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    end.ended = job.is_over().then_some((job, stored.epoch));
+    Ok(end)
 }
 
 pub(super) fn page(

@@ -23,6 +23,10 @@ pub(super) fn url(text: &str) -> Result<(), &'static str> {
     if whole { Ok(()) } else { Err("write it with its scheme, as \"https://example.com\"") }
 }
 
+pub(super) fn signing_secret(text: &str) -> Result<(), &'static str> {
+    crate::callbacks::secret(text).map(drop)
+}
+
 pub(super) fn host(text: &str) -> Result<(), &'static str> {
     let fits =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':' | '[' | ']');

@@ -8,7 +8,7 @@ use steadfast_core::plan::{LateResults, MAX_ITEMS};
 use steadfast_core::policy::MAX_DURATION_MS;
 use tracing::Level;
 
-use super::check::{address, host, origin, url, written};
+use super::check::{address, host, origin, signing_secret, url, written};
 use super::{Auth, Config, LogFormat};
 
 #[derive(Debug)]
@@ -80,6 +80,11 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "workers",
         doc: "When a worker counts as lost, or as broken.",
         settings: WORKERS,
+    },
+    Section {
+        name: "callbacks",
+        doc: "What services say later, by POST /v1/callbacks/{token}.",
+        settings: CALLBACKS,
     },
     Section { name: "metrics", doc: "What /metrics tells.", settings: METRICS },
     Section { name: "log", doc: "What the server writes to stderr.", settings: LOG },
@@ -374,6 +379,15 @@ const WORKERS: &[Setting] = &[
         Duration(SOME_MS, |c| &mut c.workers.quarantine_time_max_ms),
     ),
 ];
+
+const CALLBACKS: &[Setting] = &[setting(
+    "signing_secrets",
+    "If set, callbacks must be signed with one of these, as Standard Webhooks has it: whsec_ and 24 to\n\
+     64 bytes in base64. Two while one takes over from the other.",
+    Texts("[\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"]", signing_secret, |c| {
+        &mut c.callbacks.signing_secrets
+    }),
+)];
 
 const METRICS: &[Setting] = &[
     setting(

@@ -6,7 +6,7 @@ use prost::Message as _;
 use steadfast_api::proto;
 use steadfast_jobfile::fluster::{Entrypoint, FlusterJob, FlusterRetry};
 
-use crate::orders;
+use crate::orders::{self, AttachedFile};
 
 /// Of everything but the idempotency key, which is taken out before. Maps have no order on the wire, and
 /// get one here.
@@ -26,11 +26,13 @@ pub(super) fn digest(request: &proto::LaunchJobRequest) -> String {
     orders::digest([b"launch".as_slice(), &rest, &count].into_iter().chain(texts))
 }
 
-pub(super) fn job(request: proto::LaunchJobRequest) -> FlusterJob {
+/// The job, and what comes with it.
+pub(super) fn job(request: proto::LaunchJobRequest) -> (FlusterJob, Vec<AttachedFile>) {
+    let files: Vec<AttachedFile> = request.files.into_iter().map(attached).collect();
     let resources = request.resources.unwrap_or_default();
     let retry = request.retry.unwrap_or_default();
     let kind = request.entrypoint.and_then(|entrypoint| entrypoint.kind);
-    FlusterJob {
+    let job = FlusterJob {
         name: request.name,
         entrypoint: kind.map(|kind| match kind {
             proto::entrypoint::Kind::Command(command) => Entrypoint::Argv(command.argv),
@@ -43,6 +45,7 @@ pub(super) fn job(request: proto::LaunchJobRequest) -> FlusterJob {
         labels: sorted(request.labels),
         scheduling_timeout_seconds: request.scheduling_timeout_seconds,
         timeout_ms: request.timeout_ms,
+        files: files.iter().map(|file| file.path.clone()).collect(),
         retry: FlusterRetry {
             max_retries_failure: retry.max_retries_failure,
             max_retries_preemption: retry.max_retries_preemption,
@@ -52,7 +55,13 @@ pub(super) fn job(request: proto::LaunchJobRequest) -> FlusterJob {
             retry_on_exit_codes: retry.retry_on_exit_codes,
             no_retry_on_exit_codes: retry.no_retry_on_exit_codes,
         },
-    }
+    };
+    (job, files)
+}
+
+pub(super) fn attached(file: proto::AttachedFile) -> AttachedFile {
+    let proto::AttachedFile { path, content, executable } = file;
+    AttachedFile { path, content, executable }
 }
 
 fn sorted(map: HashMap<String, String>) -> BTreeMap<String, String> {

@@ -12,7 +12,7 @@ use utoipa::openapi::{
     Content, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder, Schema,
 };
 
-use super::{App, Limits, PageLimit, events, jobs, logs, schemas, workers};
+use super::{App, Limits, PageLimit, callbacks, events, jobs, logs, schemas, workers};
 
 pub(super) struct Routes {
     router: Router<App>,
@@ -108,6 +108,16 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(200, "The worker after it.", "Worker")
         .problems(&[404, 415, 503]);
 
+    let token = json!({"type": "string", "pattern": "^[0-9A-Za-z._-]+$"});
+    let callback = Described::new(
+        "callback",
+        "Say how an attempt of an asynchronous step ended, or how far it is",
+    )
+    .parameter(path("token", "Of the attempt, from its `Steadfast-Callback-Url`.", &token))
+    .body("application/json", "Callback", true)
+    .answer(200, "It is durable. Said again, the answer is the same.", "CallbackTaken")
+    .problems(&[400, 401, 413, 415, 429, 503]);
+
     Routes { router: Router::new(), paths: Paths::new() }
         .add(&post, "/v1/jobs", jobs::submit, submit)
         .add(&get, "/v1/jobs", jobs::list, list)
@@ -121,6 +131,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&get, "/v1/jobs/{id}/attempts", jobs::attempts, attempts)
         .add(&get, "/v1/jobs/{id}/logs", logs::list, list_logs)
         .add(&get, "/v1/jobs/{id}/logs/{step}/{name}", logs::log, log)
+        .add(&post, "/v1/callbacks/{token}", callbacks::callback, callback)
         .add(&get, "/v1/workers", workers::list, list_workers)
         .add(&post, "/v1/workers/{name}/drain", workers::drain, drain)
 }

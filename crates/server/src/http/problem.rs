@@ -20,10 +20,14 @@ impl IntoResponse for Trouble {
         if let Self::InvalidJob(problems) = &self {
             body["errors"] = json!(problems);
         }
+        // So that a client that cannot read job files knows what to attach.
+        if let Self::FilesMissing(missing) = &self {
+            body["missing"] = json!(missing);
+        }
         let mut response =
             (status, [("content-type", "application/problem+json")], body.to_string())
                 .into_response();
-        if matches!(self, Self::Overloaded(_)) {
+        if matches!(self, Self::Overloaded(_) | Self::TooOften(_)) {
             response.headers_mut().insert("retry-after", axum::http::HeaderValue::from_static("1"));
         }
         response

@@ -24,6 +24,8 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("AttemptOfJob", attempt_of_job()),
         ("LogsPage", page("logs", &reference("Log"))),
         ("Log", log()),
+        ("Callback", callback()),
+        ("CallbackTaken", object(&[("counted", flag())])),
         ("Workers", object(&[("workers", list(&reference("Worker")))])),
         ("Worker", worker()),
         ("Problem", problem()),
@@ -41,10 +43,12 @@ pub(super) fn job_states() -> Value {
 pub(super) const fn problem_title(status: u16) -> &'static str {
     match status {
         400 => "Something in the request is not valid.",
+        401 => "The token or the signature is not good, or not any more.",
         404 => "There is no such thing.",
         409 => "Not possible as things are now.",
         413 => "The body is too large.",
         415 => "The content type is not accepted here.",
+        429 => "Too often; try again later.",
         503 => "The server cannot take it now; try again.",
         507 => "The server's disk is full.",
         _ => "Something went wrong in the server.",
@@ -225,7 +229,7 @@ fn step() -> Value {
 }
 
 fn item() -> Value {
-    object(&[
+    let mut item = object(&[
         ("index", count()),
         ("value", json!({"description": "The element of `for_each`."})),
         ("state", text()),
@@ -237,7 +241,11 @@ fn item() -> Value {
         ("reason", or_null(text())),
         ("output", json!({"description": "What it wrote as its output."})),
         ("attempts", list(&reference("Attempt"))),
-    ])
+    ]);
+    let said = json!({"description": "In the words of the attempt."});
+    item["properties"]["progress"] =
+        object(&[("attempt", count()), ("at_ms", count()), ("said", said)]);
+    item
 }
 
 fn attempt() -> Vec<(&'static str, Value)> {
@@ -313,6 +321,22 @@ fn log() -> Value {
     ])
 }
 
+fn callback() -> Value {
+    json!({
+        "type": "object",
+        "description": "With `success` the attempt has ended; without it, `progress` says how far it is.",
+        "properties": {
+            "success": flag(),
+            "output": {"description": "Of a success: what later steps read."},
+            "permanent": {"type": "boolean", "description": "Of a failure: trying again cannot help."},
+            "defer": {"type": "string", "description": "Of a failure: try again after so long, as `30s`; it is not charged as a failure."},
+            "error": {"description": "Of a failure: a text, or `type` and `message`."},
+            "progress": {"description": "Anything, at most 64 KiB."},
+        },
+        "anyOf": [{"required": ["success"]}, {"required": ["progress"]}],
+    })
+}
+
 fn worker() -> Value {
     object(&[
         ("name", text()),
@@ -347,5 +371,6 @@ fn problem() -> Value {
         ("detail", text()),
     ]);
     problem["properties"]["errors"] = list(&mistake);
+    problem["properties"]["missing"] = list(&text());
     problem
 }

@@ -6,14 +6,19 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_api::proto;
-use steadfast_core::plan::Action;
+use steadfast_core::plan::{Action, HttpMode};
 use steadfast_engine::{Assignment, Work};
 use steadfast_store::Folder;
 
+use crate::callbacks::Addresses;
 use proto::assignment::Action as Wire;
 
-pub(super) fn assignment(work: Work, folder: &Folder) -> proto::Assignment {
+pub(super) fn assignment(work: Work, folder: &Folder, callbacks: &Addresses) -> proto::Assignment {
     let Assignment { job, item, attempt, token, .. } = &work.assignment;
+    let callback_url = match &work.action {
+        Ok(Action::Http(http)) if http.mode == HttpMode::Async => callbacks.of(&work.assignment),
+        _ => String::new(),
+    };
     let mut files = Vec::new();
     for named in &work.files {
         // As they were stored: `./a` is `a`, and `b/` is `b`.
@@ -48,7 +53,7 @@ pub(super) fn assignment(work: Work, folder: &Folder) -> proto::Assignment {
         ports: work.ports,
         timeout_ms: work.timeout_ms.unwrap_or(0),
         heartbeat_ms: work.heartbeat_ms.unwrap_or(0),
-        callback_url: String::new(),
+        callback_url,
         progress_json: work.progress.map(|progress| progress.to_string()).unwrap_or_default(),
     }
 }

@@ -151,18 +151,7 @@ impl WorkerSessions {
         let (item, token) = (attempt.item(), attempt.token);
         let ended = |outcome| Input::Report { item, token, outcome };
         let input = match steadfast_api::from_report(report) {
-            Ok((_, Word::Ended(Outcome::Succeeded { output: Some(output) })))
-                if output.to_string().len() > most =>
-            {
-                ended(Outcome::Failed(Failure {
-                    error: Some(ErrorText {
-                        kind: Some("output_too_large".to_owned()),
-                        message: format!("the output is larger than {most} bytes"),
-                    }),
-                    ..Failure::new(FailureKind::NotCompleted)
-                }))
-            }
-            Ok((_, Word::Ended(outcome))) => ended(outcome),
+            Ok((_, Word::Ended(outcome))) => ended(outcome.within(most)),
             Ok((_, Word::AwaitsCallback)) => Input::Awaits { item, token },
             // Said again it would be the same: the attempt must not wait for it for ever.
             Err(malformed) => ended(Outcome::Failed(Failure {

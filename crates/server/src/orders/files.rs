@@ -108,10 +108,7 @@ pub(super) fn checked(
         .map(|path| path.display().to_string())
         .collect();
     if !missing.is_empty() {
-        return bad(format!(
-            "the job names files that are not attached: {}. Attach them to the submission",
-            missing.join(", ")
-        ));
+        return Err(Trouble::FilesMissing(missing));
     }
     Ok(checked)
 }

@@ -255,6 +255,42 @@ async fn one_key_is_one_job_whatever_the_order_of_maps() {
 }
 
 #[tokio::test]
+async fn files_come_with_a_launched_job_and_are_part_of_what_it_is() {
+    let mut place = Place::new().await;
+    let file = |path: &str, content: &str, executable| AttachedFile {
+        path: path.to_owned(),
+        content: content.into(),
+        executable,
+    };
+    let with = |files: Vec<AttachedFile>, key: &str| LaunchJobRequest {
+        files,
+        idempotency_key: key.to_owned(),
+        ..request(&["ok"])
+    };
+    let files = || vec![file("run.py", "print()", true), file("lib/call.pickle", "x", false)];
+    let first = place.jobs.launch_job(with(files(), "k")).await.expect("taken").into_inner();
+    let again = place.jobs.launch_job(with(files(), "k")).await.expect("known").into_inner();
+    assert_eq!(first, again);
+    assert_eq!(place.end(&first.job_id).await.state(), JobState::Succeeded);
+    let kept = place.folder.files(&first.job_id);
+    assert_eq!(std::fs::read_to_string(kept.join("lib/call.pickle")).expect("kept"), "x");
+    for other in [file("run.py", "exit()", true), file("run.py", "print()", false)] {
+        let changed = with(vec![other, files().remove(1)], "k");
+        let refused = place.jobs.launch_job(changed).await.expect_err("another request");
+        assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
+    }
+    for hostile in ["../run.py", "/run.py", "", "lib/../../run.py"] {
+        let refused = place.jobs.launch_job(with(vec![file(hostile, "", false)], "")).await;
+        let refused = refused.expect_err("it leads elsewhere");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert!(refused.message().contains("files[0]"), "{refused}");
+    }
+    let twice = with(vec![file("a", "1", false), file("a", "2", false)], "");
+    let refused = place.jobs.launch_job(twice).await.expect_err("which of them?");
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+}
+
+#[tokio::test]
 async fn bad_requests_name_the_field() {
     let mut place = Place::new().await;
     let negative = LaunchJobRequest { retry: Some(retries(-1)), ..request(&["ok"]) };

@@ -27,8 +27,9 @@ use tonic::transport::Channel;
 pub(crate) struct Place {
     pub(crate) channel: Channel,
     pub(crate) jobs: JobsClient<Channel>,
+    pub(crate) folder: Folder,
     live: Option<Live>,
-    _folder: TempDir,
+    _here: TempDir,
 }
 
 impl Place {
@@ -51,7 +52,7 @@ impl Place {
         let archive = Archive::open(&folder, 2).expect("readers");
         let operator = Arc::new(Operator::default());
         let inbox = live.inbox().clone();
-        let orders = Orders::new(inbox, archive.clone(), operator.clone(), folder);
+        let orders = Orders::new(inbox, archive.clone(), operator.clone(), folder.clone());
         let service = JobsService::new(archive, orders, news, operator, defaults);
         let (routes, _) = routes(service).await.expect("the descriptor is valid");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -61,7 +62,7 @@ impl Place {
         let channel = Channel::from_shared(format!("http://{address}")).expect("an address");
         let channel = channel.connect().await.expect("it listens");
         let jobs = JobsClient::new(channel.clone());
-        Self { channel, jobs, live: Some(live), _folder: here }
+        Self { channel, jobs, folder, live: Some(live), _here: here }
     }
 
     /// Launches a job whose attempts end so, one after the other; the last repeats.

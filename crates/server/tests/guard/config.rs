@@ -97,6 +97,7 @@ fn another(key: &str, value: &str) -> String {
         ("allowed_origins", _) => "https://a.example".to_owned(),
         (_, "true") => "false".to_owned(),
         (_, "false") => "true".to_owned(),
+        ("signing_secrets", _) => format!("whsec_{}", "A".repeat(32)),
         (_, "log_only") => "update_result".to_owned(),
         (_, "text") => "json".to_owned(),
         (_, "info") => "debug".to_owned(),

@@ -14,6 +14,7 @@ use steadfast_core::time::Timestamp;
 use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
+use steadfast_server::callbacks::{Desk, Secrets, Tickets};
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
@@ -140,8 +141,17 @@ impl Server {
         );
         let archive = Archive::open(&folder, 3).unwrap();
         let inbox = live.inbox().clone();
-        let orders = Orders::new(inbox, archive.clone(), operator.clone(), folder.clone());
+        let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone());
+        let callbacks = Desk::new(
+            Tickets::open(&folder).unwrap(),
+            Secrets::default(),
+            inbox.clone(),
+            archive.clone(),
+            1 << 20,
+            Arc::new(now),
+        );
         let app = App {
+            callbacks,
             orders: orders.keep_free(kept_free),
             archive,
             news: news.clone(),

@@ -36,6 +36,10 @@ pub(super) fn permanent(kind: &str, message: String) -> Outcome {
     not_completed(kind, message, Permanence::Said)
 }
 
+pub(super) fn secret_missing(why: String) -> Outcome {
+    not_completed("secret_missing", why, Permanence::Open)
+}
+
 /// Names become paths and variables: what is not a name is refused before it can become anything.
 pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
     let job = assignment.attempt.as_ref().map_or("", |attempt| attempt.job_id.as_str());
@@ -111,11 +115,12 @@ fn begin(
     let secrets = hand
         .secrets
         .find(&assignment.secrets)
-        .map_err(|why| NotBegun::Failed(not_completed("secret_missing", why, Permanence::Open)))?;
+        .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
     let key = Key::of(attempt);
     let folder = hand.places.work(attempt, step);
     let output = hand.places.output(attempt, step);
     places::remove(&output);
+    places::remove(&hand.places.error(attempt, step));
     File::create(hand.places.begun(&key))
         .and_then(|_| make(&folder))
         .map_err(|error| NotBegun::Lost(format!("cannot make a folder: {error}")))?;

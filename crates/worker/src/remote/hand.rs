@@ -21,6 +21,7 @@ use super::reports::{Drawer, Kept, Reports};
 use super::secrets::Secrets;
 use super::voice::Voice;
 use super::{Key, RemoteConfig, RemoteError, attempt, held, places, tasks};
+use crate::http::Caller;
 use crate::{Ended, Ports, Stop};
 
 /// A server gives a few more than there are slots; far more than that is a server gone wrong, and memory is
@@ -42,6 +43,8 @@ pub(super) struct Hand {
     pub(super) files: Files,
     pub(super) secrets: Secrets,
     pub(super) ports: Ports,
+    /// Calls web services, if this worker does.
+    pub(super) caller: Option<Caller>,
     /// Where tasks run.
     pub(super) runtime: tokio::runtime::Handle,
     state: Mutex<State>,
@@ -181,7 +184,9 @@ impl Hand {
             client: None,
         };
         let runtime = tokio::runtime::Handle::current();
+        let caller = config.outbound.as_ref().map(Caller::new).transpose()?;
         Ok(Arc::new(Self {
+            caller,
             incarnation: format!("{random:016x}"),
             drawer,
             files: Files::new(places.files(), runtime.clone()),

@@ -45,6 +45,7 @@ use std::time::Duration;
 use steadfast_api::proto;
 use tokio::sync::watch;
 
+use crate::http::{Outbound, OutboundError};
 use hand::Hand;
 use places::Places;
 
@@ -80,6 +81,8 @@ pub struct RemoteConfig {
     pub processes: bool,
     /// What `call` steps can name here.
     pub functions: Option<Arc<dyn Functions>>,
+    /// How web services are called for `http` steps. `None`: not at all.
+    pub outbound: Option<Outbound>,
     /// Variables of the worker's environment that processes get too.
     pub pass_env: Vec<String>,
     /// The worker's own, for it alone.
@@ -131,6 +134,8 @@ pub enum RemoteError {
     Tls { path: PathBuf, why: String },
     #[error("the server {server} does not let this worker in: {message}")]
     Refused { server: String, message: String },
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
     #[error("the system gives no random numbers: {0}")]
     Random(String),
 }

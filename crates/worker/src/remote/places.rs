@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `lock` | held while the worker lives |
 //! | `begun/JOB.TOKEN` | an empty file for each attempt that may have a process: its name is its mark |
-//! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` |
+//! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` and `NAME.error` |
 //! | `logs/JOB.TOKEN.log` | what it printed, until its report is acknowledged |
 //! | `reports/JOB.TOKEN` | how it ended, likewise |
 //! | `files/JOB/…` | files that came with a job |
@@ -131,11 +131,17 @@ impl Places {
         self.work(attempt, step).with_extension("output")
     }
 
+    /// Where it may say what went wrong.
+    pub(super) fn error(&self, attempt: &proto::AttemptRef, step: &str) -> PathBuf {
+        crate::error_beside(&self.output(attempt, step))
+    }
+
     /// Takes away what only the running attempt needed.
     pub(super) fn remove_work(&self, attempt: &proto::AttemptRef, step: &str) {
         let folder = self.work(attempt, step);
         remove(&folder);
         remove(&self.output(attempt, step));
+        remove(&self.error(attempt, step));
         // The job's folder goes with its last attempt; until then this fails, as it should.
         if let Some(job) = folder.parent() {
             let _ = fs::remove_dir(job);

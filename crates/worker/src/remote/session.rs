@@ -96,7 +96,7 @@ fn hello(hand: &Hand) -> proto::Hello {
         memory_bytes: config.memory_bytes.unwrap_or_default(),
         functions: config.functions.as_ref().map(|known| known.names()).unwrap_or_default(),
         processes: config.processes,
-        http: false,
+        http: hand.caller.is_some(),
         holds: hand.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }

@@ -1,4 +1,5 @@
-//! Attempts that are no processes: functions of the program that this worker is part of.
+//! Attempts that are no processes: functions of the program that this worker is part of, and calls of web
+//! services.
 //!
 //! Each is a task of the runtime, and touches no disk. It is watched over by nothing but itself: a timer
 //! exists only while one is wanted, and a function that ends at once has met none. A function that keeps its
@@ -17,12 +18,14 @@ use futures_util::FutureExt as _;
 use proto::assignment::Action;
 use steadfast_api::{Said, awaiting_report, proto, to_report};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
+use steadfast_core::plan::Http;
 use tokio::time::{Instant, sleep_until};
 
 use super::hand::{Cut, Hand, settle};
 use super::line::{End, Line};
 use super::{Key, attempt};
 use crate::Ended;
+use crate::http::{Called, HttpOrder};
 
 /// More often nobody wants to know how far an attempt is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -69,7 +72,7 @@ impl Running {
 
 /// Such an attempt is a task.
 pub(super) fn is_one(assignment: &proto::Assignment) -> bool {
-    matches!(assignment.action, Some(Action::Call(_)))
+    matches!(assignment.action, Some(Action::Call(_) | Action::HttpJson(_)))
 }
 
 impl Hand {
@@ -80,11 +83,18 @@ impl Hand {
         let running = Running { attempt: attempt.clone(), line: line.clone(), cut: None };
         self.state().tasks.insert(key.clone(), running);
         let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
-        let (timeout, silence) = (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
+        let (mut timeout, mut silence) =
+            (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
         let task = match assignment.action.take() {
             Some(Action::Call(proto::Call { name, input_json })) => {
                 let call = Call { name, input: input_json, assignment, line: line.clone() };
                 self.call(call)
+            }
+            Some(Action::HttpJson(json)) => {
+                // A call has its own, which says what it waited for; and it is silent until it is over.
+                let longest = timeout.take();
+                silence = None;
+                self.service(&json, longest, assignment)
             }
             _ => Err(attempt::permanent("unsupported", "this is no function".to_owned())),
         };
@@ -107,6 +117,47 @@ impl Hand {
             let why = format!("this worker has no function {name:?}");
             attempt::permanent("unknown_function", why)
         })
+    }
+
+    fn service(
+        self: &Arc<Self>,
+        json: &str,
+        timeout: Option<Duration>,
+        assignment: proto::Assignment,
+    ) -> Result<Task, Outcome> {
+        let http: Http = serde_json::from_str(json).map_err(|error| {
+            attempt::permanent("assignment_refused", format!("the request is not one: {error}"))
+        })?;
+        let Some(caller) = self.caller.clone() else {
+            let why = "this worker calls no web services".to_owned();
+            return Err(attempt::permanent("unsupported", why));
+        };
+        let hand = self.clone();
+        Ok(Box::pin(async move {
+            let secrets = match hand.secrets.find(&assignment.secrets) {
+                Ok(secrets) => secrets.into_iter().collect(),
+                Err(why) => return Said::Ended(attempt::secret_missing(why)),
+            };
+            let attempt = assignment.attempt.unwrap_or_default();
+            let text = |text: &'_ String| Some(text.clone()).filter(|text| !text.is_empty());
+            let (datacenter, callback_url) =
+                (text(&assignment.datacenter), text(&assignment.callback_url));
+            let order = HttpOrder {
+                http: &http,
+                job_id: &attempt.job_id,
+                step: &assignment.step_name,
+                item: attempt.item(),
+                datacenter: datacenter.as_deref(),
+                attempt: attempt.attempt,
+                callback_url: callback_url.as_deref(),
+                timeout,
+                secrets: &secrets,
+            };
+            match caller.call(&order).await {
+                Called::Ended(outcome) => Said::Ended(outcome),
+                Called::AwaitsCallback => Said::AwaitsCallback,
+            }
+        }))
     }
 
     /// `None`: it was dropped before it ended.

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
+use rustix::process::Signal;
 use serde_json::json;
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_worker::Ports;
@@ -143,6 +145,72 @@ fn the_environment_is_inherited_only_if_asked() {
 }
 
 #[test]
+fn of_variables_with_the_same_name_the_last_counts() {
+    let folder = Folder::new();
+    let mut attempt = folder.argv(&["env"]);
+    attempt.inherit_env = true;
+    attempt.mark.0 = "MARK".to_owned();
+    let set = [("OWN", "1"), ("MARK", "stolen"), ("CARGO_PKG_NAME", "mine"), ("OWN", "2")];
+    attempt.env = set.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    assert_eq!(outcome(&attempt), Outcome::OK);
+    let seen = folder.read("logs/attempt.log");
+    let values = |name: &str| -> Vec<_> {
+        let variables = seen.lines().filter_map(|line| line.split_once('='));
+        variables.filter(|(found, _)| *found == name).map(|(_, value)| value).collect()
+    };
+    assert_eq!(values("OWN"), ["2"]);
+    assert_eq!(values("MARK"), [attempt.mark.1.as_str()]);
+    assert_eq!(values("CARGO_PKG_NAME"), ["mine"]);
+}
+
+#[test]
+fn a_nul_in_the_environment_is_refused() {
+    let folder = Folder::new();
+    let mut attempt = folder.argv(&["true"]);
+    attempt.env = vec![("OWN".to_owned(), "a\0b".to_owned())];
+    assert_eq!(error(&attempt).0, "spawn_failed");
+}
+
+/// Several at once, so that each could get what was opened for another.
+#[test]
+fn nothing_of_ours_is_open_or_blocked_in_a_process() {
+    // Which `exec` does not close.
+    let _open = rustix::io::dup(fs::File::open("/dev/null").unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let folder = Folder::new();
+                    // `ls` itself opens the fourth.
+                    assert_eq!(outcome(&folder.argv(&["ls", "/proc/self/fd"])), Outcome::OK);
+                    assert_eq!(folder.read("logs/attempt.log"), "0\n1\n2\n3\n");
+                    let signals = folder.argv(&["grep", "^Sig", "/proc/self/status"]);
+                    assert_eq!(outcome(&signals), Outcome::OK);
+                    let seen = folder.read("logs/attempt.log");
+                    let set = |name: &str| {
+                        let line = seen.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+                        u64::from_str_radix(line.trim(), 16).unwrap()
+                    };
+                    assert_eq!(set("SigBlk:"), 0);
+                    // Rust ignores SIGPIPE, which is not for others.
+                    assert_eq!(set("SigIgn:") & (1 << (Signal::PIPE.as_raw() - 1)), 0);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_process_leads_a_group_of_its_own() {
+    let folder = Folder::new();
+    let attempt = folder.shell("cut -d ' ' -f 1,5 /proc/$$/stat");
+    assert_eq!(outcome(&attempt), Outcome::OK);
+    let seen = folder.read("logs/attempt.log");
+    let (process, group) = seen.trim().split_once(' ').unwrap();
+    assert_eq!(process, group);
+}
+
+#[test]
 fn stdin_is_empty() {
     let folder = Folder::new();
     assert_eq!(outcome(&folder.shell("cat > seen")), Outcome::OK);
@@ -161,6 +229,40 @@ fn output_is_read_when_it_is_json() {
     assert_eq!(outcome(&folder.shell(": > output.json")), Outcome::OK);
     assert_eq!(outcome(&folder.shell("rm output.json")), Outcome::OK);
     assert_eq!(kind(&folder.shell("echo '{' > output.json; exit 3")), FailureKind::Exited(3));
+}
+
+#[test]
+fn what_a_failed_process_says_of_its_error_is_in_its_failure() {
+    let folder = Folder::new();
+    let said = |script: &str| match outcome(&folder.shell(script)) {
+        Outcome::Failed(failure) => {
+            assert_eq!(failure.kind, FailureKind::Exited(3));
+            failure.error.map(|error| (error.kind.unwrap_or_default(), error.message))
+        }
+        other => panic!("{other:?}"),
+    };
+    let text = |kind: &str, message: &str| Some((kind.to_owned(), message.to_owned()));
+    let script =
+        r#"echo '{"type": "ValueError", "message": "bad", "more": 1}' > output.error; exit 3"#;
+    assert_eq!(said(script), text("ValueError", "bad"));
+    let script = r#"echo '{"message": "esc \u001b[31m"}' > output.error; exit 3"#;
+    assert_eq!(said(script), text("", "esc \u{1b}[31m"), "text is data");
+    let script = r#"echo '{"type": "KeyError"}' > output.error; exit 3"#;
+    assert_eq!(said(script), text("KeyError", "KeyError"));
+    let full = "{ printf '{\"message\": \"'; head -c 16369 /dev/zero | tr '\\0' x; printf '\"}'; }";
+    let script = format!("{full} > output.error; exit 3");
+    assert_eq!(said(&script).map(|(_, message)| message.len()), Some(16_369));
+    let script = format!("{full} > output.error; printf ' ' >> output.error; exit 3");
+    assert_eq!(said(&script), None, "more than 16 KiB");
+    for nothing in
+        ["echo '{' > output.error", "echo '{\"type\": 1}' > output.error", "rm output.error"]
+    {
+        assert_eq!(said(&format!("{nothing}; exit 3")), None, "{nothing}");
+    }
+    let fifo = "rm -f output.error; mkfifo output.error; exit 3";
+    assert_eq!(said(fifo), None);
+    let succeeded = r#"rm output.error; echo '{"message": "no matter"}' > output.error"#;
+    assert_eq!(outcome(&folder.shell(succeeded)), Outcome::OK);
 }
 
 #[test]
@@ -196,4 +298,25 @@ fn ports_are_distinct_while_held_and_can_be_bound() {
     let numbers: HashSet<_> = held.iter().map(steadfast_worker::Port::number).collect();
     assert_eq!(numbers.len(), held.len());
     std::net::TcpListener::bind(("127.0.0.1", held[0].number())).unwrap();
+}
+
+/// The lint says so too, but any module could allow it.
+#[test]
+fn unsafe_code_is_in_one_module() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut folders = vec![crates.to_owned()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && fs::read_to_string(&path).unwrap().contains(concat!("unsafe", " {"))
+            {
+                found.push(path);
+            }
+        }
+    }
+    assert_eq!(found, [crates.join("worker/src/spawn.rs")]);
 }

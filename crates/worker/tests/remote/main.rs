@@ -35,6 +35,7 @@ fn config(server: &Server, folder: &Path) -> RemoteConfig {
         memory_bytes: None,
         processes: true,
         functions: None,
+        outbound: None,
         pass_env: Vec::new(),
         folder: folder.to_owned(),
         secrets: None,

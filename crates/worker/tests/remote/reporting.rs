@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use steadfast_api::{Said, from_report, proto};
-use steadfast_core::outcome::{FailureKind, Outcome};
+use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_worker::remote::{RemoteConfig, RemoteError, Token};
 use tonic::Status;
 
@@ -49,6 +49,22 @@ async fn ends_are_reported_as_they_were() {
         (
             shell(3, r#"echo '{"a":1}' > "$STEADFAST_OUTPUT""#),
             Box::new(|o| *o == Outcome::Succeeded { output: Some(serde_json::json!({ "a": 1 })) }),
+        ),
+        (
+            shell(
+                8,
+                r#"echo '{"type":"ValueError","message":"bad"}' > "$STEADFAST_ERROR"; exit 1"#,
+            ),
+            Box::new(|o| {
+                let failure = Failure {
+                    error: Some(ErrorText {
+                        kind: Some("ValueError".into()),
+                        message: "bad".into(),
+                    }),
+                    ..Failure::new(FailureKind::Exited(1))
+                };
+                *o == Outcome::Failed(failure)
+            }),
         ),
         (
             proto::Assignment { timeout_ms: 50, ..shell(4, "exec sleep 1000") },

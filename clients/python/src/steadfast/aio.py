@@ -1,0 +1,199 @@
+"""The same client for programs that run on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, List
+
+import grpc
+import grpc.aio
+
+from . import requests
+from .client import ANSWERED_WITHIN, GONE_FOR, _ended, _tail, _timeout
+from .config import RetryConfig
+from .connection import Place, can_pass, pause
+from .entrypoint import Entrypoint
+from .explanation import Explanation
+from .rest import Rest
+from .status import JobId, JobStatus, JobSummary, LogFile
+from .v1 import jobs_pb2 as pb
+from .v1.jobs_pb2_grpc import JobsStub
+
+
+class AsyncClient:
+    """As `Client`, to be awaited: the same arguments, answers and exceptions. To be made inside of a loop."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        *,
+        patience: float = 10.0,
+        ca: str | os.PathLike[str] | None = None,
+        cert: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._place = Place.find(server, token, ca, cert, key)
+        self._patience = patience
+        self._rest = Rest(self._place, patience)
+        self._channel = self._place.channel(grpc.aio)
+        self._jobs: Any = JobsStub(self._channel)  # type: ignore[no-untyped-call]
+
+    @property
+    def server(self) -> str:
+        return self._place.url
+
+    async def submit(
+        self,
+        entrypoint: Entrypoint,
+        name: str,
+        resources: pb.ResourceSpec | None = None,
+        environment: pb.EnvironmentConfig | Mapping[str, str] | None = None,
+        ports: Sequence[str] | None = None,
+        scheduling_timeout_seconds: int = 0,
+        retry: RetryConfig | None = None,
+        *,
+        timeout: float | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobId:
+        """See Client.submit."""
+        request = requests.launch(
+            entrypoint, name, resources, environment, ports, scheduling_timeout_seconds, retry,
+            timeout, labels, idempotency_key,
+        )  # fmt: skip
+        return JobId((await self._ask(self._jobs.LaunchJob, request)).job_id)
+
+    async def submit_file(
+        self, path: str | os.PathLike[str], *, idempotency_key: str | None = None
+    ) -> JobId:
+        """See Client.submit_file."""
+        key = idempotency_key or requests.new_key()
+        return await asyncio.to_thread(self._rest.submit_file, path, key)
+
+    async def status(self, job_id: str) -> JobStatus:
+        """See Client.status."""
+        answer = await self._ask(self._jobs.GetJobStatus, pb.GetJobStatusRequest(job_id=job_id))
+        return JobStatus.of(answer.job)
+
+    async def wait(self, job_id: str, timeout: float | None = None) -> JobStatus:
+        """See Client.wait."""
+        if timeout is not None and timeout <= 0:
+            return _ended(await self.status(job_id), timeout)
+        status = None
+        async for status in self.watch(job_id, timeout):
+            pass
+        assert status is not None, "a watch ends with the job"
+        return status
+
+    async def watch(self, job_id: str, timeout: float | None = None) -> AsyncIterator[JobStatus]:
+        """See Client.watch."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        last: JobStatus | None = None
+        tries, give_up = 0, 0.0
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise _timeout(job_id, timeout, last)
+            call = self._jobs.WatchJob(
+                pb.WatchJobRequest(job_id=job_id), timeout=left, metadata=self._place.metadata
+            )
+            try:
+                async for told in call:
+                    last, tries = JobStatus.of(told), 0
+                    yield last
+                    if last.has_ended:
+                        return
+                why = "the server ended the answer"
+            except grpc.RpcError as error:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise _timeout(job_id, timeout, last) from None
+                if not can_pass(error):
+                    raise self._place.error(error) from None
+                why = error.details() or error.code().name
+            finally:
+                call.cancel()
+            now = time.monotonic()
+            if tries == 0:
+                give_up = now + (self._patience if last is None else GONE_FOR)
+            # A wait that ends by itself is told by its own end.
+            if now >= give_up and (deadline is None or last is None):
+                raise self._place.unreachable(why)
+            rest = give_up - now if deadline is None else deadline - now
+            await asyncio.sleep(max(min(pause(tries), rest), 0))
+            tries += 1
+
+    async def result(self, job_id: str, timeout: float | None = None) -> Any:
+        """See Client.result."""
+        status = await self.wait(job_id, timeout)
+        if status.has_succeeded:
+            return requests.result(status)
+        name = requests.log_of_last_attempt(status)
+        raise requests.failure(status, await asyncio.to_thread(_tail, self._rest, job_id, name))
+
+    async def terminate(self, job_id: str) -> None:
+        """See Client.terminate."""
+        await self._ask(self._jobs.TerminateJob, pb.TerminateJobRequest(job_id=job_id))
+
+    async def logs(
+        self, job_id: str, step: str | None = None, *, item: int | None = None, attempt: int | None = None
+    ) -> str:
+        """See Client.logs."""
+        return await asyncio.to_thread(self._rest.logs, job_id, step, item, attempt)
+
+    async def log_files(self, job_id: str, step: str | None = None) -> List[LogFile]:
+        """See Client.log_files."""
+        return await asyncio.to_thread(self._rest.log_files, job_id, step)
+
+    async def explain(self, job_id: str, step: str | None = None) -> Explanation:
+        """See Client.explain."""
+        return await asyncio.to_thread(self._rest.explain, job_id, step)
+
+    async def list(
+        self, state: str = "", name: str = "", label: str = "", limit: int = 100
+    ) -> List[JobSummary]:
+        """See Client.list."""
+        found: List[JobSummary] = []
+        cursor = ""
+        while True:
+            page = min(limit - len(found), 1000)
+            if page <= 0:
+                return found
+            request = pb.ListJobsRequest(state=state, name=name, label=label, limit=page, cursor=cursor)
+            answer = await self._ask(self._jobs.ListJobs, request)
+            found += [JobSummary.of(job) for job in answer.jobs]
+            cursor = answer.next_cursor
+            if not cursor:
+                return found
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, method: Callable[..., Any], request: Any) -> Any:
+        tries, give_up = 0, 0.0
+        while True:
+            try:
+                return await method(request, timeout=ANSWERED_WITHIN, metadata=self._place.metadata)
+            except grpc.RpcError as error:
+                now = time.monotonic()
+                if tries == 0:
+                    give_up = now + self._patience
+                if not can_pass(error) or now >= give_up:
+                    raise self._place.error(error) from None
+            await asyncio.sleep(max(min(pause(tries), give_up - time.monotonic()), 0))
+            tries += 1

@@ -1,0 +1,43 @@
+"""The messages and states of jobs, under the name that Fluster's programs import them by."""
+
+from steadfast.v1.jobs_pb2 import (
+    JOB_STATE_FAILED,
+    JOB_STATE_KILLED,
+    JOB_STATE_PARTIAL,
+    JOB_STATE_PAUSED,
+    JOB_STATE_PENDING,
+    JOB_STATE_RUNNING,
+    JOB_STATE_SUCCEEDED,
+    JOB_STATE_UNSCHEDULABLE,
+    JOB_STATE_UNSPECIFIED,
+    JOB_STATE_WORKER_FAILED,
+    EnvironmentConfig,
+    JobAttempt,
+    JobState,
+    JobStatus,
+    LaunchJobRequest,
+    LaunchJobResponse,
+    ResourceSpec,
+    RetryConfig,
+)
+
+__all__ = [
+    "JOB_STATE_FAILED",
+    "JOB_STATE_KILLED",
+    "JOB_STATE_PARTIAL",
+    "JOB_STATE_PAUSED",
+    "JOB_STATE_PENDING",
+    "JOB_STATE_RUNNING",
+    "JOB_STATE_SUCCEEDED",
+    "JOB_STATE_UNSCHEDULABLE",
+    "JOB_STATE_UNSPECIFIED",
+    "JOB_STATE_WORKER_FAILED",
+    "EnvironmentConfig",
+    "JobAttempt",
+    "JobState",
+    "JobStatus",
+    "LaunchJobRequest",
+    "LaunchJobResponse",
+    "ResourceSpec",
+    "RetryConfig",
+]

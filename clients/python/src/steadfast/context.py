@@ -1,0 +1,93 @@
+"""What a function knows of the attempt that it runs for. Used from the function's own thread."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from .errors import Cancelled
+
+#: As JSON.
+LARGEST_PROGRESS = 64 << 10
+#: Of what one attempt writes with `Context.log`.
+LARGEST_LOG = 4 << 20
+
+
+@dataclass(eq=False)
+class Context:
+    """One attempt of a `call` step."""
+
+    job_id: str
+    step: str
+    #: The function's name, as the step calls it.
+    function: str
+    #: From 1; more than 1: it was tried before.
+    attempt: int
+    #: Unique to the attempt: `JOB.TOKEN`. Rises with every attempt of a job.
+    token: int
+    #: The element of the step's `for_each`, or None.
+    item: Any
+    item_index: int
+    datacenter: str | None
+    #: When the attempt has to be over, if the step has a timeout.
+    deadline: datetime | None
+    #: What an earlier attempt of the item said last with `heartbeat`, or None.
+    previous_progress: Any
+    #: The job's and the step's `env`.
+    env: Mapping[str, str]
+    _told: Callable[[], None] = field(repr=False)
+    _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _heard_at: float = field(default_factory=time.monotonic, repr=False)
+    #: As JSON; None: nothing was said.
+    _progress: str | None = field(default=None, repr=False)
+    _unsent: bool = field(default=False, repr=False)
+    _log: bytearray = field(default_factory=bytearray, repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Nobody waits for the attempt any more: the job was cancelled, its time is up, or the server is gone.
+
+        A thread cannot be stopped from outside, so a function that takes long looks here, or calls
+        `heartbeat`. A coroutine is cancelled as well.
+        """
+        return self._cancel.is_set()
+
+    def wait_cancelled(self, seconds: float | None = None) -> bool:
+        """A sleep that ends when the attempt is cancelled: true if it is."""
+        return self._cancel.wait(seconds)
+
+    def heartbeat(self, progress: Any = None) -> None:
+        """Says that the function is alive and, if told, how far it is: JSON, at most 64 KiB.
+
+        The next attempt finds it in `previous_progress`. May be called as often as one likes: the latest is
+        sent, once a second, and at the end. Raises Cancelled if nobody waits for the attempt any more.
+        """
+        text = None
+        if progress is not None:
+            text = json.dumps(progress, allow_nan=False)
+            if len(text.encode()) > LARGEST_PROGRESS:
+                raise ValueError(f"progress has at most {LARGEST_PROGRESS} bytes as JSON")
+        with self._lock:
+            self._heard_at = time.monotonic()
+            if text is not None:
+                self._progress, self._unsent = text, True
+        if text is not None:
+            self._told()
+        if self.cancelled:
+            raise Cancelled(f"attempt {self.attempt} of job {self.job_id} is not wanted any more")
+
+    def log(self, *words: object) -> None:
+        """Prints into the attempt's log, which `steadfast logs` and `Client.logs` show."""
+        self._write(" ".join(map(str, words)) + "\n")
+
+    def _write(self, text: str) -> None:
+        with self._lock:
+            room = LARGEST_LOG - len(self._log)
+            self._log += text.encode("utf-8", "replace")[: max(room, 0)]
+        self._told()

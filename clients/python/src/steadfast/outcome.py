@@ -1,0 +1,98 @@
+"""How a function ended, as the server is told: facts, never decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .config import milliseconds
+from .context import Context
+from .errors import Defer, PermanentError, RetryAfter
+from .v1 import workers_pb2 as pb
+
+Function = Callable[[Context, Any], Any]
+
+OUTPUT_MOST = 1 << 20
+MESSAGE_MOST = 16 << 10
+
+
+def lost(started: bool, why: str) -> pb.Report:
+    return pb.Report(lost=pb.Lost(started=started, why=why))
+
+
+def not_completed(kind: str, message: str, permanent: bool = False) -> pb.Failed:
+    return pb.Failed(
+        kind=pb.Failed.KIND_NOT_COMPLETED,
+        permanent=permanent,
+        error_kind=kind,
+        error_message=message,
+    )
+
+
+async def awaited(function: Function, context: Context, value: Any) -> pb.Report:
+    try:
+        return _succeeded(await function(context, value))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return _failed(error, context)
+
+
+def said(done: asyncio.Task[pb.Report]) -> pb.Report:
+    """Of a coroutine that may have been cancelled."""
+    try:
+        return done.result()
+    except BaseException as error:
+        return _handler_failed(error)
+
+
+def called(function: Function, context: Context, value: Any) -> pb.Report:
+    try:
+        result = function(context, value)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+        return _succeeded(result)
+    except BaseException as error:
+        return _failed(error, context)
+
+
+def _succeeded(result: Any) -> pb.Report:
+    try:
+        text = "" if result is None else json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return pb.Report(failed=not_completed("output_invalid", f"the result is not JSON: {error}"))
+    if len(text.encode()) > OUTPUT_MOST:
+        message = f"the output is larger than {OUTPUT_MOST} bytes"
+        return pb.Report(failed=not_completed("output_too_large", message))
+    return pb.Report(succeeded=pb.Succeeded(output_json=text))
+
+
+def _failed(error: BaseException, context: Context) -> pb.Report:
+    if not isinstance(error, Defer):
+        context._write("".join(traceback.format_exception(error)))
+    return _handler_failed(error)
+
+
+def _handler_failed(error: BaseException) -> pb.Report:
+    # What a PermanentError was raised from says more than that it is permanent.
+    cause = error.__cause__ if isinstance(error, PermanentError) else None
+    kind = type(cause or error).__name__
+    message = "".join(traceback.format_exception_only(error)).strip()
+    own = isinstance(error, PermanentError | RetryAfter | Defer)
+    failed = pb.Failed(
+        kind=pb.Failed.KIND_HANDLER_FAILED,
+        permanent=isinstance(error, PermanentError),
+        error_kind=kind[:200],
+        error_message=(str(error) if own else message).encode("utf-8", "replace")[:MESSAGE_MOST].decode(
+            "utf-8", "ignore"
+        ),
+    )
+    if isinstance(error, RetryAfter):
+        failed.retry_after_ms = milliseconds(error.seconds, "seconds")
+    if isinstance(error, Defer):
+        failed.defer_ms = milliseconds(error.seconds, "seconds")
+    return pb.Report(failed=failed)

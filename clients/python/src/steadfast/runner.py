@@ -1,0 +1,135 @@
+"""Runs one callable for an attempt. Sent with the job; needs Python and cloudpickle, and nothing of this package.
+
+Reads `steadfast_call.pickle` beside itself: a line of JSON, then the pickled (callable, args, kwargs). Leaves the
+result in $STEADFAST_OUTPUT, or what was raised in $STEADFAST_ERROR and on stderr, with exit status 1. A
+callable that exits by itself has the exit status that it asked for.
+"""
+
+import base64
+import inspect
+import json
+import os
+import sys
+import traceback
+
+OUTPUT_MOST = 1 << 20
+ERROR_MOST = 16 << 10
+RAISED = "steadfast: the callable raised"
+NESTED_MOST = 90
+
+
+class ResultTooLarge(Exception):
+    pass
+
+
+class ResultNotPicklable(Exception):
+    pass
+
+
+class WrongPython(Exception):
+    pass
+
+
+def say(kind, message):
+    """What the server is told of a failure: as much of it as is kept."""
+    message = message.encode("utf-8", "replace").decode()
+    most = len(message)
+    while True:
+        said = json.dumps({"type": kind[:200], "message": message[:most]}).encode()
+        if len(said) <= ERROR_MOST:
+            break
+        most = most * 3 // 4
+    with open(os.environ["STEADFAST_ERROR"], "wb") as file:
+        file.write(said)
+
+
+def is_plain(value, depth=0):
+    """It comes back from JSON as it was: no tuple, no key that is not a text, no NaN."""
+    if value is None or type(value) in (bool, str):
+        return True
+    if type(value) is int:
+        return abs(value) < 1 << 53
+    if type(value) is float:
+        return value == value and abs(value) != float("inf")
+    if depth >= NESTED_MOST:
+        return False
+    if type(value) is list:
+        return all(is_plain(inner, depth + 1) for inner in value)
+    if type(value) is dict:
+        return all(type(key) is str and is_plain(inner, depth + 1) for key, inner in value.items())
+    return False
+
+
+def written(result, cloudpickle):
+    """The result as JSON: plain if it can be, and pickled."""
+    plain = {"json": result} if is_plain(result) else {}
+    try:
+        pickled = {"pickle": base64.b64encode(cloudpickle.dumps(result)).decode()}
+    except Exception as error:
+        if not plain:
+            name = type(result).__name__
+            raise ResultNotPicklable(f"the result, a {name}, cannot be pickled: {error}") from error
+        pickled = {}
+    forms = [form for form in ({**plain, **pickled}, plain, pickled) if form]
+    sizes = []
+    for form in forms:
+        text = json.dumps({"steadfast_result": 1, **form}).encode()
+        if len(text) <= OUTPUT_MOST:
+            return text
+        sizes.append(len(text))
+    raise ResultTooLarge(
+        f"the result has {min(sizes)} bytes as it would be sent; at most {OUTPUT_MOST} are kept. "
+        "Write it somewhere, and return where it is"
+    )
+
+
+def call(path):
+    with open(path, "rb") as file:
+        about = json.loads(file.readline())
+        pickled = file.read()
+    ours, theirs = "%d.%d" % sys.version_info[:2], about["python"]
+    if ours != theirs:
+        raise WrongPython(
+            f"the callable was pickled by Python {theirs}, and {sys.executable} is Python {ours}: code does "
+            "not move between versions. Use Entrypoint.with_python, or workers with the same version"
+        )
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"{sys.executable} has no cloudpickle, which callables need: pip install cloudpickle"
+        ) from error
+    function, args, kwargs = cloudpickle.loads(pickled)
+    result = function(*args, **kwargs)
+    if inspect.iscoroutine(result):
+        import asyncio
+
+        result = asyncio.run(result)
+    with open(os.environ["STEADFAST_OUTPUT"], "wb") as file:
+        file.write(written(result, cloudpickle))
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    try:
+        call(os.path.join(here, "steadfast_call.pickle"))
+    except SystemExit as exit:
+        if isinstance(exit.code, str):
+            say("SystemExit", exit.code)
+        raise
+    except BaseException as error:
+        kind = type(error).__name__
+        last = "".join(traceback.format_exception_only(type(error), error)).strip()
+        say(kind, last)
+        sys.stdout.flush()
+        print(RAISED, kind, file=sys.stderr)
+        # Without the lines of this file, where they come first.
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        traceback.print_exception(type(error), error, frames or error.__traceback__)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Made of the .proto files by generate.py; the contract on the wire."""

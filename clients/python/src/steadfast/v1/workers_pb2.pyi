@@ -1,0 +1,305 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_ITEM: _ClassVar[Role]
+    ROLE_FALLBACK: _ClassVar[Role]
+    ROLE_COMPENSATION: _ClassVar[Role]
+ROLE_ITEM: Role
+ROLE_FALLBACK: Role
+ROLE_COMPENSATION: Role
+
+class FromWorker(_message.Message):
+    __slots__ = ("hello", "beat", "report", "output", "draining", "progress")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    beat: Beat
+    report: Report
+    output: Output
+    draining: Draining
+    progress: Progress
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+
+class ToWorker(_message.Message):
+    __slots__ = ("welcome", "beat", "assignment", "withdrawal", "acknowledgement", "drain")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWAL_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGEMENT_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    beat: Beat
+    assignment: Assignment
+    withdrawal: Withdrawal
+    acknowledgement: Acknowledgement
+    drain: Drain
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    RETURNING_FIELD_NUMBER: _ClassVar[int]
+    DATACENTER_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FUNCTIONS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HTTP_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    incarnation: str
+    returning: bool
+    datacenter: str
+    labels: _containers.ScalarMap[str, str]
+    slots: int
+    cpu: float
+    memory_bytes: int
+    functions: _containers.RepeatedScalarFieldContainer[str]
+    processes: bool
+    holds: _containers.RepeatedCompositeFieldContainer[AttemptRef]
+    version: str
+    http: bool
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("lease_ms", "beat_ms")
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    BEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    lease_ms: int
+    beat_ms: int
+    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ...) -> None: ...
+
+class Beat(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class AttemptRef(_message.Message):
+    __slots__ = ("job_id", "token", "run", "step", "role", "index", "attempt")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    token: int
+    run: int
+    step: int
+    role: Role
+    index: int
+    attempt: int
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., run: _Optional[int] = ..., step: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("attempt", "step_name", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_NAME_FIELD_NUMBER: _ClassVar[int]
+    DATACENTER_FIELD_NUMBER: _ClassVar[int]
+    ITEM_JSON_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    HTTP_JSON_FIELD_NUMBER: _ClassVar[int]
+    IMPOSSIBLE_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    CALLBACK_URL_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_JSON_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
+    step_name: str
+    datacenter: str
+    item_json: str
+    run: str
+    argv: Argv
+    call: Call
+    http_json: str
+    impossible: str
+    env: _containers.ScalarMap[str, str]
+    files: _containers.RepeatedScalarFieldContainer[str]
+    secrets: _containers.RepeatedScalarFieldContainer[str]
+    ports: _containers.RepeatedScalarFieldContainer[str]
+    timeout_ms: int
+    heartbeat_ms: int
+    callback_url: str
+    progress_json: str
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., step_name: _Optional[str] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ...) -> None: ...
+
+class Argv(_message.Message):
+    __slots__ = ("argv",)
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, argv: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("name", "input_json")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INPUT_JSON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    input_json: str
+    def __init__(self, name: _Optional[str] = ..., input_json: _Optional[str] = ...) -> None: ...
+
+class Withdrawal(_message.Message):
+    __slots__ = ("attempt",)
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("attempt", "succeeded", "failed", "lost", "awaiting_callback")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    AWAITING_CALLBACK_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
+    succeeded: Succeeded
+    failed: Failed
+    lost: Lost
+    awaiting_callback: AwaitingCallback
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., awaiting_callback: _Optional[_Union[AwaitingCallback, _Mapping]] = ...) -> None: ...
+
+class AwaitingCallback(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("attempt", "progress_json")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_JSON_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
+    progress_json: str
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., progress_json: _Optional[str] = ...) -> None: ...
+
+class Succeeded(_message.Message):
+    __slots__ = ("output_json",)
+    OUTPUT_JSON_FIELD_NUMBER: _ClassVar[int]
+    output_json: str
+    def __init__(self, output_json: _Optional[str] = ...) -> None: ...
+
+class Failed(_message.Message):
+    __slots__ = ("kind", "code", "permanent", "permanent_by_status", "retry_after_ms", "defer_ms", "http_status", "error_kind", "error_message")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_NOT_COMPLETED: _ClassVar[Failed.Kind]
+        KIND_EXITED: _ClassVar[Failed.Kind]
+        KIND_SIGNALLED: _ClassVar[Failed.Kind]
+        KIND_TIMED_OUT: _ClassVar[Failed.Kind]
+        KIND_HANDLER_FAILED: _ClassVar[Failed.Kind]
+    KIND_NOT_COMPLETED: Failed.Kind
+    KIND_EXITED: Failed.Kind
+    KIND_SIGNALLED: Failed.Kind
+    KIND_TIMED_OUT: Failed.Kind
+    KIND_HANDLER_FAILED: Failed.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    PERMANENT_FIELD_NUMBER: _ClassVar[int]
+    PERMANENT_BY_STATUS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    DEFER_MS_FIELD_NUMBER: _ClassVar[int]
+    HTTP_STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: Failed.Kind
+    code: int
+    permanent: bool
+    permanent_by_status: bool
+    retry_after_ms: int
+    defer_ms: int
+    http_status: int
+    error_kind: str
+    error_message: str
+    def __init__(self, kind: _Optional[_Union[Failed.Kind, str]] = ..., code: _Optional[int] = ..., permanent: bool = ..., permanent_by_status: bool = ..., retry_after_ms: _Optional[int] = ..., defer_ms: _Optional[int] = ..., http_status: _Optional[int] = ..., error_kind: _Optional[str] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class Lost(_message.Message):
+    __slots__ = ("started", "why")
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    started: bool
+    why: str
+    def __init__(self, started: bool = ..., why: _Optional[str] = ...) -> None: ...
+
+class Acknowledgement(_message.Message):
+    __slots__ = ("attempt", "counted")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
+    counted: bool
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., counted: bool = ...) -> None: ...
+
+class Output(_message.Message):
+    __slots__ = ("attempt", "step_name", "offset", "bytes", "last")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
+    step_name: str
+    offset: int
+    bytes: bytes
+    last: bool
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., step_name: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[bytes] = ..., last: bool = ...) -> None: ...
+
+class Draining(_message.Message):
+    __slots__ = ("why",)
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    why: str
+    def __init__(self, why: _Optional[str] = ...) -> None: ...
+
+class Drain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetFileRequest(_message.Message):
+    __slots__ = ("job_id", "path")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    path: str
+    def __init__(self, job_id: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class FileChunk(_message.Message):
+    __slots__ = ("bytes", "executable")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
+    bytes: bytes
+    executable: bool
+    def __init__(self, bytes: _Optional[bytes] = ..., executable: bool = ...) -> None: ...

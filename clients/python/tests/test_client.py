@@ -1,0 +1,319 @@
+"""Callables and commands through a real server."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from conftest import LONG, Server
+from steadfast import (
+    AsyncClient,
+    CallFailed,
+    Client,
+    Conflict,
+    Entrypoint,
+    JobFailed,
+    RetryConfig,
+    WaitTimeout,
+    cluster_pb2,
+)
+
+QUICK = RetryConfig(max_retries_failure=3, initial_delay=0.01)
+
+
+def raises_twice(word: str, *, end: str) -> str:
+    attempt = int(os.environ["STEADFAST_ATTEMPT"])
+    print(f"attempt {attempt}")
+    if attempt <= 2:
+        raise RuntimeError(f"not yet, {word}")
+    return word + end
+
+
+def exits(code: int, hard: bool) -> None:
+    if hard:
+        os._exit(code)
+    sys.exit(code)
+
+
+def test_a_callable_that_raises_twice_then_returns(client: Client) -> None:
+    entrypoint = Entrypoint.from_callable(raises_twice, "hello", end="!")
+    job = client.submit(entrypoint, "raises-twice", retry=QUICK)
+    assert client.result(job, LONG) == "hello!"
+    status = client.status(job)
+    assert (status.state, status.failure_count) == (cluster_pb2.JOB_STATE_SUCCEEDED, 2)
+    assert [attempt.attempt_id for attempt in status.attempts] == [0, 1, 2]
+    assert [attempt.exit_code for attempt in status.attempts] == [1, 1, 0]
+    assert status.attempts[0].error == "exit code 1: RuntimeError: not yet, hello"
+    assert (status.current_attempt_id, status.error, status.exit_code) == (2, "", 0)
+    log = client.logs(job, attempt=1)
+    assert log.startswith("attempt 1\n") and "RuntimeError: not yet, hello" in log
+    every = client.logs(job, "main")
+    assert every.count("== main_0_attempt_") == 3
+    explained = client.explain(job)
+    assert [decision["verdict"] for decision in explained.decisions] == ["retry", "retry", "complete"]
+    assert "RuntimeError: not yet, hello" in str(explained) and "<table>" in explained._repr_html_()
+
+
+def test_what_a_callable_raises_comes_back_with_its_type_and_traceback(client: Client) -> None:
+    class OutOfRows(Exception):
+        pass
+
+    def query() -> None:
+        raise OutOfRows("no rows\x1b[31m")
+
+    job = client.submit(Entrypoint.from_callable(query), "raises")
+    with pytest.raises(CallFailed) as raised:
+        client.result(job, LONG)
+    error = raised.value
+    assert error.error_type == "OutOfRows"
+    assert error.message.endswith("OutOfRows: no rows\x1b[31m")
+    assert error.traceback is not None and "in query" in error.traceback
+    assert "steadfast_run.py" not in error.traceback
+    assert error.status.state == cluster_pb2.JOB_STATE_FAILED
+    # Shown, it is only text.
+    assert "\x1b" not in str(error.status) + str(error.status.chart()) + error.status._repr_html_() + str(error)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_callable_that_exits_with_137_has_that_exit_code(client: Client, hard: bool) -> None:
+    only = RetryConfig(max_retries_failure=1, initial_delay=0.01, retry_on_exit_codes=[137])
+    job = client.submit(Entrypoint.from_callable(exits, 137, hard), "exits", retry=only)
+    status = client.wait(job, LONG)
+    assert (status.state, status.reason) == (cluster_pb2.JOB_STATE_FAILED, "attempts_exhausted")
+    assert [attempt.exit_code for attempt in status.attempts] == [137, 137]
+    with pytest.raises(JobFailed, match="exit code 137"):
+        client.result(job)
+
+
+@pytest.mark.parametrize(
+    ("retry", "code", "reason", "attempts"),
+    [
+        (RetryConfig(3, initial_delay=0.01, retry_on_exit_codes=[137, 139]), 2, "exit_code_not_listed", 1),
+        (RetryConfig(3, initial_delay=0.01, no_retry_on_exit_codes=[2]), 2, "exit_code_excluded", 1),
+        (RetryConfig(1, initial_delay=0.01, no_retry_on_exit_codes=[2]), 3, "attempts_exhausted", 2),
+        (
+            RetryConfig(3, initial_delay=0.01, retry_on_exit_codes=[2], no_retry_on_exit_codes=[2]),
+            2,
+            "exit_code_excluded",
+            1,
+        ),
+    ],
+)
+def test_lists_of_exit_codes_decide(
+    client: Client, retry: RetryConfig, code: int, reason: str, attempts: int
+) -> None:
+    job = client.submit(Entrypoint.from_command("sh", "-c", f"exit {code}"), "codes", retry=retry)
+    status = client.wait(job, LONG)
+    assert (status.reason, len(status.attempts)) == (reason, attempts)
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, "text", [1, {"a": None}], (1, 2), {1: 2}, {3}, Decimal("0.1"), 1 << 80, float("inf")]
+)
+def test_results_come_back_as_they_were(client: Client, value: object) -> None:
+    result = client.result(client.submit(Entrypoint.from_callable(lambda: value), "value"), LONG)
+    assert result == value and type(result) is type(value)
+
+
+def test_a_coroutine_function_is_awaited(client: Client) -> None:
+    async def later(seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "later"
+
+    assert client.result(client.submit(Entrypoint.from_callable(later, 0.01), "later"), LONG) == "later"
+
+
+def test_commands_have_what_was_asked_for(client: Client) -> None:
+    script = 'printf \'{"greeting": "%s", "port": %d}\' "$GREETING" "$STEADFAST_PORT_WEB" > "$STEADFAST_OUTPUT"'
+    job = client.submit(
+        Entrypoint.from_command(["sh", "-c", script]),
+        "command",
+        cluster_pb2.ResourceSpec(cpu=0.5, memory="64m"),
+        cluster_pb2.EnvironmentConfig(env_vars={"GREETING": "{{ hi }}"}),
+        ["web"],
+        60,
+        timeout=LONG,
+    )
+    result = client.result(job, LONG)
+    assert result["greeting"] == "{{ hi }}" and result["port"] > 0
+    details = client.status(job).details
+    assert details is not None and details["runs"][0]["steps"]["main"]["state"] == "succeeded"
+
+
+def test_a_job_that_is_terminated_is_killed_and_stays_so(client: Client) -> None:
+    job = client.submit(Entrypoint.from_command("sleep", "1000"), "sleeper", retry=QUICK)
+    for status in client.watch(job, LONG):
+        if status.attempts:
+            break
+    with pytest.raises(WaitTimeout) as late:
+        client.wait(job, timeout=0.05)
+    assert isinstance(late.value, TimeoutError)
+    with pytest.raises(WaitTimeout, match="it is running"):
+        client.wait(job, timeout=0)
+    client.terminate(job)
+    assert client.wait(job, LONG).state == cluster_pb2.JOB_STATE_KILLED
+    client.terminate(job)
+    done = client.submit(Entrypoint.from_command("true"), "done")
+    client.wait(done, LONG)
+    assert client.wait(done, timeout=0).has_succeeded
+    with pytest.raises(Conflict, match="succeeded"):
+        client.terminate(done)
+    assert job in [summary.job_id for summary in client.list(state="killed", name="sleeper")]
+
+
+def test_one_key_is_one_job(client: Client) -> None:
+    command = Entrypoint.from_command("true")
+    first = client.submit(command, "once", idempotency_key="python-once")
+    assert client.submit(command, "once", idempotency_key="python-once") == first
+    with pytest.raises(Conflict, match=first):
+        client.submit(command, "twice", idempotency_key="python-once")
+    assert client.submit(command, "once") != client.submit(command, "once")
+
+
+def test_a_job_file_takes_the_files_along_that_it_names(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "words.txt").write_text("from a file\n")
+    (tmp_path / "go.sh").write_text("#!/bin/sh\ncat lib/words.txt\n")
+    (tmp_path / "go.sh").chmod(0o755)
+    (tmp_path / "secret.txt").write_text("not named, not sent\n")
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text("name: files\nfiles: [lib/]\nsteps:\n  go: { argv: [./go.sh], files: [go.sh] }\n")
+    job = client.submit_file(job_file)
+    assert client.wait(job, LONG).has_succeeded
+    assert client.logs(job) == "from a file\n"
+
+
+def test_a_thousand_submissions_from_sixteen_threads_are_a_thousand_jobs(client: Client) -> None:
+    command = Entrypoint.from_command("true")
+    with ThreadPoolExecutor(16) as threads:
+        jobs = list(threads.map(lambda n: client.submit(command, f"many-{n}"), range(1000)))
+        assert len(set(jobs)) == 1000
+        ends = list(threads.map(lambda job: client.wait(job, LONG), jobs))
+    assert {end.state for end in ends} == {cluster_pb2.JOB_STATE_SUCCEEDED}
+    assert {end.name for end in ends} == {f"many-{n}" for n in range(1000)}
+    listed = client.list(limit=5000)
+    assert {*jobs} <= {job.job_id for job in listed}
+    assert client.list(limit=1001) == listed[:1001], "more than a page"
+
+
+BLOCKS_ONCE = Entrypoint.from_command("sh", "-c", "[ $STEADFAST_ATTEMPT -gt 1 ] || exec sleep 1000")
+
+
+def test_a_wait_goes_on_when_the_server_is_restarted(own_server: Server) -> None:
+    with Client(own_server.url) as client, ThreadPoolExecutor(1) as thread:
+        job = client.submit(BLOCKS_ONCE, "blocks-once")
+        watched = threading.Event()
+
+        def wait() -> tuple[int, int]:
+            status = None
+            for status in client.watch(job, LONG):
+                if status.attempts:
+                    watched.set()
+            assert status is not None
+            return status.state, status.preemption_count
+
+        waiting = thread.submit(wait)
+        assert watched.wait(LONG)
+        own_server.kill()
+        own_server.start()
+        assert waiting.result(LONG) == (cluster_pb2.JOB_STATE_SUCCEEDED, 1)
+
+
+def test_a_submission_waits_for_a_server_that_comes_back(own_server: Server) -> None:
+    with Client(own_server.url, patience=LONG) as client, ThreadPoolExecutor(1) as thread:
+        client.list()
+        own_server.kill()
+        began = threading.Event()
+
+        def submit() -> str:
+            began.set()
+            return client.submit(Entrypoint.from_command("true"), "patient", idempotency_key="patient")
+
+        submitting = thread.submit(submit)
+        assert began.wait(LONG)
+        own_server.start()
+        job = submitting.result(LONG)
+        assert client.wait(job, LONG).has_succeeded
+        assert [summary.job_id for summary in client.list(name="patient")] == [job]
+
+
+def test_the_async_client_does_the_same(server: Server) -> None:
+    async def program() -> None:
+        async with AsyncClient(server.url) as client:
+            many = [
+                client.submit(Entrypoint.from_callable(raises_twice, str(n), end="?"), "async", retry=QUICK)
+                for n in range(3)
+            ]
+            jobs = await asyncio.gather(*many)
+            assert await asyncio.gather(*(client.result(job, LONG) for job in jobs)) == ["0?", "1?", "2?"]
+            status = await client.status(jobs[0])
+            assert status.failure_count == 2
+            assert "attempt 1" in await client.logs(jobs[0], attempt=1)
+            assert (await client.log_files(jobs[0]))[0].attempt == 1
+            assert len((await client.explain(jobs[0])).decisions) == 3
+            assert jobs[0] in [job.job_id for job in await client.list(limit=50)]
+            sleeper = await client.submit(Entrypoint.from_command("sleep", "1000"), "sleeper")
+            with pytest.raises(WaitTimeout):
+                await client.wait(sleeper, timeout=0.05)
+            await client.terminate(sleeper)
+            assert (await client.wait(sleeper, LONG)).state == cluster_pb2.JOB_STATE_KILLED
+
+            def wrong() -> None:
+                raise KeyError("x")
+
+            failed = await client.submit(Entrypoint.from_callable(wrong), "wrong")
+            with pytest.raises(CallFailed) as raised:
+                await client.result(failed, LONG)
+            assert raised.value.error_type == "KeyError"
+
+    asyncio.run(program())
+
+
+def test_an_async_wait_goes_on_when_the_server_is_restarted(own_server: Server) -> None:
+    async def program() -> None:
+        async with AsyncClient(own_server.url) as client:
+            job = await client.submit(BLOCKS_ONCE, "blocks-once")
+            watching = client.watch(job, LONG)
+            async for status in watching:
+                if status.attempts:
+                    break
+            await asyncio.to_thread(own_server.kill)
+            await asyncio.to_thread(own_server.start)
+            async for status in watching:
+                pass
+            assert (status.has_succeeded, status.preemption_count) == (True, 1)
+
+    asyncio.run(program())
+
+
+def test_a_process_worker_killed_in_a_call_is_a_preemption_and_the_call_resumes(
+    bare_server: Server, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+
+    def counts(folder: str) -> list[int]:
+        """As Fluster's document does: a checkpoint for each attempt."""
+        attempt = int(os.environ["FLUSTER_ATTEMPT_ID"])
+        if attempt == 0:
+            Path(folder, "checkpoint_0").write_text("41")
+            Path(folder, "ready").write_text("ready")
+            time.sleep(1000)
+        return [int(Path(folder, f"checkpoint_{attempt - 1}").read_text()), attempt]
+
+    with Client(bare_server.url) as client:
+        worker = bare_server.worker("w1")
+        job = client.submit(Entrypoint.from_callable(counts, str(tmp_path)), "counts")
+        assert ready.read_text() == "ready"
+        worker.kill()
+        bare_server.worker("w1")
+        assert client.result(job, LONG) == [41, 1]
+        status = client.status(job)
+        assert (status.failure_count, status.preemption_count) == (0, 1)
+        assert [attempt.is_worker_failure for attempt in status.attempts] == [True, False]

@@ -1,0 +1,272 @@
+"""What a worker says in its sessions, heard by a server that does what no real one does on purpose."""
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from conftest import LONG
+from steadfast import Context, InvalidRequest, Worker
+from steadfast.v1 import workers_pb2 as pb
+from steadfast.v1.workers_pb2_grpc import WorkersServicer, add_WorkersServicer_to_server
+
+
+class Session:
+    """One stream: what the worker said, and what it is told."""
+
+    def __init__(self, said: Iterator[pb.FromWorker], lease_ms: int) -> None:
+        self._told: queue.Queue[pb.ToWorker | None] = queue.Queue()
+        self._heard: queue.Queue[pb.FromWorker] = queue.Queue()
+        self.hello = next(said).hello
+        self.tell(welcome=pb.Welcome(lease_ms=lease_ms, beat_ms=50))
+        self.beats = True
+        threading.Thread(target=self._listen, args=(said,), daemon=True).start()
+
+    def _listen(self, said: Iterator[pb.FromWorker]) -> None:
+        try:
+            for message in said:
+                if not message.HasField("beat"):
+                    self._heard.put(message)
+                elif self.beats:
+                    self.tell(beat=message.beat)
+        except Exception:
+            # The worker is gone, or the session was dropped.
+            pass
+        self._told.put(None)
+
+    def tell(self, **kind: Any) -> None:
+        self._told.put(pb.ToWorker(**kind))
+
+    def assign(self, token: int, call: str, input: Any = None, **more: Any) -> pb.AttemptRef:
+        ref = pb.AttemptRef(job_id="job", token=token, attempt=token)
+        called = pb.Call(name=call, input_json=json.dumps(input))
+        self.tell(assignment=pb.Assignment(attempt=ref, step_name="go", call=called, **more))
+        return ref
+
+    def hear(self, kind: str) -> Any:
+        """The next message, which is of that kind."""
+        message = self._heard.get(timeout=LONG)
+        assert message.WhichOneof("kind") == kind, message
+        return getattr(message, kind)
+
+    def acknowledge(self, ref: pb.AttemptRef) -> None:
+        self.tell(acknowledgement=pb.Acknowledgement(attempt=ref, counted=True))
+
+    def drop(self) -> None:
+        self._told.put(None)
+
+    def answers(self) -> Iterator[pb.ToWorker]:
+        while (message := self._told.get()) is not None:
+            yield message
+
+
+class Strange(WorkersServicer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.sessions: queue.Queue[Session] = queue.Queue()
+        self.refusal: Any = None
+        self.lease_ms = 60_000
+
+    def Session(self, said: Iterator[pb.FromWorker], context: Any) -> Iterator[pb.ToWorker]:
+        if self.refusal is not None:
+            context.abort(*self.refusal)
+        session = Session(said, self.lease_ms)
+        self.sessions.put(session)
+        yield from session.answers()
+
+    def next(self) -> Session:
+        return self.sessions.get(timeout=LONG)
+
+
+class Place:
+    """A strange server, and a worker that believes in it."""
+
+    def __init__(self, strange: Strange, url: str) -> None:
+        self.strange = strange
+        self.worker = Worker(url, name="w", slots=2, kill_grace=0.05, grace=LONG)
+        self._thread = threading.Thread(target=self.worker.run, daemon=True)
+
+    def start(self) -> Session:
+        self._thread.start()
+        return self.strange.next()
+
+    def has_ended(self) -> bool:
+        self._thread.join(LONG)
+        return not self._thread.is_alive()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    strange = Strange()
+    server = grpc.server(ThreadPoolExecutor(8))
+    add_WorkersServicer_to_server(strange, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    place = Place(strange, f"http://127.0.0.1:{port}")
+    yield place
+    place.worker.stop()
+    place.worker.stop()
+    server.stop(None)
+
+
+def test_a_report_is_sent_again_in_every_session_until_it_is_acknowledged(place: Place) -> None:
+    calls = []
+    place.worker.function("f")(lambda ctx, input: calls.append(ctx.attempt))
+    session = place.start()
+    assert (session.hello.name, session.hello.slots, list(session.hello.functions)) == ("w", 2, ["f"])
+    assert not session.hello.returning and not session.hello.processes
+    ref = session.assign(1, "f")
+    first = session.hear("report")
+    assert first.attempt == ref and first.WhichOneof("outcome") == "succeeded"
+    session.drop()
+    session = place.strange.next()
+    assert session.hello.returning and list(session.hello.holds) == [ref]
+    assert session.hear("report") == first
+    # Assigned again, it is held already.
+    session.assign(1, "f")
+    session.drop()
+    session = place.strange.next()
+    assert session.hear("report") == first
+    session.acknowledge(ref)
+    session.assign(2, "f")
+    assert session.hear("report").attempt.token == 2
+    session.drop()
+    assert [held.token for held in place.strange.next().hello.holds] == [2]
+    assert calls == [1, 2]
+
+
+def test_progress_is_said_once_a_second_and_the_last_one_before_the_report(place: Place) -> None:
+    @place.worker.function
+    def counts(ctx: Context, input: int) -> Any:
+        for row in range(input):
+            ctx.heartbeat({"row": row})
+        return ctx.previous_progress
+
+    session = place.start()
+    ref = session.assign(1, "counts", 500, progress_json='{"row": 7}')
+    said = []
+    while True:
+        message = session._heard.get(timeout=LONG)
+        if message.HasField("report"):
+            break
+        assert message.progress.attempt == ref
+        said.append(json.loads(message.progress.progress_json)["row"])
+    assert len(said) <= 3 and said[-1] == 499, said
+    assert json.loads(message.report.succeeded.output_json) == {"row": 7}
+
+
+def test_what_is_withdrawn_is_stopped_and_never_reported(place: Place) -> None:
+    stopped = threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> str:
+        if ctx.attempt == 1:
+            ctx.wait_cancelled()
+            stopped.set()
+        return "done"
+
+    session = place.start()
+    ref = session.assign(1, "waits")
+    session.tell(withdrawal=pb.Withdrawal(attempt=ref))
+    assert stopped.wait(LONG)
+    session.assign(2, "waits")
+    assert session.hear("report").attempt.token == 2
+
+
+def test_when_no_beat_is_answered_for_a_lease_all_is_cancelled_and_lost(place: Place) -> None:
+    place.strange.lease_ms = 400
+    stopped = threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> str:
+        ctx.wait_cancelled()
+        stopped.set()
+        return "too late"
+
+    session = place.start()
+    # Another session would save what runs.
+    place.strange.refusal = (grpc.StatusCode.UNAVAILABLE, "not now")
+    session.beats = False
+    ref = session.assign(1, "waits")
+    assert stopped.wait(LONG)
+    place.strange.refusal = None
+    session = place.strange.next()
+    assert list(session.hello.holds) == [ref]
+    report = session.hear("report")
+    assert (report.lost.started, report.lost.why) == (True, "the lease ended")
+
+
+def test_more_than_the_slots_waits_its_turn_and_goes_back_when_the_worker_is_drained(place: Place) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> int:
+        begun.release()
+        go_on.wait(LONG)
+        return ctx.token
+
+    session = place.start()
+    for token in (1, 2, 3):
+        session.assign(token, "waits")
+    assert begun.acquire(timeout=LONG) and begun.acquire(timeout=LONG)
+    session.tell(drain=pb.Drain())
+    assert session.hear("draining").why == "the server asked for it"
+    given_back = session.hear("report")
+    assert (given_back.attempt.token, given_back.lost.started) == (3, False)
+    late = session.assign(4, "waits")
+    refused = session.hear("report")
+    assert (refused.attempt, refused.lost.started) == (late, False)
+    go_on.set()
+    ended = [session.hear("report") for _ in range(2)]
+    assert sorted(json.loads(report.succeeded.output_json) for report in ended) == [1, 2]
+    for report in (given_back, refused, *ended):
+        session.acknowledge(report.attempt)
+    assert place.has_ended()
+
+
+def test_a_thread_that_does_not_stop_is_given_up_and_keeps_its_slot(place: Place) -> None:
+    go_on = threading.Event()
+
+    @place.worker.function
+    def stubborn(ctx: Context, input: Any) -> str:
+        go_on.wait(LONG)
+        return "unheard"
+
+    session = place.start()
+    for token in (1, 2):
+        session.assign(token, "stubborn", timeout_ms=10)
+    session.assign(3, "stubborn")
+    kinds = [session.hear("report").failed.kind for _ in range(2)]
+    assert kinds == [pb.Failed.KIND_TIMED_OUT] * 2
+    go_on.set()
+    third = session.hear("report")
+    assert (third.attempt.token, third.succeeded.output_json) == (3, '"unheard"')
+
+
+@pytest.mark.parametrize(
+    ("assignment", "kind"),
+    [
+        (pb.Assignment(impossible="no output of fetch"), "impossible"),
+        (pb.Assignment(run="true"), "unsupported"),
+        (pb.Assignment(call=pb.Call(name="other")), "unsupported"),
+        (pb.Assignment(call=pb.Call(name="f", input_json="{")), "assignment_refused"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_for_good(place: Place, assignment: pb.Assignment, kind: str) -> None:
+    place.worker.function("f")(lambda ctx, input: None)
+    session = place.start()
+    assignment.attempt.CopyFrom(pb.AttemptRef(job_id="job", token=1))
+    session.tell(assignment=assignment)
+    failed = session.hear("report").failed
+    assert (failed.permanent, failed.error_kind) == (True, kind)
+
+
+def test_a_worker_that_is_not_let_in_says_why(place: Place) -> None:
+    place.worker.function("f")(lambda ctx, input: None)
+    place.strange.refusal = (grpc.StatusCode.INVALID_ARGUMENT, "that is not a name for a worker")
+    with pytest.raises(InvalidRequest, match="not a name"):
+        place.worker.run()

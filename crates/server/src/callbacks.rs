@@ -1,0 +1,194 @@
+//! What services say later of attempts they have taken: how one ended, or how far it is.
+//!
+//! Whoever has a token may speak for its attempt, once, while the attempt lasts. Nothing is decided
+//! here: the words go to the engine, and only what it refuses is looked up in the log, to tell a word
+//! said twice from one that comes too late.
+
+mod signature;
+mod ticket;
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::HeaderMap;
+use serde_json::Value;
+use steadfast_core::answer::said;
+use steadfast_core::decide::{Input, Refusal};
+use steadfast_core::outcome::{MOST_NESTED, Outcome, nesting};
+use steadfast_core::time::Timestamp;
+use steadfast_engine::{Assignment, Inbox, NotDone, Reply, Unheard};
+use tokio::sync::{Mutex, oneshot};
+
+use crate::archive::{Archive, HowEnded};
+use crate::trouble::Trouble;
+
+pub use signature::Secrets;
+pub(crate) use signature::secret;
+pub use ticket::{Ticket, Tickets};
+
+/// Where services are told to call back.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    tickets: Tickets,
+    /// Of this server, as others reach it.
+    base: Arc<str>,
+}
+
+impl Addresses {
+    pub fn new(tickets: Tickets, base: &str) -> Self {
+        Self { tickets, base: base.trim_end_matches('/').into() }
+    }
+
+    pub fn of(&self, assignment: &Assignment) -> String {
+        let Assignment { job, item, attempt, token, .. } = assignment;
+        let ticket = Ticket { job: job.clone(), item: *item, attempt: *attempt, token: *token };
+        format!("{}/v1/callbacks/{}", self.base, self.tickets.token(&ticket))
+    }
+}
+
+/// Where callbacks are taken.
+#[derive(Clone)]
+pub struct Desk {
+    tickets: Tickets,
+    secrets: Secrets,
+    inbox: Inbox,
+    archive: Archive,
+    /// Bytes of an attempt's output.
+    pub(crate) output_cap: usize,
+    clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    noting: Arc<Mutex<()>>,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("secrets", &self.secrets).finish_non_exhaustive()
+    }
+}
+
+/// What became of a callback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is durable, now or since the same was said before.
+    Counted,
+    /// What it is about was over. That it came is recorded.
+    Late,
+}
+
+impl Desk {
+    pub fn new(
+        tickets: Tickets,
+        secrets: Secrets,
+        inbox: Inbox,
+        archive: Archive,
+        output_cap: usize,
+        clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self { tickets, secrets, inbox, archive, output_cap, clock, noting: Arc::default() }
+    }
+
+    pub async fn take(
+        &self,
+        token: &str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Taken, Trouble> {
+        let ticket = self.tickets.read(token).ok_or_else(|| {
+            Trouble::CallbackRefused(
+                "no attempt has this token: use the URL of its own request".into(),
+            )
+        })?;
+        self.secrets.check(headers, body, (self.clock)()).map_err(Trouble::CallbackRefused)?;
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| Trouble::BadRequest(format!("a callback is JSON: {error}")))?;
+        if nesting(&body) > MOST_NESTED {
+            let why = format!("the body is nested deeper than {MOST_NESTED} levels");
+            return Err(Trouble::BadRequest(why));
+        }
+        match (said(&body), body.get("progress")) {
+            (Some(outcome), _) => self.ended(&ticket, outcome.within(self.output_cap)).await,
+            (None, Some(progress)) => self.progressed(&ticket, progress).await,
+            (None, None) => Err(Trouble::BadRequest(
+                "a callback says `\"success\": true` or `false`, or how far it is in `progress`"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    async fn ended(&self, ticket: &Ticket, outcome: Outcome) -> Result<Taken, Trouble> {
+        let Ticket { item, attempt, token, .. } = *ticket;
+        let input = Input::Callback { item, token, outcome: outcome.clone() };
+        match self.hear(|reply| self.inbox.hear(&ticket.job, input.clone(), reply)).await? {
+            Ok(()) => return Ok(Taken::Counted),
+            Err(NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_)) => {}
+            Err(why) => return Err(why.into()),
+        }
+        let refused =
+            |why: &str| Trouble::CallbackRefused(format!("attempt {attempt} is over: {why}"));
+        let end = self.archive.attempt_end(&ticket.job, item, attempt).await?;
+        match end.how {
+            HowEnded::ByCallback => Ok(Taken::Counted),
+            HowEnded::TimedOut => Err(refused("it was not called back in time")),
+            HowEnded::Otherwise if end.item_goes_on => Err(refused("the item goes on without it")),
+            HowEnded::Otherwise => {
+                let late = Input::LateCallback { item, attempt, outcome };
+                self.note(ticket, late).await?;
+                Ok(Taken::Late)
+            }
+        }
+    }
+
+    /// Once, however often it is said.
+    async fn note(&self, ticket: &Ticket, late: Input) -> Result<(), Trouble> {
+        // One at a time: the state that a note is added to must be the last one.
+        let _turn = self.noting.lock().await;
+        loop {
+            let end = self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?;
+            if end.noted {
+                return Ok(());
+            }
+            let noted = match end.ended {
+                Some((job, epoch)) => {
+                    self.hear(|reply| self.inbox.note(job, epoch, late.clone(), reply)).await?
+                }
+                None => {
+                    self.hear(|reply| self.inbox.hear(&ticket.job, late.clone(), reply)).await?
+                }
+            };
+            match noted {
+                // It has ended this very moment.
+                Err(NotDone::Unknown(_)) => {}
+                noted => return Ok(noted?),
+            }
+        }
+    }
+
+    async fn progressed(&self, ticket: &Ticket, progress: &Value) -> Result<Taken, Trouble> {
+        let text = progress.to_string();
+        let Some(progress) = steadfast_api::progress(text.as_bytes()) else {
+            let most = steadfast_api::LONGEST_PROGRESS;
+            return Err(Trouble::TooLarge(format!("`progress` has at most {most} bytes")));
+        };
+        let input = Input::Progress { item: ticket.item, token: ticket.token, progress };
+        match self.hear(|reply| self.inbox.hear(&ticket.job, input.clone(), reply)).await? {
+            Ok(()) => Ok(Taken::Counted),
+            Err(NotDone::Refused(why @ Refusal::TooOften(_))) => {
+                Err(Trouble::TooOften(why.to_string()))
+            }
+            Err(NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_)) => {
+                Err(Trouble::CallbackRefused(format!("attempt {} is over", ticket.attempt)))
+            }
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Answered when what it came to is durable.
+    async fn hear(
+        &self,
+        say: impl FnOnce(Reply<Result<(), NotDone>>) -> Result<(), Unheard>,
+    ) -> Result<Result<(), NotDone>, Trouble> {
+        let (tell, told) = oneshot::channel();
+        let reply = Box::new(move |answer| drop(tell.send(answer)));
+        say(reply).map_err(|why| Trouble::Overloaded(why.to_string()))?;
+        told.await.map_err(|_| Trouble::from(NotDone::Stopped))
+    }
+}

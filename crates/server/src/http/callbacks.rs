@@ -1,0 +1,60 @@
+//! Where services say later how an attempt ended.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde_json::json;
+
+use super::query::Names;
+use super::{App, body};
+use crate::callbacks::{Desk, Taken};
+use crate::trouble::Trouble;
+
+/// Beside the output: the rest of a callback's JSON, and an error's text.
+const WRAPPING: usize = 64 << 10;
+
+pub(super) async fn callback(
+    State(app): State<App>,
+    token: Names<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    taken(State(app.callbacks), token, headers, body).await
+}
+
+async fn taken(
+    State(desk): State<Desk>,
+    Names(token): Names<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Trouble> {
+    let said = body::content_type(&headers);
+    let is_json = |said: &String| said == "application/json" || said.ends_with("+json");
+    if !said.as_ref().is_some_and(is_json) {
+        return Err(Trouble::UnsupportedMedia("a callback is application/json".to_owned()));
+    }
+    let body = body::read(&headers, body, desk.output_cap + WRAPPING).await?;
+    let counted = desk.take(&token, &headers, &body).await? == Taken::Counted;
+    super::json(StatusCode::OK, &json!({ "counted": counted }))
+}
+
+/// Callbacks and nothing else, until it is to close: whoever is being answered then is answered. The
+/// listener does not block.
+pub async fn serve_callbacks(
+    listener: std::net::TcpListener,
+    desk: Desk,
+    closing: impl Future<Output = ()> + Send + 'static,
+) {
+    let router = Router::new()
+        .route("/v1/callbacks/{token}", axum::routing::post(taken))
+        .fallback(super::nothing_here)
+        .with_state(desk);
+    match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => {
+            drop(axum::serve(listener, router).with_graceful_shutdown(closing).await);
+        }
+        Err(error) => tracing::error!(%error, "callbacks cannot be taken"),
+    }
+}

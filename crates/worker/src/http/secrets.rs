@@ -1,0 +1,149 @@
+//! Secrets in a request: put in at the last moment, and taken out of everything that is said of it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use steadfast_core::outcome::Outcome;
+
+use super::trouble::Trouble;
+
+/// Before and after the name of a secret, where its value belongs.
+const MARK: char = '\u{1}';
+
+/// The values by name. Never printed.
+#[derive(Clone, Copy)]
+pub(super) struct Secrets<'a>(pub(super) &'a BTreeMap<String, String>);
+
+impl<'a> Secrets<'a> {
+    pub(super) fn text(self, text: &str) -> Result<Cow<'_, str>, Trouble> {
+        let mut parts = text.split(MARK);
+        let Some(first) = parts.next().filter(|first| first.len() < text.len()) else {
+            return Ok(Cow::Borrowed(text));
+        };
+        let mut filled = first.to_owned();
+        while let Some(name) = parts.next() {
+            let Some(after) = parts.next() else {
+                // A single one is nobody's mark.
+                filled.push(MARK);
+                filled.push_str(name);
+                break;
+            };
+            filled.push_str(self.value(name)?);
+            filled.push_str(after);
+        }
+        Ok(Cow::Owned(filled))
+    }
+
+    pub(super) fn json(self, value: &Value) -> Result<Value, Trouble> {
+        Ok(match value {
+            Value::String(text) => Value::String(self.text(text)?.into_owned()),
+            Value::Array(list) => {
+                Value::Array(list.iter().map(|value| self.json(value)).collect::<Result<_, _>>()?)
+            }
+            Value::Object(map) => {
+                let entry = |(key, value): (&String, &Value)| {
+                    Ok((self.text(key)?.into_owned(), self.json(value)?))
+                };
+                Value::Object(map.iter().map(entry).collect::<Result<_, Trouble>>()?)
+            }
+            other => other.clone(),
+        })
+    }
+
+    fn value(self, name: &str) -> Result<&'a str, Trouble> {
+        self.0.get(name).map(String::as_str).ok_or_else(|| {
+            let message =
+                format!("the secret {name:?} is not at hand; `secrets` of the step names it");
+            Trouble::passing("secret_missing", message)
+        })
+    }
+
+    /// The same outcome, without what is nobody's to read in its error. Services repeat what they are sent.
+    pub(super) fn redact(self, mut outcome: Outcome) -> Outcome {
+        if let Outcome::Failed(failure) = &mut outcome
+            && let Some(error) = &mut failure.error
+        {
+            for written in self.0.values().filter(|value| !value.is_empty()).flat_map(spellings) {
+                for text in [Some(&mut error.message), error.kind.as_mut()].into_iter().flatten() {
+                    *text = without(text, &written);
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// What stands where something was left out: a secret here, or the rest of a text that is too long.
+const LEFT_OUT: &str = "…";
+
+/// As it is, as an address has it, and as JSON does.
+fn spellings(value: &String) -> BTreeSet<String> {
+    let in_address = url::form_urlencoded::byte_serialize(value.as_bytes()).collect();
+    let in_json = Value::from(value.as_str()).to_string();
+    let in_json = in_json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
+    [value.clone(), in_address, in_json].into_iter().filter(|text| !text.is_empty()).collect()
+}
+
+/// Also without what is left of it where the text was cut.
+fn without(text: &str, secret: &str) -> String {
+    let text = text.replace(secret, LEFT_OUT);
+    let parts: Vec<&str> = text.split(LEFT_OUT).collect();
+    let last = parts.len() - 1;
+    let begun = |part: &str| {
+        let ends = secret.char_indices().map(|(end, _)| end).rev();
+        ends.map(|end| &secret[..end]).find(|begin| part.ends_with(begin)).map_or(0, str::len)
+    };
+    let kept = parts.iter().enumerate().map(|(i, part)| match i {
+        i if i == last => *part,
+        _ => &part[..part.len() - begun(part)],
+    });
+    kept.collect::<Vec<_>>().join(LEFT_OUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_core::outcome::{ErrorText, Failure, FailureKind};
+
+    use super::*;
+
+    #[test]
+    fn marks_become_values_and_nothing_else_does() {
+        let map = BTreeMap::from([("T".to_owned(), "s3cret".to_owned())]);
+        let secrets = Secrets(&map);
+        for (text, filled) in [
+            ("", ""),
+            ("T", "T"),
+            ("\u{1}T\u{1}", "s3cret"),
+            ("Bearer \u{1}T\u{1}, \u{1}T\u{1}!", "Bearer s3cret, s3cret!"),
+            ("odd \u{1}T", "odd \u{1}T"),
+        ] {
+            assert_eq!(secrets.text(text).expect(text), filled);
+        }
+        let body = serde_json::json!({ "\u{1}T\u{1}": ["\u{1}T\u{1}", 1, null] });
+        let filled = serde_json::json!({ "s3cret": ["s3cret", 1, null] });
+        assert_eq!(secrets.json(&body).expect("filled"), filled);
+        assert!(secrets.text("\u{1}U\u{1}").is_err());
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_left_in_a_message() {
+        for (text, left) in [
+            ("no", "no"),
+            ("a s3\"cret b", "a … b"),
+            ("q=s3%22cret&", "q=…&"),
+            (r#"{"k":"s3\"cret"}"#, r#"{"k":"…"}"#),
+            ("cut s3\"cr…", "cut …"),
+            ("cut s… (ignored: x)", "cut … (ignored: x)"),
+            ("s3\"crets3\"cret", "……"),
+        ] {
+            let map = BTreeMap::from([("T".to_owned(), "s3\"cret".to_owned())]);
+            let error = Some(ErrorText { kind: None, message: text.to_owned() });
+            let failure = Failure { error, ..Failure::new(FailureKind::NotCompleted) };
+            let Outcome::Failed(failure) = Secrets(&map).redact(Outcome::Failed(failure)) else {
+                panic!("it has failed");
+            };
+            assert_eq!(failure.error.expect("an error").message, left, "{text}");
+        }
+    }
+}
