@@ -28,6 +28,12 @@ fn main() {
     if std::env::args().any(|arg| arg == "--test") {
         return;
     }
+    // For a profiler: `-- --serve`, and the program beside it.
+    if std::env::args().any(|arg| arg == "--serve") {
+        let handler = Handler::start(None, Duration::ZERO);
+        println!("{}", handler.address);
+        std::thread::park();
+    }
     steadfast_server::tls::use_ring();
     let folder = tempfile::tempdir().expect("a folder");
     for (name, takes) in [("at once", 0), ("after 5 ms", 5)] {
@@ -56,7 +62,7 @@ fn main() {
 fn outage(folder: &Path) {
     let handler = Handler::start(None, Duration::from_millis(50));
     let address = handler.address;
-    let retry = "retry: { max_attempts: 20, initial_delay: 500ms, max_delay: 5s, jitter: full }";
+    let retry = "retry: { max_attempts: unlimited, initial_delay: 500ms, max_delay: 5s, jitter: full }";
     let job = job(folder, address, retry);
     let begun = Instant::now();
     let job = job.clone();

@@ -23,6 +23,8 @@ pub enum Outcome {
     },
 }
 
+const WAITED: &str = "it waited too long for a slot";
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     pub kind: FailureKind,
@@ -88,6 +90,15 @@ impl Outcome {
     pub const OK: Self = Self::Succeeded { output: None };
     pub const LOST: Self = Self::Lost { started: true, why: None };
     pub const NOT_BEGUN: Self = Self::Lost { started: false, why: None };
+
+    /// A worker gives it back: it has waited there for a slot for too long.
+    pub fn handed_back() -> Self {
+        Self::Lost { started: false, why: Some(WAITED.into()) }
+    }
+
+    pub fn is_handed_back(&self) -> bool {
+        matches!(self, Self::Lost { started: false, why: Some(why) } if **why == *WAITED)
+    }
 
     /// Nothing was heard of the attempt for longer than its `heartbeat`.
     pub fn silent(heartbeat_ms: u64) -> Self {

@@ -163,6 +163,11 @@ impl TryFrom<PolicyDraft> for Policy {
 }
 
 impl Policy {
+    /// A loss of its worker does not end an item.
+    pub const fn survives_loss(&self) -> bool {
+        self.survives_loss
+    }
+
     pub fn new(draft: PolicyDraft) -> Result<Self, Problems> {
         let mut wrong = Vec::new();
         let mut bad = |path: &str, message: String, help: &str| {

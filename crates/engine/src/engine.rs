@@ -214,7 +214,9 @@ impl Engine {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
                 let Room::Here { slots, worker } = &mut self.room else { return };
-                if batch.effects.len() >= STARTS_PER_BATCH || !slots.take(job.plan.datacenter(run))
+                let may_wait = job.plan.step(item.step).policy.survives_loss();
+                if batch.effects.len() >= STARTS_PER_BATCH
+                    || !slots.take(job.plan.datacenter(run), may_wait)
                 {
                     still_hungry = true;
                     break;
@@ -362,6 +364,9 @@ impl Engine {
                         }
                         Room::Fleet(fleet) => {
                             fleet.give_back(worker, &(job.id.clone(), *token));
+                            if reported {
+                                fleet.reported(worker, outcome, record.at);
+                            }
                             if let Some(sign) = sign(outcome) {
                                 fleet.note(worker, (key, item.step), sign, self.mono);
                             }
@@ -399,6 +404,7 @@ fn sign(outcome: &Outcome) -> Option<Sign> {
     match outcome {
         Outcome::Succeeded { .. } => Some(Sign::Good),
         Outcome::Failed(_) => Some(Sign::Bad),
+        outcome if outcome.is_handed_back() => None,
         Outcome::Lost { started: false, .. } => Some(Sign::NotBegun),
         Outcome::Lost { started: true, .. } => None,
     }

@@ -14,7 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_core::event::ItemId;
+use steadfast_core::outcome::Outcome;
+use steadfast_core::time::Timestamp;
 
+use crate::pace::Pace;
 pub(crate) use health::Sign;
 use health::{Health, Succeeded};
 pub(crate) use member::Held;
@@ -127,6 +130,7 @@ impl Fleet {
             lease_ends,
             held: known,
             health,
+            pace: Pace::default(),
             open,
         };
         self.members.insert(name.clone(), member);
@@ -203,6 +207,7 @@ impl Fleet {
                 functions: BTreeSet::new(),
                 processes: false,
                 http: false,
+                queues: false,
             };
             let member = Member {
                 spec,
@@ -214,6 +219,7 @@ impl Fleet {
                 memory_used: 0,
                 held: BTreeMap::new(),
                 health: Health::default(),
+                pace: Pace::default(),
                 open: None,
             };
             self.members.insert(name.clone(), member);
@@ -252,6 +258,19 @@ impl Fleet {
             return;
         }
         self.keep_open(&name);
+    }
+
+    /// The worker said that an attempt is over: how soon its slots are free again.
+    pub(crate) fn reported(&mut self, name: &str, outcome: &Outcome, at: Timestamp) {
+        let Some(member) = self.members.get_mut(name).filter(|member| member.spec.queues) else {
+            return;
+        };
+        let before = member.pace.ahead();
+        member.pace.reported(member.slots(), outcome, at);
+        if before != member.pace.ahead() {
+            let name = member.spec.name.clone();
+            self.keep_open(&name);
+        }
     }
 
     /// What an attempt's end says about the worker it ended on. `step` tells steps of jobs apart.
@@ -375,7 +394,7 @@ impl Fleet {
                     spec: member.spec.clone(),
                     state,
                     why,
-                    running: member.held.len() as u32,
+                    running: (member.held.len() as u32).min(member.spec.slots),
                     cpu_used: member.cpu_used_milli as f64 / 1000.0,
                     memory_used: member.memory_used,
                 }

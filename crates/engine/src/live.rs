@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, Recorded};
-use steadfast_core::job::Job;
+use steadfast_core::job::{Job, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
@@ -353,9 +353,10 @@ impl Decider {
         let ours = self.ours.get_mut(id)?;
         let over = job.is_over();
         // More often than the state is large, and always at the end.
-        let live: usize =
-            job.runs.iter().flat_map(|run| &run.steps).map(|step| step.live.len()).sum();
-        let grown = job.seq - ours.snapshot_seq >= SNAPSHOT_EVERY + live as u64;
+        let steps = job.runs.iter().flat_map(|run| &run.steps);
+        let size = |step: &StepRun| step.live.len() + step.outputs.len() + step.failed.len();
+        let size: usize = steps.map(size).sum();
+        let grown = job.seq - ours.snapshot_seq >= SNAPSHOT_EVERY + size as u64;
         let snapshot = (over || grown).then(|| serde_json::to_vec(job).ok()).flatten();
         if snapshot.is_some() {
             ours.snapshot_seq = job.seq;

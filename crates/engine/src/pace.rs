@@ -12,7 +12,8 @@ const SHORT_MS: u64 = 25;
 /// As many are handed out ahead as the slots finish in this time: longer than it takes to gather a
 /// group and to sync it.
 const AHEAD_MS: u64 = 20;
-const MOST_AHEAD: u32 = 64;
+/// A quarter of a million in a second is more than is ever stored.
+const MOST_AHEAD: u32 = 512;
 /// Attempts of each slot that one measurement is made of, so that slots that end all at once are
 /// not taken for fast ones.
 const LAP: u32 = 2;
@@ -87,7 +88,8 @@ mod tests {
     #[test]
     fn as_many_as_are_finished_while_a_group_is_stored() {
         assert_eq!(after(&mut Pace::default(), 8, 10, 20), 16);
-        assert_eq!(after(&mut Pace::default(), 8, 1, 20), MOST_AHEAD);
+        assert_eq!(after(&mut Pace::default(), 8, 1, 20), 160);
+        assert_eq!(after(&mut Pace::default(), 64, 1, 20), MOST_AHEAD);
     }
 
     #[test]

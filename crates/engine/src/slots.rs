@@ -37,12 +37,14 @@ impl Slots {
         Self { room: Room::Shared(most, Pace::default()), used: BTreeMap::new() }
     }
 
-    pub(crate) fn take(&mut self, datacenter: Option<&str>) -> bool {
+    /// `may_wait`: also where it must wait for a slot to be free.
+    pub(crate) fn take(&mut self, datacenter: Option<&str>, may_wait: bool) -> bool {
         let most = match &self.room {
             Room::Unlimited => return true,
             Room::Each(most) => *most,
             Room::Shared(most, pace) => {
-                if self.in_use() >= (most + pace.ahead()) as usize {
+                let ahead = if may_wait { pace.ahead() } else { 0 };
+                if self.in_use() >= (most + ahead) as usize {
                     return false;
                 }
                 u32::MAX

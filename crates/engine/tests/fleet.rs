@@ -51,6 +51,7 @@ fn worker(name: &str, slots: u32) -> WorkerSpec {
         functions: BTreeSet::new(),
         processes: true,
         http: true,
+        queues: false,
     }
 }
 

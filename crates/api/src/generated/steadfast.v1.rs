@@ -1110,6 +1110,10 @@ pub struct Hello {
     /// It can call web services (`http`).
     #[prost(bool, tag = "13")]
     pub http: bool,
+    /// It keeps what it has no slot for yet, and gives back what has waited for a second: while attempts are
+    /// very short it is given more than it has slots for.
+    #[prost(bool, tag = "14")]
+    pub queues: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {

@@ -7,6 +7,7 @@ use steadfast_core::event::ItemId;
 use super::health::Health;
 use super::needs::{self, Needs};
 use super::words::{AttemptKey, WorkerSpec, WorkerState};
+use crate::pace::Pace;
 
 #[derive(Debug)]
 pub(super) struct Member {
@@ -20,6 +21,8 @@ pub(super) struct Member {
     pub(super) memory_used: u64,
     pub(super) held: BTreeMap<AttemptKey, Held>,
     pub(super) health: Health,
+    /// How far ahead of its slots it is given work.
+    pub(super) pace: Pace,
     /// Where it stands among the open ones.
     pub(super) open: Option<u64>,
 }
@@ -41,8 +44,14 @@ impl Member {
         self.connected && !self.draining && !self.health.quarantined()
     }
 
+    /// Also for what must wait there for a slot.
     pub(super) fn has_room(&self) -> bool {
-        self.takes_work() && (self.held.len() as u32) < self.slots()
+        let ahead = if self.health.on_probation() { 0 } else { self.pace.ahead() };
+        self.takes_work() && (self.held.len() as u32) < self.slots() + ahead
+    }
+
+    fn has_slot(&self) -> bool {
+        (self.held.len() as u32) < self.slots()
     }
 
     /// In thousandths of its slots.
@@ -59,6 +68,7 @@ impl Member {
             has.is_none_or(|has| used.saturating_add(wanted) <= has)
         };
         self.has_room()
+            && (needs.may_wait || self.has_slot())
             && self.can_ever(needs)
             && enough(self.spec.cpu.map(needs::milli), self.cpu_used_milli, needs.cpu_milli)
             && enough(self.spec.memory_bytes, self.memory_used, needs.memory)

@@ -14,6 +14,8 @@ pub(crate) struct Needs {
     pub(crate) cpu_milli: u64,
     pub(crate) memory: u64,
     pub(crate) skill: Skill,
+    /// It may be lost with a worker before it began there, so it may wait there.
+    pub(crate) may_wait: bool,
 }
 
 /// What its worker must be able to do.
@@ -43,6 +45,7 @@ impl Needs {
                 Some(Action::Http(_)) => Skill::Http,
                 _ => Skill::Processes,
             },
+            may_wait: step.policy.survives_loss(),
         }
     }
 

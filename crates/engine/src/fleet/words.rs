@@ -22,6 +22,8 @@ pub struct WorkerSpec {
     pub processes: bool,
     /// It can call web services.
     pub http: bool,
+    /// It keeps what it has no slot for yet, and gives back what has waited too long.
+    pub queues: bool,
 }
 
 /// How workers are treated. Milliseconds of the monotonic clock.

@@ -269,6 +269,7 @@ fn spec(hello: &proto::Hello, peer: &Peer) -> WorkerSpec {
         functions: hello.functions.iter().cloned().collect(),
         processes: hello.processes,
         http: hello.http,
+        queues: hello.queues,
     }
 }
 

@@ -22,7 +22,7 @@ use super::secrets::Secrets;
 use super::voice::Voice;
 use super::{Key, RemoteConfig, RemoteError, attempt, held, places, tasks};
 use crate::http::Caller;
-use crate::{Ended, Ports, Stop};
+use crate::{Ended, LONGEST_WAIT, Ports, Stop};
 
 /// A server gives a few more than there are slots; far more than that is a server gone wrong, and memory is
 /// not its to fill.
@@ -54,7 +54,7 @@ pub(super) struct Hand {
 #[derive(Debug)]
 pub(super) struct State {
     /// First come, first served.
-    queue: VecDeque<proto::Assignment>,
+    queue: VecDeque<Waiting>,
     /// Processes, from the moment an attempt has a slot until its report is durable.
     pub(super) running: BTreeMap<Key, Running>,
     pub(super) tasks: HashMap<Key, tasks::Running>,
@@ -70,6 +70,13 @@ pub(super) struct State {
     pub(super) leaving: bool,
     /// Of the session there is.
     pub(super) client: Option<Client>,
+}
+
+/// For a slot.
+#[derive(Debug)]
+struct Waiting {
+    since: Duration,
+    assignment: proto::Assignment,
 }
 
 #[derive(Debug)]
@@ -145,15 +152,15 @@ impl State {
     }
 
     fn give_queue_back(&mut self, why: &str) {
-        for assignment in std::mem::take(&mut self.queue) {
-            self.give_back(assignment, &Outcome::NOT_BEGUN, why);
+        for waiting in std::mem::take(&mut self.queue) {
+            self.give_back(waiting.assignment, &Outcome::NOT_BEGUN, why);
         }
     }
 }
 
-fn is_of(queued: &proto::Assignment, key: &Key) -> bool {
+fn is_of(queued: &Waiting, key: &Key) -> bool {
     // The number first: it tells most of them apart.
-    queued.attempt.as_ref().is_some_and(|it| it.token == key.token && it.job_id == key.job)
+    queued.assignment.attempt.as_ref().is_some_and(|it| it.token == key.token && it.job_id == key.job)
 }
 
 impl Running {
@@ -216,7 +223,7 @@ impl Hand {
     /// What the server must know that we have.
     pub(super) fn holds(&self) -> Vec<proto::AttemptRef> {
         let state = self.state();
-        let queued = state.queue.iter().filter_map(|queued| queued.attempt.clone());
+        let queued = state.queue.iter().filter_map(|queued| queued.assignment.attempt.clone());
         let running = state.running.values().map(|running| running.attempt.clone());
         let tasks = state.tasks.values().map(|task| task.attempt.clone());
         let reported = state.reports.iter().filter_map(|(_, kept)| kept.report.attempt.clone());
@@ -247,7 +254,7 @@ impl Hand {
         } else {
             // Whoever waits for something to be done sees it in the hand already.
             matters = was_idle || !tasks::is_one(&assignment);
-            state.queue.push_back(assignment);
+            state.queue.push_back(Waiting { since: clock(), assignment });
         }
         drop(state);
         self.fill();
@@ -263,7 +270,7 @@ impl Hand {
             if state.busy >= self.config.slots {
                 return;
             }
-            let Some(assignment) = state.queue.pop_front() else { return };
+            let Some(Waiting { assignment, .. }) = state.queue.pop_front() else { return };
             let Some(attempt) = assignment.attempt.clone() else { continue };
             if tasks::is_one(&assignment) {
                 state.busy += 1;
@@ -454,10 +461,29 @@ impl Hand {
                 }
                 left => left,
             };
+            self.hand_back_what_waits();
             tokio::select! {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(longest.unwrap_or(LOOK).min(LOOK)), if longest.is_some() => {}
             }
+        }
+    }
+
+    /// What has waited too long for a slot may find one elsewhere.
+    fn hand_back_what_waits(&self) {
+        let mut state = self.state();
+        let now = clock();
+        let mut handed_back = false;
+        while let Some(first) = state.queue.front()
+            && now.saturating_sub(first.since) >= LONGEST_WAIT
+            && let Some(waiting) = state.queue.pop_front()
+        {
+            state.give_back(waiting.assignment, &Outcome::handed_back(), "");
+            handed_back = true;
+        }
+        drop(state);
+        if handed_back {
+            self.tell();
         }
     }
 

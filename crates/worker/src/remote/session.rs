@@ -97,6 +97,7 @@ fn hello(hand: &Hand) -> proto::Hello {
         functions: config.functions.as_ref().map(|known| known.names()).unwrap_or_default(),
         processes: config.processes,
         http: hand.caller.is_some(),
+        queues: true,
         holds: hand.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     }
