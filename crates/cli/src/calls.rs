@@ -146,13 +146,15 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    under_way: HashMap<(JobId, u64), UnderWay>,
+    /// By the tokens of attempts: a process runs one job.
+    under_way: HashMap<u64, UnderWay>,
     /// Nothing begins any more.
     stopped: bool,
 }
 
 #[derive(Debug)]
 struct UnderWay {
+    job: JobId,
     item: ItemId,
     task: AbortHandle,
     /// It has had its turn: the service may know of it.
@@ -169,20 +171,21 @@ impl Calls {
         }
         let shared = self.shared.clone();
         // It cannot end before it is among those under way: that needs the lock we hold.
-        let key = (job.clone(), token);
         let task = self.runtime.spawn(async move {
             let called = shared.call(&work, &http).await;
             // Whoever has taken it out has spoken for it.
-            if shared.held().under_way.remove(&(job.clone(), token)).is_some() {
-                shared.report(&job, item, token, called);
+            let it = shared.held().under_way.remove(&token);
+            if let Some(it) = it {
+                shared.report(&it.job, item, token, called);
             }
         });
-        state.under_way.insert(key, UnderWay { item, task: task.abort_handle(), begun: false });
+        let it = UnderWay { job, item, task: task.abort_handle(), begun: false };
+        state.under_way.insert(token, it);
     }
 
     /// Nobody wants to hear of it any more. The service may go on with it.
-    pub(crate) fn withdraw(&self, job: &JobId, token: u64) {
-        if let Some(it) = self.shared.held().under_way.remove(&(job.clone(), token)) {
+    pub(crate) fn withdraw(&self, token: u64) {
+        if let Some(it) = self.shared.held().under_way.remove(&token) {
             it.task.abort();
         }
     }
@@ -193,7 +196,7 @@ impl Calls {
         state.stopped = true;
         let given_up = std::mem::take(&mut state.under_way);
         drop(state);
-        for ((job, token), UnderWay { item, task, begun }) in given_up {
+        for (token, UnderWay { job, item, task, begun }) in given_up {
             task.abort();
             let lost = Outcome::Lost { started: begun, why: None };
             self.shared.report(&job, item, token, Called::Ended(lost));
@@ -221,11 +224,17 @@ impl Shared {
     }
 
     async fn call(&self, work: &Work, http: &Http) -> Called {
-        let Ok(Ok(_turn)) = tokio::time::timeout(LONGEST_WAIT, self.turns.acquire()).await else {
-            return Called::Ended(Outcome::NOT_BEGUN);
+        // Mostly it is at once, and needs no watch over how long.
+        let turn = match self.turns.try_acquire() {
+            Ok(turn) => Some(turn),
+            Err(_) => {
+                let waited = tokio::time::timeout(LONGEST_WAIT, self.turns.acquire()).await;
+                waited.ok().and_then(Result::ok)
+            }
         };
+        let Some(_turn) = turn else { return Called::Ended(Outcome::NOT_BEGUN) };
         let Assignment { job, item, attempt, token, .. } = &work.assignment;
-        match self.held().under_way.get_mut(&(job.clone(), *token)) {
+        match self.held().under_way.get_mut(token) {
             Some(it) => it.begun = true,
             // It was given up at this very moment, and nobody listens.
             None => return Called::Ended(Outcome::NOT_BEGUN),

@@ -78,16 +78,16 @@ impl LocalWorkers {
 }
 
 impl Workers for LocalWorkers {
-    fn assign(&mut self, work: Work) {
-        if let (Some(calls), Ok(Action::Http(http))) = (&self.calls, &work.action) {
-            let http = http.clone();
+    fn assign(&mut self, mut work: Work) {
+        if let (Some(calls), Ok(Action::Http(http))) = (&self.calls, &mut work.action) {
+            let http = std::mem::take(http);
             return calls.assign(work, http);
         }
         self.pool.assign((work.assignment.job.clone(), work.assignment.token), work);
     }
 
     fn withdraw(&mut self, over: Assignment) {
-        self.calls.iter().for_each(|calls| calls.withdraw(&over.job, over.token));
+        self.calls.iter().for_each(|calls| calls.withdraw(over.token));
         self.pool.stop(&(over.job, over.token));
     }
 

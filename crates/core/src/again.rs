@@ -70,7 +70,7 @@ pub fn again(
         }
     }
     let spent = if grant.is_some() { old.step_retries.clone() } else { vec![] };
-    let source = old.source.clone();
+    let source = old.source.as_deref().cloned();
     Ok(Accepted { id, plan, retried_from: Some(job()), kept, spent, source })
 }
 

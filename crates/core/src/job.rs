@@ -25,7 +25,7 @@ pub struct Job {
     pub id: JobId,
     pub plan: Arc<Plan>,
     pub retried_from: Option<JobId>,
-    pub source: Option<Source>,
+    pub source: Option<Arc<Source>>,
     /// Of the last event.
     pub seq: u64,
     pub last_at: Timestamp,

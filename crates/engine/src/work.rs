@@ -31,7 +31,7 @@ pub struct Work {
     pub heartbeat_ms: Option<u64>,
     /// What an earlier attempt of the item said last about how far it was.
     pub progress: Option<Arc<Value>>,
-    pub source: Option<Source>,
+    pub source: Option<Arc<Source>>,
 }
 
 impl Work {

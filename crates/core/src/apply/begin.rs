@@ -1,6 +1,7 @@
 //! How the state begins: a job that was accepted, its runs pending, its steps waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::event::{Accepted, JobState, StepState};
 use crate::job::{Job, Run, StepRun};
@@ -29,7 +30,7 @@ impl Job {
         Self {
             id: accepted.id.clone(),
             retried_from: accepted.retried_from.clone(),
-            source: accepted.source.clone(),
+            source: accepted.source.clone().map(Arc::new),
             seq: 1,
             last_at: at,
             accepted_at: at,

@@ -160,7 +160,9 @@ impl Caller {
             (longest, HttpMode::Async) => longest.min(ACCEPTED_WITHIN),
         };
         let heard = AtomicU64::new(0);
-        let called = match tokio::time::timeout(longest, self.exchange(order, &heard)).await {
+        // Boxed, because it is large, and everything around it would move it about.
+        let exchange = Box::pin(self.exchange(order, &heard));
+        let called = match tokio::time::timeout(longest, exchange).await {
             Ok(Ok(called)) => called,
             Ok(Err(trouble)) => Called::Ended(trouble.into_outcome()),
             Err(_) => Called::Ended(too_late(longest, heard.into_inner())),
