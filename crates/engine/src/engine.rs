@@ -404,7 +404,7 @@ fn sign(outcome: &Outcome) -> Option<Sign> {
     match outcome {
         Outcome::Succeeded { .. } => Some(Sign::Good),
         Outcome::Failed(_) => Some(Sign::Bad),
-        outcome if outcome.is_handed_back() => None,
+        Outcome::Lost { .. } if outcome.is_handed_back() => None,
         Outcome::Lost { started: false, .. } => Some(Sign::NotBegun),
         Outcome::Lost { started: true, .. } => None,
     }

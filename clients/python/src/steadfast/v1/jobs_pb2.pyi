@@ -161,10 +161,12 @@ class GetJobStatusResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[JobStatus, _Mapping]] = ...) -> None: ...
 
 class WatchJobRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "end_only")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    END_ONLY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    end_only: bool
+    def __init__(self, job_id: _Optional[str] = ..., end_only: bool = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("job_id", "state", "name", "exit_code", "error", "reason", "submitted_at_ms", "started_at_ms", "finished_at_ms", "worker_id", "failure_count", "preemption_count", "current_attempt_id", "attempts", "output_json", "status_json", "max_retries_failure", "max_retries_preemption", "retry_available_at_ms")

@@ -49,7 +49,7 @@ class ToWorker(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http")
+    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http", "queues")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class Hello(_message.Message):
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HTTP_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: str
     returning: bool
@@ -83,7 +84,8 @@ class Hello(_message.Message):
     holds: _containers.RepeatedCompositeFieldContainer[AttemptRef]
     version: str
     http: bool
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ...) -> None: ...
+    queues: bool
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ..., queues: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("lease_ms", "beat_ms")
