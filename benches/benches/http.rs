@@ -62,7 +62,8 @@ fn main() {
 fn outage(folder: &Path) {
     let handler = Handler::start(None, Duration::from_millis(50));
     let address = handler.address;
-    let retry = "retry: { max_attempts: unlimited, initial_delay: 500ms, max_delay: 5s, jitter: full }";
+    let retry =
+        "retry: { max_attempts: unlimited, initial_delay: 500ms, max_delay: 5s, jitter: full }";
     let job = job(folder, address, retry);
     let begun = Instant::now();
     let job = job.clone();

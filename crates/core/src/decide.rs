@@ -20,7 +20,7 @@ use crate::outcome::{FailureKind, Outcome};
 use crate::time::Timestamp;
 use crate::verdict::{Cause, Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
-/// Words about how far an attempt is are recorded at most so often.
+/// What a service says about how far an attempt is is recorded at most so often.
 pub const PROGRESS_APART_MS: u64 = 1000;
 
 /// A fact or a wish that reaches a job.
@@ -59,6 +59,8 @@ pub enum Input {
         item: ItemId,
         token: u64,
         progress: Arc<Value>,
+        /// Workers say it seldom by themselves, and the last word of an attempt whenever that is.
+        by_callback: bool,
     },
     Fired(Timer),
     /// The engine is back; it last did anything at `down_since`.
@@ -189,7 +191,14 @@ pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Re
             let (item, attempt, outcome) = (*item, *attempt, outcome.clone());
             Ok(vec![Event::LateCallback { item, attempt, outcome }])
         }
-        Input::Progress { item, token, progress } => progressed(job, *item, *token, progress, now),
+        Input::Progress { item, token, progress, by_callback } => {
+            let live = current(job, *item, *token)?;
+            if *by_callback {
+                not_too_often(job, *item, live, now)?;
+            }
+            let (item, attempt) = (*item, live.history.attempts);
+            Ok(vec![Event::AttemptProgressed { item, attempt, progress: progress.clone() }])
+        }
         Input::Fired(timer) => fired(job, timer, now),
         Input::Restarted { down_since } => {
             let down_since = (*down_since).min(now);
@@ -238,22 +247,14 @@ fn current(job: &Job, item: ItemId, token: u64) -> Result<&WorkItem, Refusal> {
 
 /// Each word takes its place in the log for good; a step that must be heard more often than that is
 /// heard three times as often as it must.
-fn progressed(
-    job: &Job,
-    item: ItemId,
-    token: u64,
-    progress: &Arc<Value>,
-    now: Timestamp,
-) -> Result<Vec<Event>, Refusal> {
-    let live = current(job, item, token)?;
+fn not_too_often(job: &Job, item: ItemId, live: &WorkItem, now: Timestamp) -> Result<(), Refusal> {
     let heartbeat = job.plan.step(item.step).heartbeat_ms.unwrap_or(u64::MAX);
     let apart = PROGRESS_APART_MS.min(heartbeat / 3);
-    let attempt = live.history.attempts;
-    let before = live.progress.as_ref().filter(|before| before.attempt == attempt);
+    let before = live.progress.as_ref().filter(|before| before.attempt == live.history.attempts);
     if before.is_some_and(|before| now.since(before.at) < apart) {
         return Err(Refusal::TooOften(apart));
     }
-    Ok(vec![Event::AttemptProgressed { item, attempt, progress: progress.clone() }])
+    Ok(())
 }
 
 fn end(

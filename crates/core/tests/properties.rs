@@ -275,7 +275,12 @@ impl World {
             0 => drop(self.input(&Input::Awaits { item, token })),
             1 => {
                 let progress = Arc::new(serde_json::json!(amount));
-                self.input(&Input::Progress { item, token, progress });
+                self.input(&Input::Progress {
+                    item,
+                    token,
+                    progress,
+                    by_callback: which.is_multiple_of(3),
+                });
             }
             _ if phase == Phase::AwaitingCallback => {
                 let (attempt, late) = (1, outcome.clone());

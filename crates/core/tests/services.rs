@@ -66,7 +66,7 @@ impl Driven {
     fn progress(&mut self, token: u64, ms: u64) -> Result<(), Refusal> {
         self.now = self.now.plus(ms);
         let progress = Arc::new(json!({ "done": ms }));
-        self.input(&Input::Progress { item: ITEM, token, progress })
+        self.input(&Input::Progress { item: ITEM, token, progress, by_callback: true })
     }
 
     fn fire(&mut self, timer: Timer) -> Result<(), Refusal> {
@@ -190,6 +190,22 @@ fn progress_is_recorded_once_a_second_and_told_to_the_next_attempt() {
     job.fire(Timer::Retry(ITEM)).expect("due");
     let second = job.hand_over();
     job.progress(second, 0).expect("each attempt may say something at once");
+}
+
+#[test]
+fn the_last_word_of_a_function_counts_however_soon_it_comes() {
+    let mut job = Driven::new(call());
+    job.input(&Input::Start { item: ITEM, worker: "w".into() }).expect("startable");
+    let token = job.job.live(ITEM).expect("under way").token;
+    for done in [1, 2] {
+        let progress = Arc::new(json!(done));
+        job.input(&Input::Progress { item: ITEM, token, progress, by_callback: false })
+            .expect("a worker's word");
+    }
+    let outcome = FailureKind::HandlerFailed.into();
+    job.input(&Input::Report { item: ITEM, token, outcome }).expect("current");
+    let kept = job.job.live(ITEM).expect("backs off").progress.clone().expect("kept");
+    assert_eq!(*kept.said, json!(2));
 }
 
 #[test]

@@ -168,7 +168,8 @@ impl Desk {
             let most = steadfast_api::LONGEST_PROGRESS;
             return Err(Trouble::TooLarge(format!("`progress` has at most {most} bytes")));
         };
-        let input = Input::Progress { item: ticket.item, token: ticket.token, progress };
+        let input =
+            Input::Progress { item: ticket.item, token: ticket.token, progress, by_callback: true };
         match self.hear(|reply| self.inbox.hear(&ticket.job, input.clone(), reply)).await? {
             Ok(()) => Ok(Taken::Counted),
             Err(NotDone::Refused(why @ Refusal::TooOften(_))) => {

@@ -203,7 +203,7 @@ impl WorkerSessions {
             && is_its
         {
             let (item, token) = (attempt.item(), attempt.token);
-            self.inbox.report(&job, Input::Progress { item, token, progress });
+            self.inbox.report(&job, Input::Progress { item, token, progress, by_callback: false });
         }
     }
 

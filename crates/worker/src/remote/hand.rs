@@ -160,7 +160,11 @@ impl State {
 
 fn is_of(queued: &Waiting, key: &Key) -> bool {
     // The number first: it tells most of them apart.
-    queued.assignment.attempt.as_ref().is_some_and(|it| it.token == key.token && it.job_id == key.job)
+    queued
+        .assignment
+        .attempt
+        .as_ref()
+        .is_some_and(|it| it.token == key.token && it.job_id == key.job)
 }
 
 impl Running {
