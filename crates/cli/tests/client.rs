@@ -370,13 +370,15 @@ fn a_server_tells_people_what_a_data_folder_tells_them() {
 #[test]
 fn a_job_is_paused_resumed_cancelled_and_retried() {
     let desk = Desk::new("wishes");
-    let id = desk.submit("name: p\nsteps: { a: { run: hold }, b: { run: ok, needs: [a] } }");
+    let id = desk.submit("name: p\nsteps: { a: { run: hold }, b: { run: hold, needs: [a] } }");
     wait_for("the attempt", || (desk.server.holds() == 1).then_some(()));
     assert_eq!(desk.says(&["pause", &id]), format!("{id} paused\n"));
     desk.server.release();
     let state = |state: &str| (desk.json(&["status", &id])["state"] == state).then_some(());
     assert!(desk.says(&["status", &id]).contains("paused for"));
     assert_eq!(desk.says(&["resume", &id]), format!("{id} running\n"));
+    wait_for("the next attempt", || (desk.server.holds() == 1).then_some(()));
+    desk.server.release();
     wait_for("the end", || state("succeeded"));
     let why = desk.refuses(&["cancel", &id]);
     assert!(why.contains("has ended: succeeded"), "{why}");
