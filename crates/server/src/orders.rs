@@ -249,8 +249,8 @@ impl Orders {
             |action: &Action| matches!(action, Action::Http(http) if http.mode == HttpMode::Async);
         if !self.callbacks && plan.steps().iter().any(|step| step.actions().any(is_async)) {
             return Err(Trouble::BadRequest(
-                "the job has a step with `mode: async`, and this server, which listens on all \
-                 addresses, does not know which of them services reach it by: set `server.public_url`"
+                "the job has a step with `mode: async`, and this server does not know by which address \
+                 services could call back: it listens on all of them, or on none. Set `server.public_url`"
                     .to_owned(),
             ));
         }

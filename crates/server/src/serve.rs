@@ -245,7 +245,9 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     };
     let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone())
         .attaching(attached);
-    let nowhere = address.ip().is_unspecified() && config.server.public_url.is_none();
+    // Inside a program there is no port at all.
+    let nowhere =
+        (is_inside || address.ip().is_unspecified()) && config.server.public_url.is_none();
     let orders = if nowhere { orders.without_callbacks() } else { orders };
     let sessions = WorkersServer::new(WorkerSessions::new(hub.clone(), inbox.clone()))
         .max_decoding_message_size(LARGEST_MESSAGE);

@@ -79,6 +79,7 @@ pub use job::{BestEffort, Job, LateResults, RetryBudget};
 pub use retry::{Backoff, Jitter, Limit, Retry, Rule};
 pub use server::Server;
 pub use status::{Attempt, Item, Run, State, Status, StepStatus};
+pub use steadfast_worker::http::Allowed;
 pub use step::{Action, Cwd, Http, Method, OnFailure, Step};
 pub use worker::{Worker, WorkerBuilder, WorkerError};
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_api::Said;
 use steadfast_core::outcome::Outcome;
+use steadfast_worker::http::{Allowed, Outbound};
 use steadfast_worker::remote::{Call, Functions, Handle, RemoteConfig, RemoteError, Task, serve};
 use steadfast_worker::{KILL_GRACE, LOG_CAP};
 
@@ -57,6 +58,7 @@ pub struct WorkerBuilder {
     cpu: Option<f64>,
     memory_bytes: Option<u64>,
     processes: Option<PathBuf>,
+    services: Option<Outbound>,
     grace: Duration,
     drain_grace: Duration,
     functions: Registered,
@@ -101,6 +103,7 @@ impl Worker {
             cpu: None,
             memory_bytes: None,
             processes: None,
+            services: None,
             grace: KILL_GRACE,
             drain_grace: DRAIN_GRACE,
             functions: Registered::default(),
@@ -168,7 +171,7 @@ impl Worker {
             memory_bytes: builder.memory_bytes,
             processes: builder.processes.is_some(),
             functions: Some(Arc::new(builder.functions)),
-            outbound: None,
+            outbound: builder.services,
             pass_env: Vec::new(),
             folder,
             secrets: None,
@@ -214,6 +217,22 @@ impl WorkerBuilder {
     /// Memory that steps can ask for. Otherwise it is not counted.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// It runs `http` steps too. Addresses that are not the internet's are called only if they are allowed:
+    /// `loopback`, `private`, `link-local`, or a block as `10.0.0.0/8`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let worker = steadfast::Worker::builder().services(["loopback".parse()?]).build();
+    /// # let _ = worker;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn services(mut self, allow: impl IntoIterator<Item = Allowed>) -> Self {
+        self.services =
+            Some(Outbound { allow: allow.into_iter().collect(), ..Outbound::default() });
         self
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::{
-    Attempt, Client, Context, Embedded, EmbeddedError, Error, Job, Retry, Step, Worker,
+    Attempt, Client, Context, Embedded, EmbeddedError, Error, Http, Job, Retry, Step, Worker,
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
 
 use crate::server::{LONG, wait};
@@ -89,5 +90,38 @@ async fn processes_and_further_clients_and_workers_work_within_too() {
     );
     drop((client, stop));
     tokio::time::timeout(LONG, working).await.expect("it leaves").unwrap().unwrap();
+    steadfast.stop().await.unwrap();
+}
+
+/// Answers one request.
+async fn service(answer: &'static str) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).await.unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+    });
+    format!("http://{address}/")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_may_calls_web_services() {
+    let folder = tempfile::tempdir().unwrap();
+    let allowed = "loopback".parse().unwrap();
+    let steadfast = open(folder.path(), Worker::builder().services([allowed]).build()).await;
+    let url = service(r#"{"success": true, "output": 7}"#).await;
+    let job = Job::new("service").step(Step::http("call", Http::new(url)));
+    let id = steadfast.client().submit(&job).await.unwrap();
+    let status = wait(steadfast.client(), &id).await;
+    assert_eq!(status.output::<u32>("call").unwrap(), Some(7), "{status:?}");
+
+    let later = Http::new("http://127.0.0.1:1/").answers_later();
+    let job = Job::new("later").step(Step::http("call", later));
+    let refused = steadfast.client().submit(&job).await;
+    let why = refused.expect_err("nobody could call back").to_string();
+    assert!(why.contains("mode: async"), "{why}");
     steadfast.stop().await.unwrap();
 }
