@@ -4,6 +4,7 @@
 //! really ran, which they tell by appending to files outside of the product.
 
 mod e2e {
+    mod ahead;
     mod datacenters;
     mod doors;
     mod fluster;

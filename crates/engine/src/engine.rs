@@ -214,7 +214,8 @@ impl Engine {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
                 let Room::Here { slots, worker } = &mut self.room else { return };
-                let may_wait = job.plan.step(item.step).policy.survives_loss();
+                let may_wait =
+                    job.plan.step(item.step).policy.survives_loss() && !was_not_begun(job, item);
                 if batch.effects.len() >= STARTS_PER_BATCH
                     || !slots.take(job.plan.datacenter(run), may_wait)
                 {
@@ -240,7 +241,7 @@ impl Engine {
         }
         while batch.effects.len() < STARTS_PER_BATCH
             && let Some((key, class)) = self.queue.first()
-            && let Room::Fleet(fleet) = &self.room
+            && let Room::Fleet(fleet) = &mut self.room
         {
             let job = &self.jobs[&key];
             let Some(item) = self.queue.item(key, job, class) else {
@@ -249,7 +250,12 @@ impl Engine {
                 continue;
             };
             let last = job.live(item).and_then(|live| live.worker.clone());
-            let Some(worker) = fleet.place(self.queue.needs(class), last.as_deref()) else {
+            let needs = self.queue.needs(class);
+            let may_wait = needs.may_wait && !was_not_begun(job, item);
+            let Some(worker) = fleet.place(needs, may_wait, last.as_deref()) else {
+                if !may_wait {
+                    fleet.want(needs);
+                }
                 self.queue.nobody_for(class);
                 continue;
             };
@@ -337,7 +343,8 @@ impl Engine {
                     started += 1;
                     if let Room::Fleet(fleet) = &mut self.room {
                         let needs = Needs::of(&job.plan, *item);
-                        fleet.take(worker, (job.id.clone(), *token), *item, *attempt, &needs);
+                        let held = (job.id.clone(), *token);
+                        fleet.take(worker, held, *item, *attempt, &needs, self.mono);
                     }
                     let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));
@@ -365,7 +372,7 @@ impl Engine {
                         Room::Fleet(fleet) => {
                             fleet.give_back(worker, &(job.id.clone(), *token));
                             if reported {
-                                fleet.reported(worker, outcome, record.at);
+                                fleet.reported(worker, outcome, self.mono);
                             }
                             if let Some(sign) = sign(outcome) {
                                 fleet.note(worker, (key, item.step), sign, self.mono);
@@ -397,6 +404,12 @@ enum Ending {
     Withdrawn,
     /// It had handed the attempt over to a service long ago.
     Elsewhere,
+}
+
+/// Its last attempt never began. Whatever was the reason, this time it gets a slot at once: so nobody is
+/// handed back for ever.
+fn was_not_begun(job: &Job, item: ItemId) -> bool {
+    job.live(item).is_some_and(|live| live.history.unstarted_in_row > 0)
 }
 
 /// What the end of an attempt says of the worker it ended on.

@@ -33,7 +33,7 @@ pub struct Fleet {
     members: BTreeMap<Arc<str>, Member>,
     /// By when each lease ends.
     leases: BTreeSet<(u64, Arc<str>)>,
-    /// Members with a free slot that take new work, the least busy first.
+    /// Members with room for new work, the least busy first: those with a free slot before those without.
     open: BTreeSet<(u64, Arc<str>)>,
     /// Members that have become able to take more since somebody last asked.
     gained: BTreeSet<Arc<str>>,
@@ -131,6 +131,7 @@ impl Fleet {
             held: known,
             health,
             pace: Pace::default(),
+            wanted: false,
             open,
         };
         self.members.insert(name.clone(), member);
@@ -220,11 +221,12 @@ impl Fleet {
                 held: BTreeMap::new(),
                 health: Health::default(),
                 pace: Pace::default(),
+                wanted: false,
                 open: None,
             };
             self.members.insert(name.clone(), member);
         }
-        self.take(name, key, item, attempt, needs);
+        self.take(name, key, item, attempt, needs, mono);
     }
 
     pub(crate) fn take(
@@ -234,8 +236,10 @@ impl Fleet {
         item: ItemId,
         attempt: u32,
         needs: &Needs,
+        mono: u64,
     ) {
         let Some(member) = self.members.get_mut(name) else { return };
+        member.pace.look(Timestamp(mono));
         member.cpu_used_milli += needs.cpu_milli;
         member.memory_used += needs.memory;
         let held = Held { item, attempt, cpu_milli: needs.cpu_milli, memory: needs.memory };
@@ -261,12 +265,12 @@ impl Fleet {
     }
 
     /// The worker said that an attempt is over: how soon its slots are free again.
-    pub(crate) fn reported(&mut self, name: &str, outcome: &Outcome, at: Timestamp) {
+    pub(crate) fn reported(&mut self, name: &str, outcome: &Outcome, mono: u64) {
         let Some(member) = self.members.get_mut(name).filter(|member| member.spec.queues) else {
             return;
         };
         let before = member.pace.ahead();
-        member.pace.reported(member.slots(), outcome, at);
+        member.pace.reported(member.slots(), outcome, Timestamp(mono));
         if before != member.pace.ahead() {
             let name = member.spec.name.clone();
             self.keep_open(&name);
@@ -280,26 +284,26 @@ impl Fleet {
             return;
         }
         let name = member.spec.name.clone();
-        let was = (member.health.quarantined(), member.health.on_probation());
+        let was = standing(&member.health);
         member.health.note(&name, step, sign, &self.succeeded, &self.rules, mono);
         let mut changed = vec![(name.clone(), was)];
         if sign == Sign::Good && self.succeeded.add(step, &name) {
             // What broke there works here: now it is known whose fault it was.
             for (other, member) in self.members.iter_mut().filter(|(other, _)| **other != name) {
-                let was = (member.health.quarantined(), member.health.on_probation());
+                let was = standing(&member.health);
                 if member.health.judge(other, &self.succeeded, &self.rules, mono) {
                     changed.push((other.clone(), was));
                 }
             }
         }
-        for (name, (quarantined, probation)) in changed {
+        for (name, was) in changed {
             let Some(member) = self.members.get(&name) else { continue };
-            if !quarantined && let Some((for_ms, why)) = member.health.sentence() {
+            if !was.0
+                && let Some((for_ms, why)) = member.health.sentence()
+            {
                 self.news.push(FleetNews::Quarantined { worker: name.clone(), for_ms, why });
             }
-            if (quarantined, probation)
-                != (member.health.quarantined(), member.health.on_probation())
-            {
+            if was != standing(&member.health) {
                 self.keep_open(&name);
             }
         }
@@ -351,22 +355,45 @@ impl Fleet {
         }
     }
 
-    /// Somebody who can take it now: rather not the one to avoid, and the least busy.
-    pub(crate) fn place(&self, needs: &Needs, avoid: Option<&str>) -> Option<Arc<str>> {
-        let can =
-            |name: &&Arc<str>| self.members.get(*name).is_some_and(|member| member.can_now(needs));
-        let mut free = self.open.iter().map(|(_, name)| name).filter(can);
-        let first = free.next()?;
-        let other = if avoid == Some(first) { free.next() } else { None };
-        Some(other.unwrap_or(first).clone())
+    /// Somebody who can take it now: rather not the one to avoid, and the least busy. `may_wait`: also
+    /// where it must wait for a slot.
+    pub(crate) fn place(
+        &self,
+        needs: &Needs,
+        may_wait: bool,
+        avoid: Option<&str>,
+    ) -> Option<Arc<str>> {
+        let open = self.open.iter().filter_map(|(_, name)| self.members.get(name));
+        let mut can = open.filter(|member| member.can_now(needs, may_wait));
+        let first = can.next()?;
+        let other = if avoid == Some(&*first.spec.name) { can.next() } else { None };
+        // A slot that is free comes before a queue elsewhere.
+        let other = other.filter(|other| other.has_slot() || !first.has_slot());
+        Some(other.unwrap_or(first).spec.name.clone())
     }
 
-    /// Whether one of those that have become able to take more could take this.
+    /// Somebody who cannot wait found no slot. Who could run it is given nothing ahead until one is free:
+    /// otherwise those who can wait would take them all.
+    pub(crate) fn want(&mut self, needs: &Needs) {
+        let could = |member: &&mut Member| {
+            member.spec.queues && !member.has_slot() && member.fits_now(needs)
+        };
+        let members = self.members.values_mut().filter(could);
+        let marked = members.map(|member| {
+            member.wanted = true;
+            member.spec.name.clone()
+        });
+        for name in marked.collect::<Vec<_>>() {
+            self.keep_open(&name);
+        }
+    }
+
+    /// Whether one of those that have become able to take more could take this, if it had a slot.
     pub(crate) fn gained_for(&self, needs: &Needs) -> bool {
         self.gained
             .iter()
             .filter_map(|name| self.members.get(name))
-            .any(|member| member.can_now(needs))
+            .any(|member| member.has_room() && member.fits_now(needs))
     }
 
     pub(crate) fn forget_gained(&mut self) {
@@ -417,6 +444,7 @@ impl Fleet {
     /// Brings the sets that a member is in up to date with it.
     fn keep_open(&mut self, name: &Arc<str>) {
         let Some(member) = self.members.get_mut(name) else { return };
+        member.wanted &= !member.has_slot();
         let open = member.has_room().then(|| member.busy());
         if open != member.open {
             if let Some(before) = member.open {
@@ -436,4 +464,9 @@ impl Fleet {
             self.quarantined.remove(name);
         }
     }
+}
+
+/// What decides how much a member is given.
+fn standing(health: &Health) -> (bool, bool, bool) {
+    (health.quarantined(), health.on_probation(), health.doubted())
 }

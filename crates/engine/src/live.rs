@@ -352,7 +352,8 @@ impl Decider {
         let job = self.engine.job(id)?;
         let ours = self.ours.get_mut(id)?;
         let over = job.is_over();
-        // More often than the state is large, and always at the end.
+        // Seldom enough that what is written of the state is no more than a few times its events, however
+        // large it is; and always at the end.
         let steps = job.runs.iter().flat_map(|run| &run.steps);
         let size = |step: &StepRun| step.live.len() + step.outputs.len() + step.failed.len();
         let size: usize = steps.map(size).sum();

@@ -31,6 +31,13 @@ impl Pace {
         self.ahead
     }
 
+    /// Before something is handed out: what has rested since may be of another kind now.
+    pub(crate) fn look(&mut self, at: Timestamp) {
+        if self.since.is_some_and(|since| is_long(at.since(since))) {
+            self.ahead = 0;
+        }
+    }
+
     /// An attempt in one of so many slots was reported to be over.
     pub(crate) fn reported(&mut self, slots: u32, outcome: &Outcome, at: Timestamp) {
         match outcome {
@@ -42,12 +49,12 @@ impl Pace {
         }
         let took = at.since(*self.since.get_or_insert(at));
         self.reports += 1;
-        if took > SHORT_MS * u64::from(LAP) {
+        if is_long(took) {
             self.ahead = 0;
         }
         let lap = slots.saturating_mul(LAP);
         if self.reports > lap {
-            if took <= SHORT_MS * u64::from(LAP) {
+            if !is_long(took) {
                 let finished = u64::from(lap) * AHEAD_MS / took.max(1);
                 self.ahead = finished.min(MOST_AHEAD.into()) as u32;
             }
@@ -55,6 +62,11 @@ impl Pace {
             (self.since, self.reports) = (Some(at), 1);
         }
     }
+}
+
+/// For a lap.
+fn is_long(took_ms: u64) -> bool {
+    took_ms > SHORT_MS * u64::from(LAP)
 }
 
 #[cfg(test)]
@@ -100,6 +112,17 @@ mod tests {
         pace.reported(8, &DONE, late);
         assert_eq!(pace.ahead(), 0);
         assert!(after(&mut pace, 8, 1, 20) > 0);
+    }
+
+    #[test]
+    fn a_rest_ends_it() {
+        let mut pace = Pace::default();
+        let ahead = after(&mut pace, 8, 1, 20);
+        let last = pace.since.expect("a lap").0;
+        pace.look(Timestamp(last + 50));
+        assert_eq!(pace.ahead(), ahead);
+        pace.look(Timestamp(last + 51));
+        assert_eq!(pace.ahead(), 0);
     }
 
     #[test]

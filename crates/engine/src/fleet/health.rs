@@ -24,6 +24,10 @@ pub(crate) enum Sign {
     NotBegun,
 }
 
+/// So many failures in a row, and nothing more is given to it ahead: should it be broken, whatever waits
+/// there breaks too.
+const DOUBTED: u32 = 3;
+
 /// A step of a job.
 type StepKey = (u64, u32);
 
@@ -87,6 +91,11 @@ impl Health {
 
     pub(crate) fn on_probation(&self) -> bool {
         matches!(self.state, State::Probation)
+    }
+
+    /// It may be about to be put aside.
+    pub(crate) fn doubted(&self) -> bool {
+        self.failures >= DOUBTED || self.not_begun > 0
     }
 
     pub(crate) fn ends(&self) -> Option<u64> {

@@ -23,6 +23,8 @@ pub(super) struct Member {
     pub(super) health: Health,
     /// How far ahead of its slots it is given work.
     pub(super) pace: Pace,
+    /// Somebody who cannot wait here has found no slot: nothing is given ahead until there is one.
+    pub(super) wanted: bool,
     /// Where it stands among the open ones.
     pub(super) open: Option<u64>,
 }
@@ -46,11 +48,12 @@ impl Member {
 
     /// Also for what must wait there for a slot.
     pub(super) fn has_room(&self) -> bool {
-        let ahead = if self.health.on_probation() { 0 } else { self.pace.ahead() };
-        self.takes_work() && (self.held.len() as u32) < self.slots() + ahead
+        let doubted = self.wanted || self.health.on_probation() || self.health.doubted();
+        let ahead = if doubted { 0 } else { self.pace.ahead() };
+        self.takes_work() && (self.held.len() as u32) < self.slots().saturating_add(ahead)
     }
 
-    fn has_slot(&self) -> bool {
+    pub(super) fn has_slot(&self) -> bool {
         (self.held.len() as u32) < self.slots()
     }
 
@@ -63,15 +66,18 @@ impl Member {
         needs.fits(&self.spec)
     }
 
-    pub(super) fn can_now(&self, needs: &Needs) -> bool {
+    /// Unless only a slot is missing.
+    pub(super) fn fits_now(&self, needs: &Needs) -> bool {
         let enough = |has: Option<u64>, used: u64, wanted: u64| {
             has.is_none_or(|has| used.saturating_add(wanted) <= has)
         };
-        self.has_room()
-            && (needs.may_wait || self.has_slot())
-            && self.can_ever(needs)
+        self.can_ever(needs)
             && enough(self.spec.cpu.map(needs::milli), self.cpu_used_milli, needs.cpu_milli)
             && enough(self.spec.memory_bytes, self.memory_used, needs.memory)
+    }
+
+    pub(super) fn can_now(&self, needs: &Needs, may_wait: bool) -> bool {
+        self.has_room() && (may_wait || self.has_slot()) && self.fits_now(needs)
     }
 
     pub(super) fn standing(&self) -> (WorkerState, Option<String>) {

@@ -14,7 +14,8 @@ pub(crate) struct Needs {
     pub(crate) cpu_milli: u64,
     pub(crate) memory: u64,
     pub(crate) skill: Skill,
-    /// It may be lost with a worker before it began there, so it may wait there.
+    /// It may wait at a worker for a slot: if it is lost with the worker before it began, it is tried
+    /// again, and while it waits it keeps nothing from others.
     pub(crate) may_wait: bool,
 }
 
@@ -35,17 +36,19 @@ pub(crate) fn milli(cpu: f64) -> u64 {
 impl Needs {
     pub(crate) fn of(plan: &Plan, item: ItemId) -> Self {
         let step = plan.step(item.step);
+        let (cpu_milli, memory) =
+            (step.resources.cpu.map_or(0, milli), step.resources.memory_bytes.unwrap_or(0));
         Self {
             datacenter: plan.datacenter(item.run).map(str::to_owned),
             labels: step.labels.clone(),
-            cpu_milli: step.resources.cpu.map_or(0, milli),
-            memory: step.resources.memory_bytes.unwrap_or(0),
+            cpu_milli,
+            memory,
             skill: match plan.action_of(item) {
                 Some(Action::Call { name, .. }) => Skill::Function(name.clone()),
                 Some(Action::Http(_)) => Skill::Http,
                 _ => Skill::Processes,
             },
-            may_wait: step.policy.survives_loss(),
+            may_wait: step.policy.survives_loss() && cpu_milli == 0 && memory == 0,
         }
     }
 

@@ -63,7 +63,7 @@ impl Fleet {
                 .collect();
             return format!("of the workers that could take it, {}", states.join("; "));
         }
-        if taking.iter().any(|member| member.can_now(needs)) {
+        if taking.iter().any(|member| member.can_now(needs, needs.may_wait)) {
             return "it is about to start".to_owned();
         }
         match taking.len() {

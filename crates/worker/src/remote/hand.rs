@@ -142,6 +142,13 @@ impl State {
         self.lease.is_over(clock())
     }
 
+    /// Slots of attempts that the server has withdrawn, and believes to be free.
+    fn ending(&self) -> usize {
+        let processes = self.running.values().map(|running| running.cut);
+        let cuts = processes.chain(self.tasks.values().map(tasks::Running::why_cut));
+        cuts.filter(|cut| *cut == Some(Cut::Withdrawn)).count()
+    }
+
     /// Reports it without having run it. Not written to disk: should we forget it, the server sees from our
     /// next hello that we do not have it.
     fn give_back(&mut self, assignment: proto::Assignment, outcome: &Outcome, why: &str) {
@@ -271,7 +278,8 @@ impl Hand {
     pub(super) fn fill(self: &Arc<Self>) {
         loop {
             let mut state = self.state();
-            if state.busy >= self.config.slots {
+            // Whoever wakes late must not begin what is somebody else's by now; it goes back.
+            if state.busy >= self.config.slots || state.lease_is_over() {
                 return;
             }
             let Some(Waiting { assignment, .. }) = state.queue.pop_front() else { return };
@@ -454,6 +462,7 @@ impl Hand {
     pub(super) async fn guard_the_lease(&self) -> Infallible {
         let mut changes = self.changes();
         loop {
+            let waits = self.hand_back_what_waits();
             let left = {
                 let state = self.state();
                 if state.is_idle() { None } else { state.lease.left(clock()) }
@@ -463,9 +472,8 @@ impl Hand {
                     self.lease_ended();
                     None
                 }
-                left => left,
+                left => left.map(|left| waits.map_or(left, |waits| left.min(waits))),
             };
-            self.hand_back_what_waits();
             tokio::select! {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(longest.unwrap_or(LOOK).min(LOOK)), if longest.is_some() => {}
@@ -473,22 +481,27 @@ impl Hand {
         }
     }
 
-    /// What has waited too long for a slot may find one elsewhere.
-    fn hand_back_what_waits(&self) {
+    /// What has waited too long for a slot may find one elsewhere. Returns how long the next one waits.
+    fn hand_back_what_waits(&self) -> Option<Duration> {
         let mut state = self.state();
         let now = clock();
+        let left =
+            |waiting: &Waiting| LONGEST_WAIT.saturating_sub(now.saturating_sub(waiting.since));
+        // Theirs are the slots of those that were told to stop, and are using up their grace.
+        let kept = state.ending();
         let mut handed_back = false;
-        while let Some(first) = state.queue.front()
-            && now.saturating_sub(first.since) >= LONGEST_WAIT
-            && let Some(waiting) = state.queue.pop_front()
+        while state.queue.get(kept).is_some_and(|waiting| left(waiting).is_zero())
+            && let Some(waiting) = state.queue.remove(kept)
         {
             state.give_back(waiting.assignment, &Outcome::handed_back(), "");
             handed_back = true;
         }
+        let next = state.queue.get(kept).map(left);
         drop(state);
         if handed_back {
             self.tell();
         }
+        next
     }
 
     fn lease_ended(&self) {
@@ -499,7 +512,7 @@ impl Hand {
             killed += 1;
         }
         for task in state.tasks.values_mut() {
-            killed += usize::from(!task.is_cut());
+            killed += usize::from(task.why_cut().is_none());
             task.cut(Cut::LeaseEnded, End::Killed);
         }
         // Also those that were told to stop and are using up their grace: it is the server's no more.

@@ -65,8 +65,8 @@ impl Running {
         self.line.tell(end);
     }
 
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.is_some()
+    pub(super) fn why_cut(&self) -> Option<Cut> {
+        self.cut
     }
 }
 

@@ -19,8 +19,8 @@ async fn a_drain_by_the_server_lets_what_runs_finish_and_hands_the_rest_back() {
     let wait = format!("echo begun; while ! [ -e {} ]; do sleep 0.01; done", go.display());
     let running = shell(1, &wait);
     session.assign(&running).await;
-    session.assign(&shell(2, "exit 0")).await;
     session.printed(&running, "begun").await;
+    session.assign(&shell(2, "exit 0")).await;
     session.drain().await;
     let why = session.draining().await;
     // One that was on its way when we said so goes back too.
@@ -53,10 +53,10 @@ async fn a_worker_told_to_go_reports_what_it_ran_as_preempted() {
     for assignment in running {
         session.assign(assignment).await;
     }
-    session.assign(&shell(4, "exit 0")).await;
     for assignment in running {
         session.printed(assignment, "begun").await;
     }
+    session.assign(&shell(4, "exit 0")).await;
     worker.handle.drain();
     assert_eq!(session.draining().await, "preempted");
     for _ in 1..=4 {

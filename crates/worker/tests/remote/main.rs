@@ -6,6 +6,7 @@ mod functions;
 mod leases;
 mod places;
 mod printing;
+mod queueing;
 mod reporting;
 mod server;
 

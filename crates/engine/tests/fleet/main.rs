@@ -1,5 +1,7 @@
 //! Workers that come and go: who gets what, who is believed, and what becomes of what they had.
 
+mod ahead;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
