@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::harness::{Place, number, wait_for};
+use super::harness::{Place, number, step, wait_for};
 
 fn free_of_charge(status: &Value) {
     assert_eq!(status["state"], "succeeded", "{status:#}");
-    let totals = &status["totals"];
-    let charged = (number(&totals["failures"]), number(&totals["preemptions"]));
-    assert_eq!(charged, (0, 0), "{status:#}");
+    // The first hundred are shown.
+    for item in step(status, 0)["items"].as_array().expect("items") {
+        assert_eq!((number(&item["failures"]), number(&item["preemptions"])), (0, 0), "{item:#}");
+    }
 }
 
 /// From the job's events, how many attempts were under way at once at most.
@@ -41,7 +42,7 @@ fn no_more_processes_run_than_a_worker_has_slots_and_long_ones_after_short_ones_
     let script = format!(
         "echo $STEADFAST_ITEM_INDEX >> {ran}\n\
          if mkdir {one} 2> /dev/null; then mine={one}; else mkdir {two} && mine={two} || exit 1; fi\n\
-         case $STEADFAST_ITEM_INDEX in 20?) sleep 1.3;; esac\n\
+         case $STEADFAST_ITEM_INDEX in 3?) sleep 1.3;; esac\n\
          rmdir $mine\n"
     );
     let job = server.submit(
