@@ -12,7 +12,9 @@ const SHORT_MS: u64 = 25;
 /// As many are handed out ahead as the slots finish in this time: longer than it takes to gather a
 /// group and to sync it.
 const AHEAD_MS: u64 = 20;
-/// A quarter of a million in a second is more than is ever stored.
+/// A group's reports come in one moment, and seem faster than they are: so many for each slot at most,
+const MOST_EACH: u32 = 8;
+/// and no more than are stored while they wait.
 const MOST_AHEAD: u32 = 512;
 /// Attempts of each slot that one measurement is made of, so that slots that end all at once are
 /// not taken for fast ones.
@@ -56,7 +58,8 @@ impl Pace {
         if self.reports > lap {
             if !is_long(took) {
                 let finished = u64::from(lap) * AHEAD_MS / took.max(1);
-                self.ahead = finished.min(MOST_AHEAD.into()) as u32;
+                let most = slots.saturating_mul(MOST_EACH).min(MOST_AHEAD);
+                self.ahead = finished.min(most.into()) as u32;
             }
             // The last of this lap is where the next begins.
             (self.since, self.reports) = (Some(at), 1);
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn as_many_as_are_finished_while_a_group_is_stored() {
         assert_eq!(after(&mut Pace::default(), 8, 10, 20), 16);
-        assert_eq!(after(&mut Pace::default(), 8, 1, 20), 160);
+        assert_eq!(after(&mut Pace::default(), 8, 1, 20), 8 * MOST_EACH);
         assert_eq!(after(&mut Pace::default(), 64, 1, 20), MOST_AHEAD);
     }
 
