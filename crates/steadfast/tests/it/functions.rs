@@ -270,5 +270,6 @@ async fn what_a_leaving_worker_runs_is_run_again_elsewhere_free_of_failures() {
     let status = wait(&client, &id).await;
     assert_eq!(status.output::<String>("s").unwrap().as_deref(), Some("again"));
     assert_eq!((status.failures, status.preemptions), (0, 1));
-    assert_eq!(attempts(&status, "s")[1].worker, "staying");
+    // Before it was known to leave it may have been given it once more, and have given it back.
+    assert_eq!(attempts(&status, "s").last().unwrap().worker, "staying");
 }
