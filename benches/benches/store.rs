@@ -8,7 +8,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Entry, Filter, Row, SqliteStore, Store, Write};
+use steadfast_store::{Filter, Row, SqliteStore, Store, Write};
 
 fn main() {
     divan::main();
@@ -16,18 +16,17 @@ fn main() {
 
 /// What a step of a job writes: attempts that start, and now and then a timer.
 fn write(job: &str, expected_seq: u64, events: u64) -> Write {
-    let entry = |seq: u64| {
+    let record = |seq: u64| {
         let item = ItemId { run: 0, step: 1, role: Role::Item, index: seq as u32 };
         let event =
             Event::AttemptStarted { item, attempt: 3, token: seq, worker: "worker-17".into() };
-        let about = Some(format!("eu-west/index[{seq}]"));
-        Entry { record: Recorded { seq, at: Timestamp(seq), event }, about }
+        Recorded { seq, at: Timestamp(seq), event }
     };
     Write {
         job: job.into(),
         epoch: 1,
         expected_seq,
-        records: (1..=events).map(|n| entry(expected_seq + n)).collect(),
+        records: (1..=events).map(|n| record(expected_seq + n)).collect(),
         row: Row {
             id: job.into(),
             name: "nightly".to_owned(),

@@ -96,7 +96,7 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
 struct Nobody;
 
 impl Workers for Nobody {
-    fn assign(&mut self, _: Work) {}
+    fn assign(&mut self, _: Box<Work>) {}
     fn withdraw(&mut self, _: Assignment) {}
     fn settled(&mut self, _: &JobId, _: u64) {}
 }

@@ -162,7 +162,7 @@ struct UnderWay {
 }
 
 impl Calls {
-    pub(crate) fn assign(&self, work: Work, http: Http) {
+    pub(crate) fn assign(&self, work: Box<Work>, http: Http) {
         let Assignment { job, item, token, .. } = work.assignment.clone();
         let mut state = self.shared.held();
         if state.stopped {

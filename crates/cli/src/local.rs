@@ -78,12 +78,12 @@ impl LocalWorkers {
 }
 
 impl Workers for LocalWorkers {
-    fn assign(&mut self, mut work: Work) {
+    fn assign(&mut self, mut work: Box<Work>) {
         if let (Some(calls), Ok(Action::Http(http))) = (&self.calls, &mut work.action) {
             let http = std::mem::take(http);
             return calls.assign(work, http);
         }
-        self.pool.assign((work.assignment.job.clone(), work.assignment.token), work);
+        self.pool.assign((work.assignment.job.clone(), work.assignment.token), *work);
     }
 
     fn withdraw(&mut self, over: Assignment) {

@@ -1,6 +1,6 @@
 //! What retries spend: the item's own history, the job's shared budgets, and what a decision took.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backoff::Draw;
 use crate::time::Timestamp;
@@ -58,7 +58,8 @@ impl Shared {
 }
 
 /// All accounts after a decision, with their limits; an unlimited one is null.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Accounts {
     pub failures: u32,
     pub max_attempts: Option<u32>,
@@ -74,6 +75,30 @@ pub struct Accounts {
     pub job_budget: Option<u32>,
     pub step_retries: u32,
     pub step_budget: Option<u32>,
+}
+
+/// As events have them: without those that nothing was spent of, and without limits that there are not.
+pub(crate) fn brief<S: Serializer>(accounts: &Accounts, to: S) -> Result<S::Ok, S::Error> {
+    let spent = |count: u32| Some(u64::from(count)).filter(|&count| count > 0);
+    let spent_ms = |ms: u64| Some(ms).filter(|&ms| ms > 0);
+    let limit = |limit: Option<u32>| limit.map(u64::from);
+    let all = [
+        ("failures", spent(accounts.failures)),
+        ("max_attempts", limit(accounts.max_attempts)),
+        ("preemptions", spent(accounts.preemptions)),
+        ("max_preemptions", limit(accounts.max_preemptions)),
+        ("deferrals", spent(accounts.deferrals)),
+        ("max_deferrals", limit(accounts.max_deferrals)),
+        ("delay_spent_ms", spent_ms(accounts.delay_spent_ms)),
+        ("downtime_ms", spent_ms(accounts.downtime_ms)),
+        ("delay_budget_ms", accounts.delay_budget_ms),
+        ("window_ms", accounts.window_ms),
+        ("job_retries", spent(accounts.job_retries)),
+        ("job_budget", limit(accounts.job_budget)),
+        ("step_retries", spent(accounts.step_retries)),
+        ("step_budget", limit(accounts.step_budget)),
+    ];
+    to.collect_map(all.into_iter().filter_map(|(name, value)| Some((name, value?))))
 }
 
 /// What one decision took.

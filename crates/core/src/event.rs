@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::account::{Accounts, Charged};
+use crate::account::{Accounts, Charged, brief};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::ranges::Ranges;
@@ -133,6 +133,7 @@ pub enum Event {
     ItemSucceeded {
         item: ItemId,
         attempt: u32,
+        #[serde(serialize_with = "brief")]
         accounts: Accounts,
     },
     RetryScheduled {
@@ -142,6 +143,7 @@ pub enum Event {
         delay_ms: u64,
         due_at: Timestamp,
         charged: Charged,
+        #[serde(serialize_with = "brief")]
         accounts: Accounts,
     },
     RetryDue {
@@ -155,6 +157,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
         charged: Charged,
+        #[serde(serialize_with = "brief")]
         accounts: Accounts,
     },
 

@@ -3,7 +3,6 @@
 //! Whatever leaves here (assignments, answers, news) leaves after its events are synced.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::job::{Job, StepRun};
 use steadfast_core::outcome::Outcome;
-use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{IdempotencyKey, Refused, Row, Store, StoreError};
 
@@ -59,7 +57,7 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 
 /// Who runs attempts. Called after the events that say so are durable.
 pub trait Workers: Send {
-    fn assign(&mut self, work: Work);
+    fn assign(&mut self, work: Box<Work>);
     fn withdraw(&mut self, over: Assignment);
     /// This attempt succeeded, and nobody will ask about it again.
     fn settled(&mut self, job: &JobId, token: u64);
@@ -145,11 +143,17 @@ fn thread<T: Send + 'static>(
 
 /// One transaction on its way to the store.
 pub(crate) struct Group {
-    pub(crate) batch: Batch,
+    pub(crate) records: Vec<(JobId, Recorded)>,
     pub(crate) metas: BTreeMap<JobId, Meta>,
-    pub(crate) works: HashMap<(JobId, u64), Work>,
+    pub(crate) effects: Vec<Due>,
     pub(crate) answers: Vec<(Reply<Answer>, Answer)>,
     pub(crate) news: Vec<FleetNews>,
+}
+
+/// An effect with all that its worker needs to know.
+pub(crate) enum Due {
+    Assign(Box<Work>),
+    Withdraw(Assignment),
 }
 
 /// What the store keeps of a job beside its events.
@@ -157,7 +161,6 @@ pub(crate) struct Meta {
     pub(crate) epoch: u64,
     pub(crate) row: Row,
     pub(crate) snapshot: Option<Vec<u8>>,
-    pub(crate) plan: Arc<Plan>,
     /// With the first group of a job only.
     pub(crate) key: Option<IdempotencyKey>,
 }
@@ -330,22 +333,21 @@ impl Decider {
                 metas.insert(id.clone(), meta);
             }
         }
-        let mut works = HashMap::new();
-        for effect in &batch.effects {
-            if let Effect::Assign(assignment) = effect
-                && let Some(job) = self.engine.job(&assignment.job)
-            {
-                let key = (assignment.job.clone(), assignment.token);
-                works.insert(key, Work::of(job, assignment.clone()));
+        let effects = batch.effects.into_iter().filter_map(|effect| match effect {
+            Effect::Assign(assignment) => {
+                let job = self.engine.job(&assignment.job)?;
+                Some(Due::Assign(Box::new(Work::of(job, assignment))))
             }
-        }
+            Effect::Withdraw(over) => Some(Due::Withdraw(over)),
+        });
+        let effects = effects.collect();
         for id in metas.keys() {
             if self.engine.job(id).is_some_and(Job::is_over) {
                 self.engine.forget(id);
                 self.ours.remove(id);
             }
         }
-        Group { batch, metas, works, answers, news: Vec::new() }
+        Group { records: batch.records, metas, effects, answers, news: Vec::new() }
     }
 
     fn meta(&mut self, id: &JobId) -> Option<Meta> {
@@ -374,6 +376,6 @@ impl Decider {
             retried_from: job.retried_from.clone(),
         };
         let key = ours.key.take();
-        Some(Meta { epoch: ours.epoch, row, snapshot, plan: job.plan.clone(), key })
+        Some(Meta { epoch: ours.epoch, row, snapshot, key })
     }
 }

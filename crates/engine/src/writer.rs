@@ -1,20 +1,17 @@
 //! The thread that makes groups durable, and only then lets their effects, answers and news out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::outcome::Outcome;
-use steadfast_core::plan::Plan;
-use steadfast_store::{Entry, Store, StoreError, Write};
+use steadfast_store::{Store, StoreError, Write};
 
-use crate::batch::Effect;
 use crate::crash::crash_point;
 use crate::fleet::FleetNews;
 use crate::inbox::{Answer, Reply};
-use crate::live::{Group, Meta, Observer, Stopped, Workers};
-use crate::work::Work;
+use crate::live::{Due, Group, Meta, Observer, Stopped, Workers};
 
 /// Before a full disk is tried again.
 const FULL: Duration = Duration::from_millis(250);
@@ -42,22 +39,18 @@ impl Writer {
         let mut writes = Vec::new();
         let mut after = Vec::new();
         for group in groups {
-            let Group { batch, mut metas, works, answers, news } = group;
+            let Group { records, mut metas, effects, answers, news } = group;
             let mut by_job: BTreeMap<JobId, Vec<Recorded>> = BTreeMap::new();
-            for (id, record) in batch.records {
+            for (id, record) in records {
                 by_job.entry(id).or_default().push(record);
             }
-            for (id, records) in by_job {
-                let Some(meta) = metas.remove(&id) else { continue };
-                writes.push(write(id, &records, meta));
-                after.push(After::News(records));
-            }
-            after.push(After::Effects(batch.effects, works, answers));
-            if !news.is_empty() {
-                after.push(After::Fleet(news));
-            }
+            let before = writes.len();
+            writes.extend(by_job.into_iter().filter_map(|(id, records)| {
+                let meta = metas.remove(&id)?;
+                Some(write(id, records, meta))
+            }));
+            after.push(After { writes: writes.len() - before, effects, answers, news });
         }
-        let jobs: Vec<JobId> = writes.iter().map(|write| write.job.clone()).collect();
         crash_point("in-append");
         let answers = loop {
             match self.store.commit(&writes) {
@@ -67,74 +60,57 @@ impl Writer {
             }
         };
         crash_point("after-append");
-        for (job, answer) in jobs.iter().zip(answers) {
-            answer.map_err(|refused| Stopped::TakenOver { job: job.clone(), refused })?;
+        for (write, answer) in writes.iter().zip(answers) {
+            let job = || write.job.clone();
+            answer.map_err(|refused| Stopped::TakenOver { job: job(), refused })?;
         }
-        let mut jobs = jobs.into_iter();
+        let mut writes = writes.into_iter();
         for after in after {
-            match after {
-                After::News(records) => {
-                    let Some(job) = jobs.next() else { continue };
-                    for record in &records {
-                        if let Event::AttemptEnded { token, outcome, .. } = &record.event
-                            && matches!(outcome, Outcome::Succeeded { .. })
-                        {
-                            self.workers.settled(&job, *token);
-                        }
-                    }
-                    self.observer.committed(&job, records);
-                }
-                After::Fleet(news) => self.observer.fleet(news),
-                After::Effects(effects, mut works, answers) => {
-                    for (reply, answer) in answers {
-                        reply(answer);
-                    }
-                    for effect in effects {
-                        crash_point("before-effect");
-                        match effect {
-                            Effect::Assign(assignment) => {
-                                let key = (assignment.job, assignment.token);
-                                if let Some(work) = works.remove(&key) {
-                                    self.workers.assign(work);
-                                }
-                            }
-                            Effect::Withdraw(over) => self.workers.withdraw(over),
-                        }
+            for Write { job, records, .. } in writes.by_ref().take(after.writes) {
+                for record in &records {
+                    if let Event::AttemptEnded { token, outcome, .. } = &record.event
+                        && matches!(outcome, Outcome::Succeeded { .. })
+                    {
+                        self.workers.settled(&job, *token);
                     }
                 }
+                self.observer.committed(&job, records);
+            }
+            for (reply, answer) in after.answers {
+                reply(answer);
+            }
+            for effect in after.effects {
+                crash_point("before-effect");
+                match effect {
+                    Due::Assign(work) => self.workers.assign(work),
+                    Due::Withdraw(over) => self.workers.withdraw(over),
+                }
+            }
+            if !after.news.is_empty() {
+                self.observer.fleet(after.news);
             }
         }
         Ok(())
     }
 }
 
-enum After {
-    News(Vec<Recorded>),
-    Effects(Vec<Effect>, HashMap<(JobId, u64), Work>, Vec<(Reply<Answer>, Answer)>),
-    Fleet(Vec<FleetNews>),
+/// What of a group comes after its so many writes.
+struct After {
+    writes: usize,
+    effects: Vec<Due>,
+    answers: Vec<(Reply<Answer>, Answer)>,
+    news: Vec<FleetNews>,
 }
 
-fn write(job: JobId, records: &[Recorded], meta: Meta) -> Write {
+fn write(job: JobId, records: Vec<Recorded>, meta: Meta) -> Write {
     let first = records.first().map_or(1, |record| record.seq);
-    let entries = records
-        .iter()
-        .map(|record| Entry { about: about(&meta.plan, record), record: record.clone() });
     Write {
         job,
         epoch: meta.epoch,
         expected_seq: first - 1,
-        records: entries.collect(),
+        records,
         row: meta.row,
         snapshot: meta.snapshot,
         key: meta.key,
-    }
-}
-
-/// `eu-west/index[2]`: for people who read the table of events.
-fn about(plan: &Plan, record: &Recorded) -> Option<String> {
-    match record.event.place()? {
-        (_, _, Some(item)) => Some(plan.item_name(item)),
-        (run, Some(step), None) => Some(plan.step_name(run, step)),
-        (run, None, None) => plan.datacenter(run).map(str::to_owned),
     }
 }

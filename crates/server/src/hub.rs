@@ -97,11 +97,11 @@ impl Hub {
 }
 
 impl Workers for Hub {
-    fn assign(&mut self, work: Work) {
+    fn assign(&mut self, work: Box<Work>) {
         let worker = work.assignment.worker.clone();
         let key = (work.assignment.job.clone(), work.assignment.token);
         let message =
-            Kind::Assignment(assignment::assignment(work, &self.0.folder, &self.0.callbacks));
+            Kind::Assignment(assignment::assignment(*work, &self.0.folder, &self.0.callbacks));
         if let Some(session) = self.sessions().get_mut(&worker) {
             session.held.insert(key);
             let _ = session.out.send(proto::ToWorker { kind: Some(message) });

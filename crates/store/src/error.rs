@@ -18,11 +18,12 @@ pub enum StoreError {
     )]
     Corrupt { path: PathBuf, place: String, why: String },
     #[error(
-        "{}: made by a newer version of Steadfast (format {found}, this program reads up to \
-         {reads}). Run the newer program",
-        path.display()
+        "{}: made by {} version of Steadfast (format {found}, this program reads {reads}). Run that \
+         one, or give another path",
+        path.display(),
+        if found > reads { "a newer" } else { "an older" }
     )]
-    NewerVersion { path: PathBuf, found: i64, reads: i64 },
+    OtherVersion { path: PathBuf, found: i64, reads: i64 },
     #[error(
         "{}: not a Steadfast database ({why}), left as it is. Give another path",
         path.display()

@@ -24,9 +24,7 @@ use steadfast_core::time::Timestamp;
 pub use error::StoreError;
 pub use folder::Folder;
 pub use memory::MemoryStore;
-pub use model::{
-    Claimed, Entry, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write,
-};
+pub use model::{Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write};
 pub use sqlite::SqliteStore;
 
 pub trait Store: Send {

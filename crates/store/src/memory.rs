@@ -42,7 +42,6 @@ impl MemoryStore {
         }
         let (expected, last) = (write.expected_seq, write.last_seq());
         let snapshot = write.snapshot.map(|state| Snapshot { seq: last, state });
-        let records = write.records.into_iter().map(|entry| entry.record);
         let due_at = write.row.due_at;
         match self.jobs.get_mut(&*write.job) {
             Some(kept) => {
@@ -62,7 +61,7 @@ impl MemoryStore {
                 stored.row.over = write.row.over;
                 stored.seq = last;
                 stored.snapshot = snapshot.or(stored.snapshot.take());
-                kept.log.extend(records);
+                kept.log.extend(write.records);
             }
             None if expected > 0 => return Err(Refused::Conflict { expected, found: 0 }),
             None => {
@@ -73,7 +72,7 @@ impl MemoryStore {
                 });
                 let epoch = write.epoch;
                 let stored = Stored { row: write.row, seq: last, epoch, owner: None, snapshot };
-                let kept = Kept { stored, log: records.collect(), key };
+                let kept = Kept { stored, log: write.records, key };
                 self.jobs.insert(write.job.clone(), kept);
             }
         }

@@ -16,19 +16,12 @@ pub struct Write {
     /// Of the last event there is; 0: the job is new.
     pub expected_seq: u64,
     /// May be empty, if the job exists.
-    pub records: Vec<Entry>,
+    pub records: Vec<Recorded>,
     pub row: Row,
     /// The state after the last record, or after `expected_seq` if there is none.
     pub snapshot: Option<Vec<u8>>,
     /// Of a new job only.
     pub key: Option<IdempotencyKey>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    pub record: Recorded,
-    /// `eu-west/index[2]`, for people reading the table. Not read back.
-    pub about: Option<String>,
 }
 
 /// What lists show and timers need. Of a job that exists, a write changes `state`, `finished_at`,
@@ -128,7 +121,7 @@ impl Write {
         if self.row.id != self.job {
             return unfit("its row is that of another job");
         }
-        if self.records.iter().zip(numbers).any(|(entry, seq)| entry.record.seq != seq) {
+        if self.records.iter().zip(numbers).any(|(record, seq)| record.seq != seq) {
             return unfit("its events are not numbered on from the last one");
         }
         if self.expected_seq == 0 && self.records.is_empty() {

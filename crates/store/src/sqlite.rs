@@ -116,8 +116,8 @@ impl Store for SqliteStore {
             return Ok(vec![]);
         }
         // Others wait while the transaction is open, so what can be done before it is.
-        let bodies = write::bodies(writes)?;
-        self.transact("writing", |connection| write::group(connection, writes, &bodies))
+        let lines = writes.iter().map(write::lines).collect::<Result<Vec<_>, _>>()?;
+        self.transact("writing", |connection| write::group(connection, writes, &lines))
     }
 
     fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {

@@ -325,7 +325,7 @@ fn a_job_is_due_when_it_was_last_said_to_be(store: &mut impl Store) {
 fn the_end_of_time_is_kept(store: &mut impl Store) {
     put_due(store, "a", 0, Some(u64::MAX));
     let mut last = write("a", 1, 1);
-    last.records[0].record.at = Timestamp(u64::MAX);
+    last.records[0].at = Timestamp(u64::MAX);
     put(store, last);
     put_due(store, "b", 0, Some(u64::MAX));
     assert_eq!(due(store, u64::MAX, 10), [(u64::MAX, "b".to_owned())]);

@@ -102,18 +102,20 @@ fn a_reader_writes_nothing() {
 }
 
 #[test]
-fn a_file_of_a_newer_version_is_left_alone() {
-    let (_folder, path) = place();
-    drop(open(&path));
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 7).unwrap();
-    let before = fs::read(&path).unwrap();
-    for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
-        let error = answer.expect_err("it is newer");
-        assert!(matches!(error, StoreError::NewerVersion { found: 7, reads: 1, .. }), "{error:?}");
-        let text = error.to_string();
-        assert!(text.contains("newer version") && text.contains("reads up to 1"), "{text}");
+fn a_file_of_another_version_is_left_alone() {
+    for (version, words) in [(7, "a newer version"), (1, "an older version"), (-3, "an older")] {
+        let (_folder, path) = place();
+        drop(open(&path));
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let before = fs::read(&path).unwrap();
+        for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
+            let error = answer.expect_err("it is another");
+            assert!(matches!(error, StoreError::OtherVersion { reads: 2, .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(words) && text.contains("reads 2"), "{text}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), before);
     }
-    assert_eq!(fs::read(&path).unwrap(), before);
 }
 
 #[test]
@@ -195,24 +197,42 @@ fn corrupt<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     }
 }
 
+/// Events are kept together in rows; so many of [`write`] are in three or more.
+const SEVERAL_ROWS: u64 = 40;
+
+/// The numbers of the events that are kept in one row with this one.
+fn row_of(path: &Path, seq: u64) -> (u64, u64) {
+    let sql = "SELECT first, last FROM events WHERE ?1 BETWEEN first AND last";
+    let (first, last): (i64, i64) = Connection::open(path)
+        .unwrap()
+        .query_row(sql, [seq as i64], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    (first as u64, last as u64)
+}
+
 /// Broken JSON, broken text, and the wicked one: a number that is still a number.
 #[test]
 fn a_flipped_bit_in_an_event_is_named() {
-    for (text, bit) in [("\"token\":4", 0), ("4,\"worker\"", 0), ("4,\"worker\"", 7)] {
+    for (text, bit) in [("\"token\":16", 0), ("16,\"worker\"", 0), ("16,\"worker\"", 7)] {
         let (_folder, path) = place();
-        put(&mut open(&path), write("a", 0, 9));
+        put(&mut open(&path), write("a", 0, SEVERAL_ROWS));
+        let (first, last) = row_of(&path, 16);
+        assert!(first > 1 && first < last && last < SEVERAL_ROWS, "{first} to {last}");
         flip(&path, text, bit);
         let mut store = open(&path);
-        assert_eq!(corrupt(store.events("a", 0, 100)), "event 4 of job a");
-        assert_eq!(corrupt(store.events("a", 3, 1)), "event 4 of job a");
-        assert_eq!(store.events("a", 4, 100).unwrap().len(), 5, "the others are readable");
+        let place = format!("events {first} to {last} of job a");
+        assert_eq!(corrupt(store.events("a", 0, 100)), place);
+        assert_eq!(corrupt(store.events("a", 15, 1)), place);
+        assert_eq!(store.events("a", 0, first as usize - 1).unwrap().len() as u64, first - 1);
+        assert_eq!(store.events("a", last, 100).unwrap().len() as u64, SEVERAL_ROWS - last);
     }
 }
 
 #[test]
 fn a_damaged_end_of_a_live_job_keeps_the_file_from_opening() {
     let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 4));
+    put(&mut open(&path), write("a", 0, 3));
+    put(&mut open(&path), write("a", 3, 1));
     flip(&path, "\"token\":4", 3);
     assert_eq!(corrupt(SqliteStore::open(&path)), "event 4 of job a");
 }
@@ -220,17 +240,42 @@ fn a_damaged_end_of_a_live_job_keeps_the_file_from_opening() {
 #[test]
 fn a_log_shorter_than_its_row_says_keeps_the_file_from_opening() {
     let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 4));
-    Connection::open(&path).unwrap().execute("DELETE FROM events WHERE seq = 4", []).unwrap();
+    put(&mut open(&path), write("a", 0, 3));
+    put(&mut open(&path), write("a", 3, 1));
+    Connection::open(&path).unwrap().execute("DELETE FROM events WHERE last = 4", []).unwrap();
     assert_eq!(corrupt(SqliteStore::open(&path)), "event 4 of job a");
 }
 
 #[test]
 fn a_missing_event_is_named() {
     let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 5));
-    Connection::open(&path).unwrap().execute("DELETE FROM events WHERE seq = 3", []).unwrap();
-    assert_eq!(corrupt(open(&path).events("a", 1, 100)), "event 3 of job a");
+    put(&mut open(&path), write("a", 0, SEVERAL_ROWS));
+    let (first, last) = row_of(&path, 16);
+    let delete = "DELETE FROM events WHERE last = ?1";
+    Connection::open(&path).unwrap().execute(delete, [last as i64]).unwrap();
+    for after in [0, first - 1] {
+        let place = corrupt(open(&path).events("a", after, 100));
+        assert_eq!(place, format!("event {first} of job a"));
+    }
+}
+
+/// Wherever a reader begins and however much it asks for, rows are not what it sees.
+#[test]
+fn a_log_can_be_read_from_anywhere() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    let all = write("a", 0, SEVERAL_ROWS);
+    put(&mut store, all.clone());
+    for after in 0..=SEVERAL_ROWS + 1 {
+        for limit in [0, 1, 2, 7, 100] {
+            let expected: Vec<_> = all.records.iter().skip(after as usize).take(limit).collect();
+            assert_eq!(
+                store.events("a", after, limit).unwrap().iter().collect::<Vec<_>>(),
+                expected
+            );
+        }
+    }
+    assert!(store.events("a", u64::MAX, 100).unwrap().is_empty());
 }
 
 #[test]
@@ -268,7 +313,7 @@ fn what_could_not_be_read_back_is_not_written() {
         let value = (0..depth).fold("[{\\\"".into(), |value: Value, _| vec![value].into());
         let event = Event::StepReady { run: 0, step: 0, items: 1, values: Some([value].into()) };
         let mut write = write(&format!("depth {depth}"), 0, 1);
-        write.records[0].record.event = event;
+        write.records[0].event = event;
         write
     };
     for depth in 0..200 {
@@ -302,15 +347,12 @@ fn a_purge_of_more_than_it_takes_at_once_takes_all() {
 #[test]
 fn the_tables_are_readable() {
     let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 1));
+    put(&mut open(&path), write("a", 0, 4));
     let read = |sql: &str| -> String {
         Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
     };
-    assert_eq!(
-        read(
-            "SELECT at_ms || ' ' || event || ' ' || about || ' ' || (body ->> 'worker') FROM events"
-        ),
-        "1001 AttemptStarted eu-west/index[1] wörker-1"
-    );
-    assert_eq!(read("SELECT state || ' ' || seq FROM jobs"), "running 1");
+    let sql = "SELECT seq || ' ' || at_ms || ' ' || event || ' ' || (body ->> 'worker') FROM log \
+               WHERE seq = 4";
+    assert_eq!(read(sql), "4 1004 AttemptStarted wörker-1");
+    assert_eq!(read("SELECT state || ' ' || seq FROM jobs"), "running 4");
 }

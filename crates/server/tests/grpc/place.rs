@@ -128,7 +128,7 @@ pub(crate) fn request(outcomes: &[&str]) -> LaunchJobRequest {
 struct Scripted(Inbox);
 
 impl Workers for Scripted {
-    fn assign(&mut self, work: Work) {
+    fn assign(&mut self, work: Box<Work>) {
         let outcomes = match work.action.expect("it can be filled in") {
             Action::Argv(argv) => argv,
             Action::Run(script) => vec![script],

@@ -75,7 +75,7 @@ impl Scripted {
 }
 
 impl Workers for Scripted {
-    fn assign(&mut self, work: Work) {
+    fn assign(&mut self, work: Box<Work>) {
         let _ = self.0.send(work);
     }
     fn withdraw(&mut self, _: Assignment) {}

@@ -275,7 +275,7 @@ impl Clock for Ticking {
 struct Echo(Sender<Work>);
 
 impl Workers for Echo {
-    fn assign(&mut self, work: Work) {
+    fn assign(&mut self, work: Box<Work>) {
         let _ = self.0.send(work);
     }
     fn withdraw(&mut self, _: Assignment) {}

@@ -1,5 +1,6 @@
 //! What `SQLite` says went wrong, in our words.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use rusqlite::{Error, ErrorCode, ffi};
@@ -16,7 +17,7 @@ pub(super) enum Fault {
         place: String,
         why: String,
     },
-    Newer(i64),
+    Version(i64),
     Foreign(String),
     Unusable(String),
 }
@@ -32,15 +33,22 @@ impl Fault {
         Self::Damaged { place: place.into(), why: why.into() }
     }
 
-    pub(super) fn event(job: &str, seq: u64, why: impl Into<String>) -> Self {
-        Self::damaged(format!("event {seq} of job {job}"), why)
+    /// Some that are kept together.
+    pub(super) fn events(job: &str, seqs: RangeInclusive<u64>, why: impl Into<String>) -> Self {
+        let place = match (seqs.start(), seqs.end()) {
+            (first, last) if first == last => format!("event {first} of job {job}"),
+            (first, last) => format!("events {first} to {last} of job {job}"),
+        };
+        Self::damaged(place, why)
     }
 
     pub(super) fn at(self, path: &Path, doing: &'static str) -> StoreError {
         let path = path.to_owned();
         match self {
             Self::Damaged { place, why } => StoreError::Corrupt { path, place, why },
-            Self::Newer(found) => StoreError::NewerVersion { path, found, reads: schema::VERSION },
+            Self::Version(found) => {
+                StoreError::OtherVersion { path, found, reads: schema::VERSION }
+            }
             Self::Unusable(why) => StoreError::CannotOpen { path, why },
             Self::Foreign(why) => StoreError::NotOurs { path, why },
             Self::Sqlite(error @ (Error::NulError(_) | Error::InvalidPath(_))) => {

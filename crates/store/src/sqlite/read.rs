@@ -6,7 +6,7 @@ use steadfast_core::event::{Event, JobId, JobState, Recorded};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
-use super::write::{crc, ms};
+use super::write::{BETWEEN, crc, ms};
 use crate::cursor::Cursor;
 use crate::{Filter, Page, Row, Snapshot, Stored};
 
@@ -56,7 +56,7 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
         None => None,
         Some(seq) => {
             let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(13)?);
-            if from.get::<_, i64>(14)? != i64::from(crc(seq, 0, &state)) {
+            if from.get::<_, i64>(14)? != i64::from(crc(seq, &state)) {
                 let place = format!("the snapshot of job {job}");
                 return Err(Fault::damaged(place, "its checksum does not fit"));
             }
@@ -150,30 +150,33 @@ pub(super) fn events(
     limit: usize,
 ) -> Result<Vec<Recorded>, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT seq, at_ms, body, crc FROM events WHERE job = ?1 AND seq > ?2 \
-         ORDER BY seq LIMIT ?3",
+        "SELECT first, last, lines, crc FROM events WHERE job = ?1 AND last > ?2 ORDER BY last",
     )?;
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
-    let mut rows = statement.query(params![job, after, count(limit)])?;
+    let mut rows = statement.query(params![job, i64::try_from(after).unwrap_or(i64::MAX)])?;
     let mut log = vec![];
-    let mut expected = after as u64;
-    while let Some(from) = rows.next()? {
-        expected += 1;
-        let damaged = |why: &str| Fault::event(job, expected, why);
-        let seq = from.get::<_, i64>(0)? as u64;
-        if seq != expected {
-            return Err(damaged("it is missing"));
+    let mut next = after.saturating_add(1);
+    while log.len() < limit
+        && let Some(from) = rows.next()?
+    {
+        let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
+        if first > next || (first < next && !log.is_empty()) {
+            return Err(Fault::events(job, next..=next, "it is missing"));
         }
-        let at_ms: i64 = from.get(1)?;
-        let (ValueRef::Text(body) | ValueRef::Blob(body)) = from.get_ref(2)? else {
-            return Err(damaged("its body is no text"));
+        let damaged = |why: &str| Fault::events(job, first..=last, why);
+        let (ValueRef::Text(text) | ValueRef::Blob(text)) = from.get_ref(2)? else {
+            return Err(damaged("no text"));
         };
-        if from.get::<_, i64>(3)? != i64::from(crc(seq, at_ms, body)) {
-            return Err(damaged("its checksum does not fit"));
+        if from.get::<_, i64>(3)? != i64::from(crc(first, text)) {
+            return Err(damaged("the checksum does not fit"));
         }
-        let event: Event =
-            serde_json::from_slice(body).map_err(|error| damaged(&error.to_string()))?;
-        log.push(Recorded { seq, at: at(at_ms), event });
+        let text = str::from_utf8(text).map_err(|error| damaged(&error.to_string()))?;
+        let lines = text.split(BETWEEN).skip((next - first) as usize);
+        for (line, seq) in lines.zip(next..).take(limit - log.len()) {
+            let (at, event): (Timestamp, Event) = serde_json::from_str(line)
+                .map_err(|error| Fault::events(job, seq..=seq, error.to_string()))?;
+            log.push(Recorded { seq, at, event });
+        }
+        next = last + 1;
     }
     Ok(log)
 }

@@ -10,8 +10,8 @@ use super::{BUSY_S, read};
 /// "Stdf", in the header of the file.
 const APPLICATION_ID: i64 = 0x5374_6466;
 
-/// Of the tables below. A file with a higher one is left alone.
-pub(super) const VERSION: i64 = 1;
+/// Of the tables below. A file with another one is left alone.
+pub(super) const VERSION: i64 = 2;
 
 /// How many jobs are looked at when a file is opened: enough to notice a bad disk, few enough for
 /// any number of jobs to open in milliseconds.
@@ -21,7 +21,8 @@ const CHECKED: usize = 128;
 const WAL_PAGES: i64 = 4096;
 
 /// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
-/// twice: with the job to be shown, and by themselves to be found.
+/// twice: with the job to be shown, and by themselves to be found. A row of `events` has several that
+/// were written together, one a line; `log` shows them one by one.
 const TABLES: &str = "
 CREATE TABLE jobs (
     id TEXT NOT NULL PRIMARY KEY,
@@ -42,14 +43,17 @@ CREATE TABLE jobs (
 
 CREATE TABLE events (
     job TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    at_ms INTEGER NOT NULL,
-    event TEXT NOT NULL,
-    about TEXT,
-    body TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    lines TEXT NOT NULL,
     crc INTEGER NOT NULL,
-    PRIMARY KEY (job, seq)
+    PRIMARY KEY (job, last)
 ) STRICT, WITHOUT ROWID;
+
+CREATE VIEW log AS
+SELECT job, first + key AS seq, value ->> '$[0]' AS at_ms, value ->> '$[1].event' AS event,
+    value -> '$[1]' AS body
+FROM events, json_each('[' || lines || ']');
 
 CREATE TABLE snapshots (
     job TEXT NOT NULL UNIQUE,
@@ -85,8 +89,7 @@ fn ours(connection: &Transaction<'_>) -> Result<bool, Fault> {
     if application == APPLICATION_ID {
         return match version {
             VERSION => Ok(true),
-            newer if newer > VERSION => Err(Fault::Newer(newer)),
-            odd => Err(Fault::damaged("the header of the file", format!("format {odd}"))),
+            other => Err(Fault::Version(other)),
         };
     }
     let table = connection
@@ -176,7 +179,7 @@ pub(super) fn check_ends(connection: &mut Connection) -> Result<(), Fault> {
     for end in ends {
         let (job, seq) = end?;
         if read::events(&transaction, &job, seq.saturating_sub(1), 1)?.is_empty() {
-            return Err(Fault::event(&job, seq, "it is missing"));
+            return Err(Fault::events(&job, seq..=seq, "it is missing"));
         }
     }
     Ok(())

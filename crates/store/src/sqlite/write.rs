@@ -1,7 +1,7 @@
 //! Writing: groups, claims, purges. Each function is called inside a transaction.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, params};
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::Recorded;
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
@@ -12,18 +12,24 @@ pub(super) fn ms(at: Timestamp) -> i64 {
     i64::try_from(at.0).unwrap_or(i64::MAX)
 }
 
-/// An event as it is kept.
-pub(super) struct Body {
-    json: String,
-    crc: u32,
+/// Events that are kept in one row: `[AT_MS,EVENT]` each, with [`BETWEEN`] between them.
+pub(super) struct Lines {
+    first: u64,
+    last: u64,
+    text: String,
 }
 
+/// JSON has no line breaks in it.
+pub(super) const BETWEEN: &str = ",\n";
+/// A row costs as much as its text, so there is more than one event in it; not so many that it would
+/// be moved out of its page.
+const ROW: usize = 900;
+
 /// JSON survives many a flipped bit: a number stays one. This does not.
-pub(super) fn crc(seq: u64, at_ms: i64, json: &[u8]) -> u32 {
+pub(super) fn crc(seq: u64, text: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&seq.to_le_bytes());
-    crc.update(&at_ms.to_le_bytes());
-    crc.update(json);
+    crc.update(text);
     crc.finalize()
 }
 
@@ -48,21 +54,25 @@ fn depth(json: &str) -> usize {
     deepest
 }
 
-fn body(job: &JobId, record: &Recorded) -> Result<Body, StoreError> {
-    // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
-    let json = serde_json::to_string(&record.event).expect("an event is JSON");
-    if json.len() > DEPTH * 2 && depth(&json) > DEPTH {
-        let why = "one of its events is nested too deeply to be read back";
-        return Err(StoreError::Unfit { job: job.clone(), why });
+pub(super) fn lines(write: &Write) -> Result<Vec<Lines>, StoreError> {
+    let mut rows: Vec<Lines> = vec![];
+    for Recorded { seq, at, event } in &write.records {
+        // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
+        let line = serde_json::to_string(&(at, event)).expect("an event is JSON");
+        if line.len() > DEPTH * 2 && depth(&line) > DEPTH {
+            let why = "one of its events is nested too deeply to be read back";
+            return Err(StoreError::Unfit { job: write.job.clone(), why });
+        }
+        match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
+            Some(row) => {
+                row.text += BETWEEN;
+                row.text += &line;
+                row.last = *seq;
+            }
+            None => rows.push(Lines { first: *seq, last: *seq, text: line }),
+        }
     }
-    let crc = crc(record.seq, ms(record.at), json.as_bytes());
-    Ok(Body { json, crc })
-}
-
-pub(super) fn bodies(writes: &[Write]) -> Result<Vec<Vec<Body>>, StoreError> {
-    let of =
-        |write: &Write| write.records.iter().map(|entry| body(&write.job, &entry.record)).collect();
-    writes.iter().map(of).collect()
+    Ok(rows)
 }
 
 struct Statements<'a> {
@@ -99,10 +109,10 @@ impl Mutable {
 pub(super) fn group(
     connection: &Connection,
     writes: &[Write],
-    bodies: &[Vec<Body>],
+    lines: &[Vec<Lines>],
 ) -> Result<Vec<Result<(), Refused>>, Fault> {
     let mut statements = Statements::prepare(connection)?;
-    writes.iter().zip(bodies).map(|(write, bodies)| statements.write(write, bodies)).collect()
+    writes.iter().zip(lines).map(|(write, lines)| statements.write(write, lines)).collect()
 }
 
 impl<'a> Statements<'a> {
@@ -123,8 +133,7 @@ impl<'a> Statements<'a> {
                 "INSERT INTO labels (name, value, submitted_at, job) VALUES (?1, ?2, ?3, ?4)",
             )?,
             event: prepare(
-                "INSERT INTO events (job, seq, at_ms, event, about, body, crc) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO events (job, last, first, lines, crc) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?,
             end: prepare("UPDATE jobs SET seq = ?2 WHERE id = ?1")?,
             row: prepare(
@@ -139,7 +148,7 @@ impl<'a> Statements<'a> {
     }
 
     /// Everything that can refuse the write is asked before anything is touched.
-    fn write(&mut self, write: &Write, bodies: &[Body]) -> Result<Result<(), Refused>, Fault> {
+    fn write(&mut self, write: &Write, lines: &[Lines]) -> Result<Result<(), Refused>, Fault> {
         if let Some(refused) = self.key_taken(write)? {
             return Ok(Err(refused));
         }
@@ -166,21 +175,13 @@ impl<'a> Statements<'a> {
             Some((_, _, before)) => self.old_job(write, &before)?,
             None => self.new_job(write)?,
         }
-        for (entry, body) in write.records.iter().zip(bodies) {
-            let record = &entry.record;
-            self.event.execute(params![
-                &*write.job,
-                record.seq as i64,
-                ms(record.at),
-                record.event.name(),
-                entry.about,
-                body.json,
-                body.crc,
-            ])?;
+        for Lines { first, last, text } in lines {
+            let crc = crc(*first, text.as_bytes());
+            self.event.execute(params![&*write.job, *last as i64, *first as i64, text, crc])?;
         }
         if let Some(state) = &write.snapshot {
             let seq = write.last_seq();
-            let crc = crc(seq, 0, state);
+            let crc = crc(seq, state);
             self.snapshot.execute(params![&*write.job, seq as i64, state, crc])?;
         }
         Ok(Ok(()))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Entry, IdempotencyKey, Refused, Row, Store, Write};
+use steadfast_store::{IdempotencyKey, Refused, Row, Store, Write};
 
 pub fn row(id: &str) -> Row {
     Row {
@@ -22,15 +22,14 @@ pub fn row(id: &str) -> Row {
 }
 
 /// With something of everything in it: text, numbers, an option.
-pub fn entry(seq: u64) -> Entry {
+pub fn record(seq: u64) -> Recorded {
     let item = ItemId { run: 0, step: 1, role: Role::Item, index: seq as u32 };
     let event = match seq % 3 {
         0 => Event::RetryDue { item },
         1 => Event::AttemptStarted { item, attempt: 7, token: seq, worker: "wörker-1".into() },
         _ => Event::StepReady { run: 0, step: 2, items: 3, values: Some([0.1.into()].into()) },
     };
-    let record = Recorded { seq, at: Timestamp(1000 + seq), event };
-    Entry { record, about: Some(format!("eu-west/index[{seq}]")) }
+    Recorded { seq, at: Timestamp(1000 + seq), event }
 }
 
 /// The next `count` events of a job in epoch 1.
@@ -39,7 +38,7 @@ pub fn write(id: &str, expected_seq: u64, count: u64) -> Write {
         job: id.into(),
         epoch: 1,
         expected_seq,
-        records: (1..=count).map(|n| entry(expected_seq + n)).collect(),
+        records: (1..=count).map(|n| record(expected_seq + n)).collect(),
         row: row(id),
         snapshot: None,
         key: None,
@@ -65,5 +64,5 @@ pub fn log(store: &mut impl Store, id: &str) -> Vec<Recorded> {
 }
 
 pub fn records(write: &Write) -> Vec<Recorded> {
-    write.records.iter().map(|entry| entry.record.clone()).collect()
+    write.records.clone()
 }
