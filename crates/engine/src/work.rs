@@ -89,7 +89,10 @@ fn filled(action: &Action, scope: &Scope) -> Result<Action, String> {
             headers: map(&http.headers)?,
             query: map(&http.query)?,
             body: http.body.as_ref().map(|body| scope.json(body)).transpose()?,
-            ..http.clone()
+            method: http.method.clone(),
+            expect: http.expect,
+            mode: http.mode,
+            redirects: http.redirects,
         }),
         Action::Call { name, input } => {
             Action::Call { name: name.clone(), input: scope.json(input)? }

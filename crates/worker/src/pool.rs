@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ struct State<T: Tasks> {
     /// Taken out of the queue, and about to be told that they never began.
     handed_back: usize,
     idle_slots: usize,
+    /// That nothing was run in yet, and have no thread.
+    unused_slots: u32,
     /// The one who hands back knows that something waits.
     watched: bool,
     /// Nothing begins any more.
@@ -94,6 +97,7 @@ impl<T: Tasks> Pool<T> {
             running: HashMap::new(),
             handed_back: 0,
             idle_slots: 0,
+            unused_slots: slots,
             watched: false,
             stopped: false,
             closed: false,
@@ -104,12 +108,9 @@ impl<T: Tasks> Pool<T> {
             work: Condvar::new(),
             waiting: Condvar::new(),
         });
-        for _ in 0..slots {
-            let shared = shared.clone();
-            spawn("slot", move || shared.slot());
-        }
         let watching = shared.clone();
-        spawn("queue", move || watching.hand_back_what_waits_too_long());
+        spawn("queue", move || watching.hand_back_what_waits_too_long())
+            .expect("a process can have one more thread");
         Self(shared)
     }
 
@@ -123,7 +124,7 @@ impl<T: Tasks> Pool<T> {
             return;
         }
         state.queue.push_back(Waiting { key, task, since: crate::now() });
-        let has_slot = state.queue.len() <= state.idle_slots;
+        let has_slot = state.queue.len() <= state.idle_slots || self.0.begin_slot(&mut state);
         let unwatched = !has_slot && !std::mem::replace(&mut state.watched, true);
         drop(state);
         if has_slot {
@@ -201,6 +202,14 @@ impl<T: Tasks> Shared<T> {
     fn held(&self) -> MutexGuard<'_, State<T>> {
         // A thread that panicked left plain maps behind, which are still right.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of those that were not used yet, if there is one and a thread for it.
+    fn begin_slot(self: &Arc<Self>, state: &mut State<T>) -> bool {
+        let shared = self.clone();
+        let begun = state.unused_slots > 0 && spawn("slot", move || shared.slot()).is_ok();
+        state.unused_slots -= u32::from(begun);
+        begun
     }
 
     fn slot(&self) {
@@ -299,7 +308,6 @@ impl<T: Tasks> Shared<T> {
     }
 }
 
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.spawn(body).expect("a process can have a thread for each slot");
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
 }

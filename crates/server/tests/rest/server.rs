@@ -76,7 +76,7 @@ impl Scripted {
 
 impl Workers for Scripted {
     fn assign(&mut self, work: Box<Work>) {
-        let _ = self.0.send(work);
+        let _ = self.0.send(*work);
     }
     fn withdraw(&mut self, _: Assignment) {}
     fn settled(&mut self, _: &JobId, _: u64) {}

@@ -276,7 +276,7 @@ struct Echo(Sender<Work>);
 
 impl Workers for Echo {
     fn assign(&mut self, work: Box<Work>) {
-        let _ = self.0.send(work);
+        let _ = self.0.send(*work);
     }
     fn withdraw(&mut self, _: Assignment) {}
     fn settled(&mut self, _: &JobId, _: u64) {}

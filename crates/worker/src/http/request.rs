@@ -2,6 +2,7 @@
 //!
 //! Whatever cannot be sent is a failure that says why; nothing is repaired, and nothing is connected yet.
 
+use std::borrow::Cow;
 use std::{fmt, mem};
 
 use http_body_util::Full;
@@ -27,6 +28,8 @@ const CALLBACK_URL: HeaderName = HeaderName::from_static("steadfast-callback-url
 /// Sent to another origin too, besides ours. Anything else may be a key to the first one.
 const HARMLESS: [HeaderName; 5] =
     [ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT, IDEMPOTENCY_KEY];
+/// What [`add_ours`] and the client add at most.
+const OUR_HEADERS: usize = 12;
 /// What belongs to the connection, which is not the step's. A wrong length would be somebody else's request.
 const OURS: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
@@ -58,19 +61,16 @@ impl Draft {
                 pairs.append_pair(&secrets.text(name)?, &secrets.text(value)?);
             }
         }
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::with_capacity(http.headers.len() + OUR_HEADERS);
         for (name, value) in &http.headers {
             let filled = secrets.text(value)?;
             let (name, mut value) = (header_name(name)?, header_value(name, &filled)?);
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        let body = match &http.body {
-            None => None,
-            Some(body) => Some((body, secrets.json(body)?)),
-        };
-        let secret_body = body.as_ref().is_some_and(|(written, filled)| *written != filled);
-        let body = body.map_or_else(Bytes::new, |(_, filled)| encode(filled, &mut headers));
+        let body = http.body.as_ref().map(|body| secrets.json(body)).transpose()?;
+        let secret_body = matches!(body, Some(Cow::Owned(_)));
+        let body = body.map_or_else(Bytes::new, |body| encode(&body, &mut headers));
         add_ours(&mut headers, order)?;
         let calls_back = http.mode == HttpMode::Async;
         Ok(Self { method, url, headers, body, secret_body, calls_back })
@@ -182,12 +182,13 @@ fn header_name(name: &str) -> Result<HeaderName, Trouble> {
 }
 
 fn header_value(name: &str, value: &str) -> Result<HeaderValue, Trouble> {
+    if let (true, Ok(value)) = (value.is_ascii(), HeaderValue::from_str(value)) {
+        return Ok(value);
+    }
     let why = if value.contains(['\r', '\n']) {
         "a line break"
     } else if !value.is_ascii() {
         "characters beyond ASCII"
-    } else if let Ok(value) = HeaderValue::from_str(value) {
-        return Ok(value);
     } else {
         "control characters"
     };
@@ -196,14 +197,14 @@ fn header_value(name: &str, value: &str) -> Result<HeaderValue, Trouble> {
 }
 
 /// JSON, unless it is a text that the step says is something else.
-fn encode(body: Value, headers: &mut HeaderMap) -> Bytes {
+fn encode(body: &Value, headers: &mut HeaderMap) -> Bytes {
     let json = headers.get(CONTENT_TYPE).is_none_or(|kind| {
         let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
         let kind = kind.trim().to_ascii_lowercase();
         kind == "application/json" || kind.ends_with("+json")
     });
     match body {
-        Value::String(text) if !json => Bytes::from(text),
+        Value::String(text) if !json => Bytes::copy_from_slice(text.as_bytes()),
         body => {
             headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
             Bytes::from(body.to_string())
@@ -225,17 +226,13 @@ fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Troubl
     headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
     let agent = concat!("steadfast/", env!("CARGO_PKG_VERSION"));
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
-    let mut ours = |name: &'static str, value: &str| {
-        headers.insert(HeaderName::from_static(name), header_value(name, value)?);
-        Ok::<_, Trouble>(())
-    };
-    ours("steadfast-job-id", order.job_id)?;
-    ours("steadfast-step", order.step)?;
-    ours("steadfast-item", &item.index.to_string())?;
-    ours("steadfast-attempt", &order.attempt.to_string())?;
-    if let Some(datacenter) = order.datacenter {
-        ours("steadfast-datacenter", datacenter)?;
-    }
+    let mut ours = |name, value| drop(headers.insert(HeaderName::from_static(name), value));
+    let text = |name, value| Ok::<_, Trouble>((name, header_value(name, value)?));
+    let texts = [text("steadfast-job-id", order.job_id)?, text("steadfast-step", order.step)?];
+    let datacenter = order.datacenter.map(|value| text("steadfast-datacenter", value)).transpose()?;
+    texts.into_iter().chain(datacenter).for_each(|(name, value)| ours(name, value));
+    ours("steadfast-item", item.index.into());
+    ours("steadfast-attempt", order.attempt.into());
     headers.remove(CALLBACK_URL);
     if order.http.mode == HttpMode::Async {
         let url = order.callback_url.ok_or_else(|| {

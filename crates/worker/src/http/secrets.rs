@@ -35,15 +35,20 @@ impl<'a> Secrets<'a> {
         Ok(Cow::Owned(filled))
     }
 
-    pub(super) fn json(self, value: &Value) -> Result<Value, Trouble> {
+    /// Borrowed: there is none in it.
+    pub(super) fn json(self, value: &Value) -> Result<Cow<'_, Value>, Trouble> {
+        if is_marked(value) { self.filled(value).map(Cow::Owned) } else { Ok(Cow::Borrowed(value)) }
+    }
+
+    fn filled(self, value: &Value) -> Result<Value, Trouble> {
         Ok(match value {
             Value::String(text) => Value::String(self.text(text)?.into_owned()),
             Value::Array(list) => {
-                Value::Array(list.iter().map(|value| self.json(value)).collect::<Result<_, _>>()?)
+                Value::Array(list.iter().map(|value| self.filled(value)).collect::<Result<_, _>>()?)
             }
             Value::Object(map) => {
                 let entry = |(key, value): (&String, &Value)| {
-                    Ok((self.text(key)?.into_owned(), self.json(value)?))
+                    Ok((self.text(key)?.into_owned(), self.filled(value)?))
                 };
                 Value::Object(map.iter().map(entry).collect::<Result<_, Trouble>>()?)
             }
@@ -71,6 +76,17 @@ impl<'a> Secrets<'a> {
             }
         }
         outcome
+    }
+}
+
+fn is_marked(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains(MARK),
+        Value::Array(list) => list.iter().any(is_marked),
+        Value::Object(map) => {
+            map.iter().any(|(key, value)| key.contains(MARK) || is_marked(value))
+        }
+        _ => false,
     }
 }
 
@@ -122,7 +138,8 @@ mod tests {
         }
         let body = serde_json::json!({ "\u{1}T\u{1}": ["\u{1}T\u{1}", 1, null] });
         let filled = serde_json::json!({ "s3cret": ["s3cret", 1, null] });
-        assert_eq!(secrets.json(&body).expect("filled"), filled);
+        assert_eq!(*secrets.json(&body).expect("filled"), filled);
+        assert!(matches!(secrets.json(&filled), Ok(Cow::Borrowed(_))));
         assert!(secrets.text("\u{1}U\u{1}").is_err());
     }
 
