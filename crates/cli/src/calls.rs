@@ -61,12 +61,13 @@ impl Booth {
         if modes.is_empty() {
             return Ok(None);
         }
+        // One alone has the other cores wait for it while it is busy with what has arrived.
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
+            .worker_threads(2)
             .thread_name("calls")
             .enable_all()
             .build()
-            .map_err(|error| format!("cannot start a thread for calls: {error}"))?;
+            .map_err(|error| format!("cannot start threads for calls: {error}"))?;
         steadfast_server::tls::use_ring();
         let caller = Caller::new(outbound).map_err(|error| error.to_string())?;
         let callbacks = modes.contains(&HttpMode::Async).then(|| Callbacks::open(job, data));

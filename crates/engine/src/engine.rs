@@ -146,18 +146,17 @@ impl Engine {
         id: &JobId,
         input: &Input,
         now: Timestamp,
-    ) -> Result<(Batch, Result<(), Refusal>), Unknown> {
+        batch: &mut Batch,
+    ) -> Result<Result<(), Refusal>, Unknown> {
         let key = *self.keys.get(id).ok_or_else(|| Unknown(id.clone()))?;
-        let mut batch = Batch::default();
         // A job's own walls stand before whatever comes after them, also when the engine was down.
         for wall in [Timer::JobTimeout, Timer::Deadline, Timer::Grace] {
             let due = self.jobs[&key].timer_due(&wall);
             if due.is_some_and(|due| due < now) {
-                let _ = self.transact(key, &Input::Fired(wall), now, &mut batch);
+                let _ = self.transact(key, &Input::Fired(wall), now, batch);
             }
         }
-        let answer = self.transact(key, input, now, &mut batch);
-        Ok((batch, answer))
+        Ok(self.transact(key, input, now, batch))
     }
 
     /// When [`Engine::tick`] has something to do.
@@ -335,7 +334,7 @@ impl Engine {
                 token: *token,
                 worker: worker.clone(),
             };
-        batch.records.reserve_exact(log.len());
+        batch.records.reserve(log.len());
         for record in log {
             self.timers.after(key, job, &record.event);
             match &record.event {

@@ -281,9 +281,7 @@ impl Decider {
                 for Lost { item, token, started } in lost {
                     let outcome = Outcome::Lost { started, why: None };
                     let input = Input::Report { item, token, outcome };
-                    if let Ok((more, _)) = self.engine.handle(&id, &input, now) {
-                        batch.join(more);
-                    }
+                    let _ = self.engine.handle(&id, &input, now, batch);
                 }
                 answers.push((reply, Ok(())));
             }
@@ -300,11 +298,8 @@ impl Decider {
                 answers.push((reply, said));
             }
             Message::Input { job, input, reply } => {
-                let said = match self.engine.handle(&job, &input, now) {
-                    Ok((more, said)) => {
-                        batch.join(more);
-                        said.map_err(NotDone::from)
-                    }
+                let said = match self.engine.handle(&job, &input, now, batch) {
+                    Ok(said) => said.map_err(NotDone::from),
                     Err(_) => Err(NotDone::Unknown(job)),
                 };
                 answers.extend(reply.map(|reply| (reply, said)));

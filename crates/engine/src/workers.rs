@@ -164,9 +164,7 @@ impl Engine {
         for ((job, token), held) in lost {
             let outcome = Outcome::Lost { started: true, why: Some(why.into()) };
             let input = Input::Report { item: held.item, token, outcome };
-            if let Ok((more, _)) = self.handle(&job, &input, now) {
-                batch.join(more);
-            }
+            let _ = self.handle(&job, &input, now, batch);
         }
     }
 

@@ -207,7 +207,8 @@ impl<W: FnMut(&Recorded)> World<'_, W> {
         let (Some(outcome), _) = self.script.of(item).attempt(attempt) else { return };
         let input = Input::Report { item, token, outcome: outcome.clone() };
         // What comes too late is refused by its fence; that is the point of it.
-        if let Ok((batch, _)) = self.engine.handle(&self.job, &input, self.now) {
+        let mut batch = Batch::default();
+        if self.engine.handle(&self.job, &input, self.now, &mut batch).is_ok() {
             self.commit(batch);
         }
     }

@@ -240,9 +240,9 @@ fn what_waits_at_a_worker_survives_a_broken_connection_and_a_restart() {
 #[test]
 fn a_cancel_takes_back_what_waits_too() {
     let (mut world, hand, job) = ahead(5000);
-    let handled = world.engine.handle(&job, &Input::Cancel, Timestamp(world.now));
-    let (batch, answer) = handled.expect("known");
-    answer.expect("it may be cancelled");
+    let mut batch = Batch::default();
+    let answer = world.engine.handle(&job, &Input::Cancel, Timestamp(world.now), &mut batch);
+    answer.expect("known").expect("it may be cancelled");
     let effects = world.done(batch);
     let taken: BTreeSet<AttemptKey> = effects
         .iter()

@@ -103,8 +103,9 @@ impl World {
 
     fn report(&mut self, about: &Assignment, outcome: Outcome) -> Result<Vec<Effect>, String> {
         let input = Input::Report { item: about.item, token: about.token, outcome };
-        let handled = self.engine.handle(&about.job, &input, Timestamp(self.now));
-        let (batch, said) = handled.map_err(|unknown| format!("{unknown:?}"))?;
+        let mut batch = Batch::default();
+        let said = self.engine.handle(&about.job, &input, Timestamp(self.now), &mut batch);
+        let said = said.map_err(|unknown| format!("{unknown:?}"))?;
         let effects = self.done(batch);
         said.map(|()| effects).map_err(|refusal| refusal.to_string())
     }

@@ -22,6 +22,7 @@ mod trouble;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,7 +42,7 @@ use steadfast_core::time::human_ms;
 
 pub use address::{Allowed, NotAllowable};
 use connect::{Connector, Resolver, system_resolver};
-use request::{Draft, points_to};
+use request::{Draft, LastAddress, points_to};
 use secrets::Secrets;
 use trouble::Trouble;
 
@@ -122,6 +123,7 @@ pub enum Called {
 pub struct Caller {
     client: Client<Connector, Full<Bytes>>,
     response_cap: u64,
+    last: Arc<LastAddress>,
 }
 
 impl Caller {
@@ -148,7 +150,7 @@ impl Caller {
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_while_idle(false)
             .build(Connector::new(outbound.allow.clone(), roots, resolver));
-        Ok(Self { client, response_cap: outbound.response_cap })
+        Ok(Self { client, response_cap: outbound.response_cap, last: Arc::default() })
     }
 
     /// Makes the attempt. Dropping the future ends it, and its connection.
@@ -174,11 +176,11 @@ impl Caller {
     }
 
     async fn exchange(&self, order: &HttpOrder<'_>, heard: &AtomicU64) -> Result<Called, Trouble> {
-        let mut draft = Draft::new(order)?;
+        let mut draft = Draft::new(order, &self.last)?;
         let mut followed = 0;
         let response = loop {
             let again = followed < order.http.redirects;
-            let response = self.client.request(draft.request(again)?).await?;
+            let response = self.client.request(draft.request(again)).await?;
             match points_to(&response) {
                 Some(location) if again => {
                     followed += 1;

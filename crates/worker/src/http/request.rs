@@ -3,6 +3,7 @@
 //! Whatever cannot be sent is a failure that says why; nothing is repaired, and nothing is connected yet.
 
 use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
 use std::{fmt, mem};
 
 use http_body_util::Full;
@@ -36,6 +37,8 @@ const OURS: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER
 pub(super) struct Draft {
     method: Method,
     url: Url,
+    /// The url, as it is sent.
+    uri: Uri,
     headers: HeaderMap,
     body: Bytes,
     /// The body has a secret in it, which is for one origin alone.
@@ -45,7 +48,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(order: &HttpOrder<'_>) -> Result<Self, Trouble> {
+    pub(super) fn new(order: &HttpOrder<'_>, last: &LastAddress) -> Result<Self, Trouble> {
         let http = order.http;
         let secrets = Secrets(order.secrets);
         let method = Method::from_bytes(http.method.as_bytes())
@@ -54,12 +57,14 @@ impl Draft {
             .ok_or_else(|| {
                 Trouble::lasting("bad_request", format!("{} is no method", quote(&http.method)))
             })?;
-        let mut url = address(&secrets.text(&http.url)?)?;
+        let (mut url, mut uri) = last.or_read(&secrets.text(&http.url)?)?;
         if !http.query.is_empty() {
             let mut pairs = url.query_pairs_mut();
             for (name, value) in &http.query {
                 pairs.append_pair(&secrets.text(name)?, &secrets.text(value)?);
             }
+            drop(pairs);
+            uri = sendable(&url)?;
         }
         let mut headers = HeaderMap::with_capacity(http.headers.len() + OUR_HEADERS);
         for (name, value) in &http.headers {
@@ -73,19 +78,17 @@ impl Draft {
         let body = body.map_or_else(Bytes::new, |body| encode(&body, &mut headers));
         add_ours(&mut headers, order)?;
         let calls_back = http.mode == HttpMode::Async;
-        Ok(Self { method, url, headers, body, secret_body, calls_back })
+        Ok(Self { method, url, uri, headers, body, secret_body, calls_back })
     }
 
     /// `again`: it may have to be sent elsewhere too. If not, nothing is copied.
-    pub(super) fn request(&mut self, again: bool) -> Result<Request<Full<Bytes>>, Trouble> {
-        let uri = Uri::try_from(self.url.as_str())
-            .map_err(|error| bad_url(&format!("it cannot be sent: {error}")))?;
+    pub(super) fn request(&mut self, again: bool) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
-        *request.uri_mut() = uri;
+        *request.uri_mut() = self.uri.clone();
         *request.headers_mut() =
             if again { self.headers.clone() } else { mem::take(&mut self.headers) };
-        Ok(request)
+        request
     }
 
     /// Turns to where an answer points, as other clients do: after a 303, and after a 301 or 302 to a POST,
@@ -123,6 +126,7 @@ impl Draft {
                 self.headers.remove(name);
             }
         }
+        self.uri = sendable(&next)?;
         self.url = next;
         Ok(())
     }
@@ -158,6 +162,36 @@ fn address(text: &str) -> Result<Url, Trouble> {
         return Err(bad_url("there is a line break or another control character in it"));
     }
     Url::parse(text.trim()).map_err(|error| bad_url(&error.to_string())).and_then(checked)
+}
+
+fn sendable(url: &Url) -> Result<Uri, Trouble> {
+    Uri::try_from(url.as_str()).map_err(|error| bad_url(&format!("it cannot be sent: {error}")))
+}
+
+/// The last one that was read: mostly, it is that of the next call too.
+#[derive(Default)]
+pub(super) struct LastAddress(Mutex<Option<(String, Url, Uri)>>);
+
+impl LastAddress {
+    fn or_read(&self, text: &str) -> Result<(Url, Uri), Trouble> {
+        let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, url, uri)) = &*held()
+            && known == text
+        {
+            return Ok((url.clone(), uri.clone()));
+        }
+        let url = address(text)?;
+        let uri = sendable(&url)?;
+        *held() = Some((text.to_owned(), url.clone(), uri.clone()));
+        Ok((url, uri))
+    }
+}
+
+/// There may be a secret in it.
+impl fmt::Debug for LastAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastAddress").finish_non_exhaustive()
+    }
 }
 
 fn checked(mut url: Url) -> Result<Url, Trouble> {
@@ -207,7 +241,7 @@ fn encode(body: &Value, headers: &mut HeaderMap) -> Bytes {
         Value::String(text) if !json => Bytes::copy_from_slice(text.as_bytes()),
         body => {
             headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
-            Bytes::from(body.to_string())
+            Bytes::from(serde_json::to_vec(body).expect("a value is JSON"))
         }
     }
 }
