@@ -4,6 +4,7 @@
 //! transaction that writes. What a person may want to read with the `sqlite3` shell is text.
 
 mod fault;
+mod mover;
 mod read;
 mod schema;
 mod write;
@@ -17,6 +18,8 @@ use steadfast_core::time::Timestamp;
 
 use crate::{Claimed, Filter, Page, Refused, Row, Store, StoreError, Stored, Write};
 use fault::Fault;
+use mover::Mover;
+use write::Lines;
 
 const BUSY_S: u64 = 10;
 
@@ -27,6 +30,8 @@ const PURGED_AT_ONCE: usize = 200;
 pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
+    /// None: of a store that is only read.
+    mover: Option<Mover>,
     /// The disk has failed a write: nothing more is acknowledged.
     failed: bool,
 }
@@ -42,6 +47,7 @@ impl SqliteStore {
             schema::prepare(connection)?;
             schema::check_ends(connection)
         })?;
+        store.mover = Some(store.attempt("opening", |_| Mover::start(path))?);
         Ok(store)
     }
 
@@ -75,7 +81,7 @@ impl SqliteStore {
             Ok(connection)
         };
         let connection = connect().map_err(|fault: Fault| fault.at(path, "opening"))?;
-        Ok(Self { connection, path: path.to_owned(), failed: false })
+        Ok(Self { connection, path: path.to_owned(), mover: None, failed: false })
     }
 
     fn attempt<T>(
@@ -117,7 +123,12 @@ impl Store for SqliteStore {
         }
         // Others wait while the transaction is open, so what can be done before it is.
         let lines = writes.iter().map(write::lines).collect::<Result<Vec<_>, _>>()?;
-        self.transact("writing", |connection| write::group(connection, writes, &lines))
+        let answers =
+            self.transact("writing", |connection| write::group(connection, writes, &lines))?;
+        if let Some(mover) = &mut self.mover {
+            mover.written(lines.iter().flatten().map(Lines::bytes).sum());
+        }
+        Ok(answers)
     }
 
     fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {

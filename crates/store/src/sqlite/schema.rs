@@ -17,8 +17,8 @@ pub(super) const VERSION: i64 = 2;
 /// any number of jobs to open in milliseconds.
 const CHECKED: usize = 128;
 
-/// 8 MiB of the write-ahead log are moved to the file at once, which takes some milliseconds.
-const WAL_PAGES: i64 = 2048;
+/// With 16 MiB in the write-ahead log, the writer moves what is left of it to the file.
+const WAL_PAGES: i64 = 4096;
 
 /// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
 /// twice: with the job to be shown, and by themselves to be found. A row of `events` has several that

@@ -19,6 +19,12 @@ pub(super) struct Lines {
     text: String,
 }
 
+impl Lines {
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
 /// JSON has no line breaks in it.
 pub(super) const BETWEEN: &str = ",\n";
 /// A row costs as much as its text, so there is more than one event in it; not so many that it would
