@@ -263,7 +263,8 @@ fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Troubl
     let mut ours = |name, value| drop(headers.insert(HeaderName::from_static(name), value));
     let text = |name, value| Ok::<_, Trouble>((name, header_value(name, value)?));
     let texts = [text("steadfast-job-id", order.job_id)?, text("steadfast-step", order.step)?];
-    let datacenter = order.datacenter.map(|value| text("steadfast-datacenter", value)).transpose()?;
+    let datacenter =
+        order.datacenter.map(|value| text("steadfast-datacenter", value)).transpose()?;
     texts.into_iter().chain(datacenter).for_each(|(name, value)| ours(name, value));
     ours("steadfast-item", item.index.into());
     ours("steadfast-attempt", order.attempt.into());

@@ -83,9 +83,7 @@ fn is_marked(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains(MARK),
         Value::Array(list) => list.iter().any(is_marked),
-        Value::Object(map) => {
-            map.iter().any(|(key, value)| key.contains(MARK) || is_marked(value))
-        }
+        Value::Object(map) => map.iter().any(|(key, value)| key.contains(MARK) || is_marked(value)),
         _ => false,
     }
 }
