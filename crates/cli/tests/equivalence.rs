@@ -89,13 +89,14 @@ fn recorded(events: &[Value], delays: bool) -> Recorded {
 
 /// What is compared of a decision, from an event or from a rehearsal.
 fn decision(verdict: &str, from: &Value, delays: bool) -> Value {
-    let accounts = &from["accounts"];
-    let delay = |value: &Value| if delays { value.clone() } else { Value::Null };
+    // The event of a success leaves out what is zero.
+    let spent = |account: &str| json!(from["accounts"][account].as_u64().unwrap_or_default());
+    let delay = |value: Value| if delays { value } else { Value::Null };
     json!({
         "attempt": from["attempt"], "verdict": verdict, "reason": from["reason"],
-        "cause": from["cause"], "failures": accounts["failures"],
-        "preemptions": accounts["preemptions"], "delay_ms": delay(&from["delay_ms"]),
-        "delay_spent_ms": delay(&accounts["delay_spent_ms"]),
+        "cause": from["cause"], "failures": spent("failures"),
+        "preemptions": spent("preemptions"), "delay_ms": delay(from["delay_ms"].clone()),
+        "delay_spent_ms": delay(spent("delay_spent_ms")),
     })
 }
 

@@ -77,7 +77,7 @@ pub struct Accounts {
     pub step_budget: Option<u32>,
 }
 
-/// As events have them: without those that nothing was spent of, and without limits that there are not.
+/// For the event that there are most of: without what was not spent, and without limits that there are not.
 pub(crate) fn brief<S: Serializer>(accounts: &Accounts, to: S) -> Result<S::Ok, S::Error> {
     let spent = |count: u32| Some(u64::from(count)).filter(|&count| count > 0);
     let spent_ms = |ms: u64| Some(ms).filter(|&ms| ms > 0);

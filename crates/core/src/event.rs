@@ -143,7 +143,6 @@ pub enum Event {
         delay_ms: u64,
         due_at: Timestamp,
         charged: Charged,
-        #[serde(serialize_with = "brief")]
         accounts: Accounts,
     },
     RetryDue {
@@ -157,7 +156,6 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
         charged: Charged,
-        #[serde(serialize_with = "brief")]
         accounts: Accounts,
     },
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::text::shorten;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -22,6 +24,9 @@ pub enum Outcome {
         why: Option<Arc<str>>,
     },
 }
+
+/// Bytes of an error: it is kept with the attempt for ever, and shown in one line.
+const LONGEST_ERROR: usize = 16 << 10;
 
 const WAITED: &str = "it waited too long for a slot";
 
@@ -107,14 +112,22 @@ impl Outcome {
         Self::Failed(Failure { error, ..Failure::new(FailureKind::TimedOut) })
     }
 
-    /// Outputs have at most so many bytes; a larger one is a failure.
+    /// Outputs have at most so many bytes; a larger one is a failure. An error that is too long is cut.
     #[must_use]
-    pub fn within(self, most: usize) -> Self {
-        match &self {
-            Self::Succeeded { output: Some(output) } if output.to_string().len() > most => {
+    pub fn within(mut self, most: usize) -> Self {
+        match &mut self {
+            Self::Succeeded { output: Some(output) } if is_larger(output, most) => {
                 let message = format!("the output is larger than {most} bytes");
                 let error = Some(ErrorText { kind: Some("output_too_large".to_owned()), message });
                 Self::Failed(Failure { error, ..Failure::new(FailureKind::NotCompleted) })
+            }
+            Self::Failed(Failure { error: Some(ErrorText { kind, message }), .. }) => {
+                for text in kind.iter_mut().chain([message]) {
+                    if text.len() > LONGEST_ERROR {
+                        *text = shorten(text, LONGEST_ERROR / 4);
+                    }
+                }
+                self
             }
             _ => self,
         }
@@ -145,6 +158,12 @@ impl Outcome {
             }),
         }
     }
+}
+
+fn is_larger(output: &Value, most: usize) -> bool {
+    // Others are small, and need not be written to know that.
+    let has_parts = matches!(output, Value::String(_) | Value::Array(_) | Value::Object(_));
+    has_parts && output.to_string().len() > most
 }
 
 /// Outputs are nested no deeper: what is written into the log must be read back from it.

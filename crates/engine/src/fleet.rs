@@ -89,8 +89,9 @@ impl Fleet {
         let mut known = BTreeMap::new();
         let mut health = Health::default();
         let mut open = None;
+        let (mut same, mut draining) = (false, false);
         if let Some(before) = self.members.get(&name) {
-            let same = before.spec.incarnation == spec.incarnation;
+            same = before.spec.incarnation == spec.incarnation;
             if !same && before.connected && before.lease_ends > mono {
                 return Err(NameInUse { name, incarnation: before.spec.incarnation.clone() });
             }
@@ -99,10 +100,11 @@ impl Fleet {
         if let Some(before) = self.members.remove(&name) {
             health = before.health;
             open = before.open;
+            draining = same && before.draining;
             for (key, held) in before.held {
                 if holds.contains(&key) {
                     known.insert(key, held);
-                } else if returning {
+                } else if returning || same {
                     arrival.again.push((key.clone(), held));
                     known.insert(key, held);
                 } else {
@@ -126,7 +128,7 @@ impl Fleet {
             spec,
             session,
             connected: true,
-            draining: false,
+            draining,
             lease_ends,
             held: known,
             health,
@@ -182,6 +184,10 @@ impl Fleet {
         }
         self.keep_open(&name);
         true
+    }
+
+    pub(crate) fn is_draining(&self, name: &str) -> bool {
+        self.members.get(name).is_some_and(|member| member.draining)
     }
 
     /// An attempt that was under way when the engine stopped: its worker has a lease to come back in.

@@ -64,7 +64,7 @@ pub(crate) enum Message {
     Adopt { adopted: Box<Adopted>, reply: Reply<Answer> },
     Input { job: JobId, input: Input, reply: Option<Reply<Answer>> },
     Note { job: Box<Job>, epoch: u64, input: Input, reply: Reply<Answer> },
-    Connect { arriving: Box<Arriving>, reply: Reply<Result<(), NameInUse>> },
+    Connect { arriving: Box<Arriving>, reply: Reply<Result<bool, NameInUse>> },
     Beat { worker: Arc<str>, incarnation: Arc<str>, reply: Reply<bool> },
     Away { worker: Arc<str>, session: u64 },
     DrainWorker { worker: String, reply: Reply<bool> },
@@ -133,11 +133,12 @@ impl Inbox {
         self.try_send(Message::Note { job: Box::new(job), epoch, input, reply })
     }
 
-    /// A worker comes in. `reply` is called before it is assigned anything.
+    /// A worker comes in. `reply` is called before it is assigned anything, with whether it was told to
+    /// take nothing new.
     pub fn connect(
         &self,
         arriving: Arriving,
-        reply: Reply<Result<(), NameInUse>>,
+        reply: Reply<Result<bool, NameInUse>>,
     ) -> Result<(), Unheard> {
         self.try_send(Message::Connect { arriving: Box::new(arriving), reply })
     }

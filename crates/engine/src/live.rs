@@ -305,8 +305,9 @@ impl Decider {
                 answers.extend(reply.map(|reply| (reply, said)));
             }
             Message::Connect { arriving, reply } => {
-                let connected = self.engine.connect(*arriving, now);
-                reply(connected.map(|more| batch.join(more)));
+                let worker = arriving.spec.name.clone();
+                let connected = self.engine.connect(*arriving, now).map(|more| batch.join(more));
+                reply(connected.map(|()| self.engine.is_draining(&worker)));
             }
             Message::Beat { worker, incarnation, reply } => {
                 reply(self.engine.beat(&worker, &incarnation));

@@ -122,6 +122,10 @@ impl Engine {
         self.fleet().is_some_and(|fleet| fleet.drain(worker))
     }
 
+    pub(crate) fn is_draining(&mut self, worker: &str) -> bool {
+        self.fleet().is_some_and(|fleet| fleet.is_draining(worker))
+    }
+
     /// Ends leases and quarantines that are over.
     pub fn tick_workers(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();

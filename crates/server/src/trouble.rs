@@ -147,9 +147,8 @@ impl Trouble {
             Self::IdempotencyConflict { .. } => tonic::Code::AlreadyExists,
             Self::AlreadyEnded { .. } | Self::NotPossible(_) => tonic::Code::FailedPrecondition,
             Self::CallbackRefused(_) => tonic::Code::Unauthenticated,
-            Self::TooLarge(_) | Self::TooOften(_) | Self::DiskFull => {
-                tonic::Code::ResourceExhausted
-            }
+            Self::TooLarge(_) => tonic::Code::OutOfRange,
+            Self::TooOften(_) | Self::DiskFull => tonic::Code::ResourceExhausted,
             Self::MethodNotAllowed(_) => tonic::Code::Unimplemented,
             Self::Overloaded(_) => tonic::Code::Unavailable,
             Self::Internal(_) => tonic::Code::Internal,

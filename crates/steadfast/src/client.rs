@@ -6,6 +6,7 @@ use futures_util::stream::{self, Stream};
 use steadfast_api::proto;
 use steadfast_api::proto::jobs_client::JobsClient;
 use steadfast_worker::remote::{Connected, RemoteError};
+use tokio::time::Instant;
 use tonic::{Code, Streaming};
 
 use crate::{Job, Server, Status};
@@ -31,6 +32,9 @@ pub enum ClientError {
     Invalid(String),
     #[error("{0}")]
     NotFound(String),
+    /// More than the server takes.
+    #[error("{0}")]
+    TooLarge(String),
     /// A token is missing, or may not do this.
     #[error("not allowed: {0}")]
     NotAllowed(String),
@@ -75,6 +79,7 @@ impl Client {
             RemoteError::Refused { message, .. } => ClientError::NotAllowed(message),
             error => ClientError::Address(error.to_string()),
         })?;
+        let dialer = dialer.keep_alive();
         let server = dialer.address().to_owned();
         let connected = dialer.connect().await.map_err(|status| ClientError::Unreachable {
             server: server.clone(),
@@ -182,8 +187,7 @@ impl Client {
     }
 
     fn pauses(&self) -> Pauses {
-        let (left, next) = (self.patience, FIRST_PAUSE);
-        Pauses { server: self.server.clone(), left, next }
+        Pauses { server: self.server.clone(), until: now() + self.patience, next: FIRST_PAUSE }
     }
 }
 
@@ -195,7 +199,8 @@ fn is_over(told: &proto::JobStatus) -> bool {
 struct Watch {
     client: Client,
     request: proto::WatchJobRequest,
-    open: Option<Streaming<proto::JobStatus>>,
+    /// And since when.
+    open: Option<(Streaming<proto::JobStatus>, Instant)>,
 }
 
 impl Watch {
@@ -203,14 +208,21 @@ impl Watch {
         let mut pauses = self.client.pauses();
         loop {
             let status = match &mut self.open {
-                Some(open) => match open.message().await {
-                    Ok(Some(told)) => return Ok(told),
-                    Ok(None) => tonic::Status::unavailable("the server ended the stream"),
-                    Err(status) => status,
-                },
+                Some((open, since)) => {
+                    let status = match open.message().await {
+                        Ok(Some(told)) => return Ok(told),
+                        Ok(None) => tonic::Status::unavailable("the server ended the stream"),
+                        Err(status) => status,
+                    };
+                    // The server was there all the while: what there is of patience is for the next time.
+                    if since.elapsed() > LONGEST_PAUSE {
+                        pauses = self.client.pauses();
+                    }
+                    status
+                }
                 None => match self.client.jobs.clone().watch_job(self.request.clone()).await {
                     Ok(opened) => {
-                        self.open = Some(opened.into_inner());
+                        self.open = Some((opened.into_inner(), now()));
                         continue;
                     }
                     Err(status) => status,
@@ -222,10 +234,15 @@ impl Watch {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "patience is measured with the monotonic clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 /// Before the next try, for as long as it is worth one.
 struct Pauses {
     server: String,
-    left: Duration,
+    until: Instant,
     next: Duration,
 }
 
@@ -235,7 +252,13 @@ impl Pauses {
         match status.code() {
             // A connection that breaks on the way has no code of its own.
             Code::Unavailable | Code::Unknown | Code::Cancelled => {}
-            Code::ResourceExhausted if !message.contains("too large") => {}
+            // It has no room now.
+            Code::ResourceExhausted => {
+                if now() >= self.until {
+                    return Err(ClientError::Failed(message));
+                }
+            }
+            Code::OutOfRange => return Err(ClientError::TooLarge(message)),
             Code::InvalidArgument => return Err(ClientError::Invalid(message)),
             Code::NotFound => return Err(ClientError::NotFound(message)),
             Code::Unauthenticated | Code::PermissionDenied => {
@@ -246,11 +269,11 @@ impl Pauses {
             }
             _ => return Err(ClientError::Failed(message)),
         }
-        if self.left.is_zero() {
+        let left = self.until.saturating_duration_since(now());
+        if left.is_zero() {
             return Err(ClientError::Unreachable { server: self.server.clone(), why: message });
         }
-        let pause = self.next.min(self.left);
-        self.left -= pause;
+        let pause = self.next.min(left);
         self.next = (self.next * 2).min(LONGEST_PAUSE);
         tokio::time::sleep(pause).await;
         Ok(())

@@ -294,6 +294,19 @@ fn a_worker_that_returns_goes_on_with_what_it_holds_and_gets_the_rest_again() {
     world.report(all[0], Outcome::OK).expect("current");
 }
 
+/// Its welcome did not reach it: nothing that it was assigned meanwhile did.
+#[test]
+fn a_worker_that_says_hello_twice_has_lost_nothing() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    let (_, effects) = world.submit(fan_out("a", 2));
+    let all: Vec<AttemptKey> = assigned(&effects).iter().map(|one| key(one)).collect();
+    let told = world.arrive(worker("w1", 2), false, &[]).expect("the same life");
+    let again: Vec<AttemptKey> = assigned(&told).iter().map(|one| key(one)).collect();
+    assert_eq!(again, all);
+    assert!(world.outcomes().is_empty());
+}
+
 #[test]
 fn a_restarted_worker_has_lost_what_its_earlier_life_had_but_for_kept_reports() {
     let mut world = World::new();
@@ -363,6 +376,20 @@ fn a_worker_that_drains_takes_nothing_new_and_leaves_without_a_loss() {
     world.engine.away("w1", world.sessions);
     assert!(world.engine.workers().is_empty());
     assert!(world.news().contains(&FleetNews::Left { worker: "w1".into() }));
+}
+
+#[test]
+fn a_drain_that_found_the_worker_away_holds_when_it_is_back_and_not_for_its_next_life() {
+    for (incarnation, takes) in [("1", 0), ("2", 1)] {
+        let mut world = World::new();
+        world.connect(worker("w1", 1));
+        world.engine.away("w1", world.sessions);
+        assert!(world.engine.drain_worker("w1"));
+        let back = WorkerSpec { incarnation: incarnation.into(), ..worker("w1", 1) };
+        world.arrive(back, incarnation == "1", &[]).expect("its name");
+        let (_, effects) = world.submit(fan_out("a", 1));
+        assert_eq!(on(&effects, "w1"), takes, "life {incarnation}");
+    }
 }
 
 #[test]

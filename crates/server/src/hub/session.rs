@@ -70,11 +70,16 @@ impl WorkerSessions {
         let held: HashSet<AttemptKey> = arriving.holds.iter().cloned().collect();
         // On the engine's thread, before the worker is assigned anything: what it is assigned must find
         // its way, and Welcome comes first.
-        let reply = Box::new(move |answer: Result<(), NameInUse>| {
-            if answer.is_ok() {
+        let reply = Box::new(move |answer: Result<bool, NameInUse>| {
+            if let Ok(drain) = answer {
                 let rules = hub.0.rules;
                 let kind = proto::Welcome { lease_ms: rules.lease_ms, beat_ms: rules.beat_ms };
                 let _ = arrived.out.send(proto::ToWorker { kind: Some(Told::Welcome(kind)) });
+                if drain {
+                    // It was away when it was told.
+                    let kind = Some(Told::Drain(proto::Drain {}));
+                    let _ = arrived.out.send(proto::ToWorker { kind });
+                }
                 let Peer { id, name, out, ended, .. } = arrived;
                 let before = hub.sessions().insert(
                     name,
@@ -84,7 +89,7 @@ impl WorkerSessions {
                     before.ended.notify_one();
                 }
             }
-            drop(tell.send(answer));
+            drop(tell.send(answer.map(drop)));
         });
         self.inbox.connect(arriving, reply).map_err(unavailable)?;
         let answer = told.await.map_err(|_| unavailable(Unheard::Stopped))?;
@@ -113,7 +118,7 @@ impl WorkerSessions {
                     }
                 }
                 Said::Output(output) => self.output(&peer, output).await,
-                Said::Progress(progress) => self.progress(&peer, progress),
+                Said::Progress(progress) => self.progress(&peer, progress).await,
                 Said::Draining(_) => {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
                     if let Some(session) = self.hub.sessions().get(&peer.name) {
@@ -193,7 +198,7 @@ impl WorkerSessions {
     }
 
     /// Not acknowledged: the next one says more.
-    fn progress(&self, peer: &Peer, progress: proto::Progress) {
+    async fn progress(&self, peer: &Peer, progress: proto::Progress) {
         let Some(attempt) = progress.attempt else { return };
         let job: JobId = attempt.job_id.as_str().into();
         let key = (job.clone(), attempt.token);
@@ -203,7 +208,12 @@ impl WorkerSessions {
             && is_its
         {
             let (item, token) = (attempt.item(), attempt.token);
-            self.inbox.report(&job, Input::Progress { item, token, progress, by_callback: false });
+            let input = Input::Progress { item, token, progress, by_callback: false };
+            while let Err(Unheard::Full) =
+                self.inbox.hear(&job, input.clone(), Box::new(|_| ()))
+            {
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
 
@@ -334,8 +344,14 @@ impl Workers for WorkerSessions {
             out,
             ended: Arc::default(),
         };
-        self.welcome(hello, &peer).await?;
-        tokio::spawn(self.clone().listen(peer, said));
+        // Apart, because a worker that loses its patience meanwhile has come, and must be seen to go.
+        let (hub, arrived) = (self.clone(), peer);
+        let welcomed = tokio::spawn(async move {
+            hub.welcome(hello, &arrived).await?;
+            tokio::spawn(hub.clone().listen(arrived, said));
+            Ok::<_, Status>(())
+        });
+        welcomed.await.map_err(|error| Status::internal(error.to_string()))??;
         let told = UnboundedReceiverStream::new(told).map(Ok);
         Ok(Response::new(Box::pin(told)))
     }

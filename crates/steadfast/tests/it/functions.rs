@@ -70,6 +70,29 @@ async fn what_functions_give_is_what_later_ones_get() {
     assert_eq!(attempts(&status, "sum")[0].worker, "typed");
 }
 
+/// More than a message to the server may be: it must not be said again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_is_a_failure_and_the_worker_goes_on() {
+    let server = Server::start().await;
+    let worker = Worker::builder()
+        .function("large", |_: Context, (): ()| async { Ok::<_, Error>("x".repeat(6 << 20)) })
+        .function("wordy", |_: Context, (): ()| async {
+            Err::<(), _>(Error::permanent("w".repeat(6 << 20)))
+        })
+        .function("small", |_: Context, (): ()| async { Ok::<_, Error>(1) });
+    let _working = server.work(worker.build());
+    let client = server.client().await;
+    for (function, said) in [("large", "the output is larger than"), ("wordy", "wwww")] {
+        let job = Job::new("t").step(Step::call("s", function).retry(quick(1)));
+        let status = ended(&client, &job).await;
+        assert_eq!(status.state, State::Failed);
+        let error = attempts(&status, "s")[0].error.clone().expect("an error");
+        assert!(error.contains(said) && error.len() < 20_000, "{} bytes", error.len());
+    }
+    let status = ended(&client, &Job::new("t").step(Step::call("s", "small"))).await;
+    assert!(status.is_success(), "{status:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_says_whether_and_when_to_try_again() {
     let server = Server::start().await;

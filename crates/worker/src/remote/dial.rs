@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
@@ -13,6 +14,8 @@ use tonic::{Request, Status};
 
 use super::{ClientTls, PATIENCE, RemoteError, Token};
 
+/// While an answer is waited for.
+const PING_EVERY: Duration = Duration::from_secs(20);
 /// Bytes under way within the process, in each direction.
 const PIPE: usize = 256 << 10;
 
@@ -57,7 +60,7 @@ impl Dialer {
             Some("https") => true,
             _ => return Err(bad("it begins neither with http:// nor with https://".to_owned())),
         };
-        // No HTTP/2 keep-alive: the beats do that, and they know about leases.
+        // No HTTP/2 keep-alive: a worker's beats do that, and they know about leases.
         let mut endpoint = endpoint.connect_timeout(PATIENCE).tcp_nodelay(true);
         if secure {
             endpoint = endpoint.tls_config(read(tls)?).map_err(|error| bad(root(&error)))?;
@@ -75,6 +78,14 @@ impl Dialer {
             }
         };
         Ok(Self { address: address.to_owned(), endpoint, authority: Authority(authority), door })
+    }
+
+    /// A connection that is waited on and has died in silence is noticed.
+    #[must_use]
+    pub fn keep_alive(mut self) -> Self {
+        let endpoint = self.endpoint.http2_keep_alive_interval(PING_EVERY);
+        self.endpoint = endpoint.keep_alive_timeout(PATIENCE);
+        self
     }
 
     pub fn address(&self) -> &str {

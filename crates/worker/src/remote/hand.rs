@@ -285,9 +285,11 @@ impl Hand {
             let Some(Waiting { assignment, .. }) = state.queue.pop_front() else { return };
             let Some(attempt) = assignment.attempt.clone() else { continue };
             if tasks::is_one(&assignment) {
+                let (key, running) = (Key::of(&attempt), tasks::Running::new(attempt));
                 state.busy += 1;
+                state.tasks.insert(key.clone(), running.clone());
                 drop(state);
-                self.start_task(Key::of(&attempt), assignment);
+                self.start_task(key, running, assignment);
                 continue;
             }
             let stop = match Stop::new() {

@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep_until};
 use super::hand::{Cut, Hand, settle};
 use super::line::{End, Line};
 use super::{Key, attempt};
-use crate::Ended;
 use crate::http::{Called, HttpOrder};
+use crate::{Ended, OUTPUT_CAP};
 
 /// More often nobody wants to know how far an attempt is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub struct Call {
 }
 
 /// A task that runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) attempt: proto::AttemptRef,
     line: Line,
@@ -60,6 +60,10 @@ pub(super) struct Running {
 }
 
 impl Running {
+    pub(super) fn new(attempt: proto::AttemptRef) -> Self {
+        Self { attempt, line: Line::new(), cut: None }
+    }
+
     pub(super) fn cut(&mut self, cut: Cut, end: End) {
         cut.instead_of(&mut self.cut);
         self.line.tell(end);
@@ -76,12 +80,14 @@ pub(super) fn is_one(assignment: &proto::Assignment) -> bool {
 }
 
 impl Hand {
-    /// The slot is taken already.
-    pub(super) fn start_task(self: &Arc<Self>, key: Key, mut assignment: proto::Assignment) {
-        let Some(attempt) = assignment.attempt.clone() else { return };
-        let line = Line::new();
-        let running = Running { attempt: attempt.clone(), line: line.clone(), cut: None };
-        self.state().tasks.insert(key.clone(), running);
+    /// Its slot is taken, and it is known to run.
+    pub(super) fn start_task(
+        self: &Arc<Self>,
+        key: Key,
+        running: Running,
+        mut assignment: proto::Assignment,
+    ) {
+        let Running { attempt, line, .. } = running;
         let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let (mut timeout, mut silence) =
             (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
@@ -99,13 +105,13 @@ impl Hand {
             _ => Err(attempt::permanent("unsupported", "this is no function".to_owned())),
         };
         let hand = self.clone();
-        let watch = Watch { hand, attempt, line, timeout, silence };
+        let watch = Watch { hand, key, attempt, line, timeout, silence };
         self.runtime.spawn(async move {
             let ended = match task {
                 Ok(task) => watch.over(task).await,
                 Err(outcome) => Some(Said::Ended(outcome)),
             };
-            watch.hand.task_ended(&key, &watch, ended);
+            watch.hand.task_ended(&watch, ended);
         });
     }
 
@@ -161,8 +167,8 @@ impl Hand {
     }
 
     /// `None`: it was dropped before it ended.
-    fn task_ended(self: &Arc<Self>, key: &Key, watch: &Watch, said: Option<Said>) {
-        let attempt = watch.attempt.clone();
+    fn task_ended(self: &Arc<Self>, watch: &Watch, said: Option<Said>) {
+        let (key, attempt) = (&watch.key, watch.attempt.clone());
         let mut state = self.state();
         state.busy -= 1;
         let lease_over = state.lease_is_over();
@@ -174,7 +180,9 @@ impl Hand {
             Some(Said::AwaitsCallback) if running.cut.is_none() => awaiting_report(attempt),
             said => {
                 let ended = match said {
-                    Some(Said::Ended(outcome)) => Ended::Outcome(outcome),
+                    Some(Said::Ended(outcome)) => {
+                        Ended::Outcome(outcome.within(OUTPUT_CAP as usize))
+                    }
                     Some(Said::AwaitsCallback) | None => Ended::Stopped,
                 };
                 let (outcome, why) = settle(running.cut, ended, true, "");
@@ -182,6 +190,7 @@ impl Hand {
             }
         };
         let waker = if running.cut == Some(Cut::Withdrawn) {
+            state.voice.forget(key);
             None
         } else {
             let last = watch.line.take_progress().map(|progress| watch.progress(progress));
@@ -202,6 +211,7 @@ impl Hand {
 /// Of one task.
 struct Watch {
     hand: Arc<Hand>,
+    key: Key,
     attempt: proto::AttemptRef,
     line: Line,
     timeout: Option<Duration>,
@@ -215,7 +225,7 @@ impl Watch {
 
     fn say_progress(&self) {
         let Some(progress) = self.line.take_progress() else { return };
-        let waker = self.hand.state().voice.progress(self.progress(progress));
+        let waker = self.hand.state().voice.progress(&self.key, self.progress(progress));
         if let Some(waker) = waker {
             waker.wake();
         }

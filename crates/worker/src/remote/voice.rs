@@ -25,6 +25,8 @@ pub(super) struct Voice {
     /// Not acknowledged.
     kept: HashMap<Key, Kept>,
     unsent: VecDeque<Kind>,
+    /// How far those are that have not ended: what a session took may not have arrived.
+    latest: HashMap<Key, proto::Progress>,
     /// Of the session there is, or was.
     session: u64,
     waker: Option<Waker>,
@@ -41,7 +43,8 @@ impl Voice {
     /// A session begins: what was not acknowledged is said again. Its number.
     fn begin(&mut self) -> u64 {
         self.session += 1;
-        self.unsent.retain(|kind| matches!(kind, Kind::Progress(_)));
+        self.unsent.clear();
+        self.unsent.extend(self.latest.values().cloned().map(Kind::Progress));
         for Kept { last, report } in self.kept.values() {
             self.unsent.extend(last.clone().map(Kind::Progress));
             self.unsent.push_back(Kind::Report(report.clone()));
@@ -58,7 +61,8 @@ impl Voice {
 
     /// Likewise.
     #[must_use]
-    pub(super) fn progress(&mut self, progress: proto::Progress) -> Option<Waker> {
+    pub(super) fn progress(&mut self, key: &Key, progress: proto::Progress) -> Option<Waker> {
+        self.latest.insert(key.clone(), progress.clone());
         self.unsent.push_back(Kind::Progress(progress));
         self.waker.take()
     }
@@ -71,10 +75,16 @@ impl Voice {
         last: Option<proto::Progress>,
         report: proto::Report,
     ) -> Option<Waker> {
+        let before = self.latest.remove(&key);
         self.unsent.extend(last.clone().map(Kind::Progress));
         self.unsent.push_back(Kind::Report(report.clone()));
-        self.kept.insert(key, Kept { last, report });
+        self.kept.insert(key, Kept { last: last.or(before), report });
         self.waker.take()
+    }
+
+    /// Nobody wants to hear of it any more.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.latest.remove(key);
     }
 
     pub(super) fn acknowledged(&mut self, key: &Key) -> bool {
