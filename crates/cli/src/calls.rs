@@ -16,7 +16,7 @@ use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Addresses, Desk, Secrets, Tickets};
 use steadfast_worker::http::{Called, Caller, HttpOrder, Outbound};
 use steadfast_worker::{LONGEST_WAIT, OUTPUT_CAP};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -91,8 +91,8 @@ impl Booth {
             addresses
         });
         let shared = Shared { caller, turns, addresses, inbox, state: Mutex::default() };
-        let door = Arc::new(Mutex::new(door));
-        Calls { runtime: Arc::new(runtime), door, shared: Arc::new(shared) }
+        let (tasks, door) = (runtime.handle().clone(), Arc::new(Mutex::new(door)));
+        Calls { tasks, runtime: Arc::new(Mutex::new(Some(runtime))), door, shared: Arc::new(shared) }
     }
 }
 
@@ -123,8 +123,9 @@ impl Callbacks {
 /// Cheap to clone: all are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
-    /// Not the tasks', which could not end it.
-    runtime: Arc<Runtime>,
+    tasks: Handle,
+    /// Until there is nothing more to call.
+    runtime: Arc<Mutex<Option<Runtime>>>,
     door: Arc<Mutex<Option<Door>>>,
     shared: Arc<Shared>,
 }
@@ -172,7 +173,7 @@ impl Calls {
         }
         let shared = self.shared.clone();
         // It cannot end before it is among those under way: that needs the lock we hold.
-        let task = self.runtime.spawn(async move {
+        let task = self.tasks.spawn(async move {
             let called = shared.call(&work, &http).await;
             // Whoever has taken it out has spoken for it.
             let it = shared.held().under_way.remove(&token);
@@ -204,13 +205,17 @@ impl Calls {
         }
     }
 
-    /// No callback is taken any more. Who has ended the job by one still hears that it counted.
+    /// Nothing is called and no callback is taken any more. Who has ended the job by one still hears that
+    /// it counted; nobody waits for a name that is still looked up.
     pub(crate) fn close(&self) {
+        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(runtime) = runtime else { return };
         let door = self.door.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Door { close, served }) = door {
             drop(close);
-            let _ = self.runtime.block_on(async { tokio::time::timeout(LAST_WORDS, served).await });
+            let _ = runtime.block_on(async { tokio::time::timeout(LAST_WORDS, served).await });
         }
+        runtime.shutdown_background();
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -262,7 +267,10 @@ impl Shared {
 
     fn report(&self, job: &JobId, item: ItemId, token: u64, called: Called) {
         let input = match called {
-            Called::Ended(outcome) => Input::Report { item, token, outcome },
+            Called::Ended(outcome) => {
+                let outcome = outcome.within(OUTPUT_CAP as usize);
+                Input::Report { item, token, outcome }
+            }
             Called::AwaitsCallback => Input::Awaits { item, token },
         };
         self.inbox.report(job, input);

@@ -255,8 +255,8 @@ fn has_mark(value: &Value) -> bool {
     }
 }
 
-/// All but what an address never gives a meaning to.
-fn percent_encode(value: &str, into: &mut String) {
+/// As one part of an address: all but what it never gives a meaning to.
+pub fn percent_encode(value: &str, into: &mut String) {
     for byte in value.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

@@ -30,8 +30,7 @@ const PURGED_AT_ONCE: usize = 200;
 pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
-    /// None: of a store that is only read.
-    mover: Option<Mover>,
+    mover: Mover,
     /// The disk has failed a write: nothing more is acknowledged.
     failed: bool,
 }
@@ -47,7 +46,6 @@ impl SqliteStore {
             schema::prepare(connection)?;
             schema::check_ends(connection)
         })?;
-        store.mover = Some(store.attempt("opening", |_| Mover::start(path))?);
         Ok(store)
     }
 
@@ -81,7 +79,7 @@ impl SqliteStore {
             Ok(connection)
         };
         let connection = connect().map_err(|fault: Fault| fault.at(path, "opening"))?;
-        Ok(Self { connection, path: path.to_owned(), mover: None, failed: false })
+        Ok(Self { connection, path: path.to_owned(), mover: Mover::default(), failed: false })
     }
 
     fn attempt<T>(
@@ -99,7 +97,7 @@ impl SqliteStore {
         doing: &'static str,
         act: impl FnOnce(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        if self.failed {
+        if self.failed || self.mover.has_failed() {
             let why = "an earlier write has failed, and nothing is written after that".to_owned();
             return Err(StoreError::Io { path: self.path.clone(), doing, why });
         }
@@ -125,9 +123,7 @@ impl Store for SqliteStore {
         let lines = writes.iter().map(write::lines).collect::<Result<Vec<_>, _>>()?;
         let answers =
             self.transact("writing", |connection| write::group(connection, writes, &lines))?;
-        if let Some(mover) = &mut self.mover {
-            mover.written(lines.iter().flatten().map(Lines::bytes).sum());
-        }
+        self.mover.written(&self.path, lines.iter().flatten().map(Lines::bytes).sum());
         Ok(answers)
     }
 

@@ -247,6 +247,15 @@ fn a_log_shorter_than_its_row_says_keeps_the_file_from_opening() {
 }
 
 #[test]
+fn a_row_that_claims_more_than_it_has_is_named() {
+    let (_folder, path) = place();
+    put(&mut open(&path), write("a", 0, 3));
+    let claim = "UPDATE events SET last = 5; UPDATE jobs SET seq = 5";
+    Connection::open(&path).unwrap().execute_batch(claim).unwrap();
+    assert_eq!(corrupt(SqliteStore::open(&path)), "events 1 to 5 of job a");
+}
+
+#[test]
 fn a_missing_event_is_named() {
     let (_folder, path) = place();
     put(&mut open(&path), write("a", 0, SEVERAL_ROWS));

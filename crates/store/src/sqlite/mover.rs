@@ -3,55 +3,84 @@
 //! The writer would do it itself every so often, and whoever waits for a commit would wait for that too.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, OpenFlags};
-
-use super::fault::Fault;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 /// After so many bytes of events.
 const EVERY: usize = 1 << 20;
 
 /// Dropped, it finishes what it is at.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Mover {
-    wake: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
     unmoved: usize,
+    /// As soon as there is something to move: most who open a file write little.
+    hand: Option<Hand>,
+    failed: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Hand {
+    wake: SyncSender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Mover {
-    pub(super) fn start(path: &Path) -> Result<Self, Fault> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        let (wake, woken) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("store file".to_owned());
-        // Without it the writer does it all.
-        let thread = thread.spawn(move || run(&connection, &woken)).ok();
-        Ok(Self { wake: Some(wake), thread, unmoved: 0 })
+    /// So many bytes of events were written to the file.
+    pub(super) fn written(&mut self, path: &Path, bytes: usize) {
+        self.unmoved += bytes;
+        if self.unmoved < EVERY {
+            return;
+        }
+        self.unmoved = 0;
+        if self.hand.is_none() {
+            // Without one the writer does it all.
+            self.hand = Hand::start(path, self.failed.clone());
+        }
+        if let Some(hand) = &self.hand {
+            let _ = hand.wake.try_send(());
+        }
     }
 
-    /// So many bytes of events were written.
-    pub(super) fn written(&mut self, bytes: usize) {
-        self.unmoved += bytes;
-        if self.unmoved >= EVERY {
-            self.unmoved = 0;
-            let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
-        }
+    /// The disk has failed it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        drop(self.wake.take());
-        let _ = self.thread.take().map(JoinHandle::join);
+        if let Some(Hand { wake, thread }) = self.hand.take() {
+            drop(wake);
+            let _ = thread.join();
+        }
     }
 }
 
-fn run(connection: &Connection, woken: &Receiver<()>) {
+impl Hand {
+    fn start(path: &Path, failed: Arc<AtomicBool>) -> Option<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).ok()?;
+        let (wake, woken) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("store file".to_owned());
+        let thread = thread.spawn(move || run(&connection, &woken, &failed)).ok()?;
+        Some(Self { wake, thread })
+    }
+}
+
+fn run(connection: &Connection, woken: &Receiver<()>, failed: &AtomicBool) {
     while woken.recv().is_ok() {
-        // Somebody else is at it, or the disk is full: then it is for the writer, who says so.
-        let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        match moved.as_ref().map_err(rusqlite::Error::sqlite_error_code) {
+            // Somebody else is at it, or there is no room: later, then.
+            Ok(())
+            | Err(Some(
+                ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull,
+            )) => {}
+            Err(_) => return failed.store(true, Ordering::Relaxed),
+        }
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
         None => None,
         Some(seq) => {
             let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(13)?);
-            if from.get::<_, i64>(14)? != i64::from(crc(seq, &state)) {
+            if from.get::<_, i64>(14)? != i64::from(crc(seq, seq, &state)) {
                 let place = format!("the snapshot of job {job}");
                 return Err(Fault::damaged(place, "its checksum does not fit"));
             }
@@ -166,7 +166,7 @@ pub(super) fn events(
         let (ValueRef::Text(text) | ValueRef::Blob(text)) = from.get_ref(2)? else {
             return Err(damaged("no text"));
         };
-        if from.get::<_, i64>(3)? != i64::from(crc(first, text)) {
+        if from.get::<_, i64>(3)? != i64::from(crc(first, last, text)) {
             return Err(damaged("the checksum does not fit"));
         }
         let text = str::from_utf8(text).map_err(|error| damaged(&error.to_string()))?;

@@ -32,9 +32,10 @@ pub(super) const BETWEEN: &str = ",\n";
 const ROW: usize = 900;
 
 /// JSON survives many a flipped bit: a number stays one. This does not.
-pub(super) fn crc(seq: u64, text: &[u8]) -> u32 {
+pub(super) fn crc(first: u64, last: u64, text: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&seq.to_le_bytes());
+    crc.update(&first.to_le_bytes());
+    crc.update(&last.to_le_bytes());
     crc.update(text);
     crc.finalize()
 }
@@ -182,12 +183,12 @@ impl<'a> Statements<'a> {
             None => self.new_job(write)?,
         }
         for Lines { first, last, text } in lines {
-            let crc = crc(*first, text.as_bytes());
+            let crc = crc(*first, *last, text.as_bytes());
             self.event.execute(params![&*write.job, *last as i64, *first as i64, text, crc])?;
         }
         if let Some(state) = &write.snapshot {
             let seq = write.last_seq();
-            let crc = crc(seq, state);
+            let crc = crc(seq, seq, state);
             self.snapshot.execute(params![&*write.job, seq as i64, state, crc])?;
         }
         Ok(Ok(()))

@@ -31,6 +31,14 @@ const HARMLESS: [HeaderName; 5] =
     [ACCEPT, ACCEPT_LANGUAGE, CONTENT_TYPE, USER_AGENT, IDEMPOTENCY_KEY];
 /// What [`add_ours`] and the client add at most.
 const OUR_HEADERS: usize = 12;
+/// What [`add_ours`] says of the attempt, whatever the step says.
+const OURS_SAY: [&str; 5] = [
+    "steadfast-job-id",
+    "steadfast-step",
+    "steadfast-item",
+    "steadfast-attempt",
+    "steadfast-datacenter",
+];
 /// What belongs to the connection, which is not the step's. A wrong length would be somebody else's request.
 const OURS: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
@@ -41,7 +49,8 @@ pub(super) struct Draft {
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
-    /// The body has a secret in it, which is for one origin alone.
+    /// With a secret in them, which is for one origin alone.
+    secret_headers: Vec<HeaderName>,
     secret_body: bool,
     /// The handler must know where to call back.
     calls_back: bool,
@@ -57,7 +66,7 @@ impl Draft {
             .ok_or_else(|| {
                 Trouble::lasting("bad_request", format!("{} is no method", quote(&http.method)))
             })?;
-        let (mut url, mut uri) = last.or_read(&secrets.text(&http.url)?)?;
+        let (mut url, mut uri) = last.or_read(&secrets.url(&http.url)?)?;
         if !http.query.is_empty() {
             let mut pairs = url.query_pairs_mut();
             for (name, value) in &http.query {
@@ -66,10 +75,14 @@ impl Draft {
             drop(pairs);
             uri = sendable(&url)?;
         }
+        let mut secret_headers = Vec::new();
         let mut headers = HeaderMap::with_capacity(http.headers.len() + OUR_HEADERS);
         for (name, value) in &http.headers {
             let filled = secrets.text(value)?;
             let (name, mut value) = (header_name(name)?, header_value(name, &filled)?);
+            if matches!(filled, Cow::Owned(_)) {
+                secret_headers.push(name.clone());
+            }
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -77,8 +90,9 @@ impl Draft {
         let secret_body = matches!(body, Some(Cow::Owned(_)));
         let body = body.map_or_else(Bytes::new, |body| encode(&body, &mut headers));
         add_ours(&mut headers, order)?;
+        secret_headers.retain(|name: &HeaderName| !OURS_SAY.contains(&name.as_str()));
         let calls_back = http.mode == HttpMode::Async;
-        Ok(Self { method, url, uri, headers, body, secret_body, calls_back })
+        Ok(Self { method, url, uri, headers, body, secret_headers, secret_body, calls_back })
     }
 
     /// `again`: it may have to be sent elsewhere too. If not, nothing is copied.
@@ -119,7 +133,8 @@ impl Draft {
                 return Err(refused("there is a secret in its body"));
             }
             let leave = |name: &HeaderName| {
-                !HARMLESS.contains(name) && !name.as_str().starts_with("steadfast-")
+                !(HARMLESS.contains(name) || OURS_SAY.contains(&name.as_str()))
+                    || self.secret_headers.contains(name)
             };
             let left: Vec<HeaderName> = self.headers.keys().filter(|n| leave(n)).cloned().collect();
             for name in left {
@@ -260,14 +275,15 @@ fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Troubl
     headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
     let agent = concat!("steadfast/", env!("CARGO_PKG_VERSION"));
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+    let [job_id, step, item_index, attempt, datacenter_name] = OURS_SAY;
     let mut ours = |name, value| drop(headers.insert(HeaderName::from_static(name), value));
     let text = |name, value| Ok::<_, Trouble>((name, header_value(name, value)?));
-    let texts = [text("steadfast-job-id", order.job_id)?, text("steadfast-step", order.step)?];
+    let texts = [text(job_id, order.job_id)?, text(step, order.step)?];
     let datacenter =
-        order.datacenter.map(|value| text("steadfast-datacenter", value)).transpose()?;
+        order.datacenter.map(|value| text(datacenter_name, value)).transpose()?;
     texts.into_iter().chain(datacenter).for_each(|(name, value)| ours(name, value));
-    ours("steadfast-item", item.index.into());
-    ours("steadfast-attempt", order.attempt.into());
+    ours(item_index, item.index.into());
+    ours(attempt, order.attempt.into());
     headers.remove(CALLBACK_URL);
     if order.http.mode == HttpMode::Async {
         let url = order.callback_url.ok_or_else(|| {

@@ -4,12 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use steadfast_core::outcome::Outcome;
+use steadfast_core::outcome::{ErrorText, Failure, Outcome};
+use steadfast_core::template::{SECRET_MARK as MARK, percent_encode};
 
 use super::trouble::Trouble;
-
-/// Before and after the name of a secret, where its value belongs.
-const MARK: char = '\u{1}';
 
 /// The values by name. Never printed.
 #[derive(Clone, Copy)]
@@ -17,6 +15,21 @@ pub(super) struct Secrets<'a>(pub(super) &'a BTreeMap<String, String>);
 
 impl<'a> Secrets<'a> {
     pub(super) fn text(self, text: &str) -> Result<Cow<'_, str>, Trouble> {
+        self.fill(text, |value, filled| filled.push_str(value))
+    }
+
+    /// In an address: what stands inside it is one part of it, what it begins with may be all of it.
+    pub(super) fn url(self, text: &str) -> Result<Cow<'_, str>, Trouble> {
+        self.fill(text, |value, filled| {
+            if filled.is_empty() { filled.push_str(value) } else { percent_encode(value, filled) }
+        })
+    }
+
+    fn fill(
+        self,
+        text: &str,
+        put: impl Fn(&str, &mut String),
+    ) -> Result<Cow<'_, str>, Trouble> {
         let mut parts = text.split(MARK);
         let Some(first) = parts.next().filter(|first| first.len() < text.len()) else {
             return Ok(Cow::Borrowed(text));
@@ -29,7 +42,7 @@ impl<'a> Secrets<'a> {
                 filled.push_str(name);
                 break;
             };
-            filled.push_str(self.value(name)?);
+            put(self.value(name)?, &mut filled);
             filled.push_str(after);
         }
         Ok(Cow::Owned(filled))
@@ -64,18 +77,49 @@ impl<'a> Secrets<'a> {
         })
     }
 
-    /// The same outcome, without what is nobody's to read in its error. Services repeat what they are sent.
+    /// The same outcome, without what is nobody's to read. Services repeat what they are sent.
     pub(super) fn redact(self, mut outcome: Outcome) -> Outcome {
-        if let Outcome::Failed(failure) = &mut outcome
-            && let Some(error) = &mut failure.error
-        {
-            for written in self.0.values().filter(|value| !value.is_empty()).flat_map(spellings) {
-                for text in [Some(&mut error.message), error.kind.as_mut()].into_iter().flatten() {
-                    *text = without(text, &written);
+        for secret in self.0.values().filter(|value| !value.is_empty()) {
+            match &mut outcome {
+                Outcome::Failed(Failure { error: Some(ErrorText { kind, message }), .. }) => {
+                    for written in spellings(secret) {
+                        for text in kind.iter_mut().chain([&mut *message]) {
+                            *text = without(text, &written);
+                        }
+                    }
                 }
+                Outcome::Succeeded { output: Some(output) } if secret.len() >= LEAST => {
+                    let spellings = spellings(secret);
+                    each_text(output, &|text| {
+                        for written in &spellings {
+                            if text.contains(written) {
+                                *text = text.replace(written, LEFT_OUT);
+                            }
+                        }
+                    });
+                }
+                _ => {}
             }
         }
         outcome
+    }
+}
+
+/// Shorter ones occur by chance in what a service gives, which is data, and must not be mangled.
+const LEAST: usize = 6;
+
+fn each_text(value: &mut Value, change: &impl Fn(&mut String)) {
+    match value {
+        Value::String(text) => change(text),
+        Value::Array(list) => list.iter_mut().for_each(|value| each_text(value, change)),
+        Value::Object(map) => {
+            for (mut key, mut value) in std::mem::take(map) {
+                change(&mut key);
+                each_text(&mut value, change);
+                map.insert(key, value);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -117,7 +161,7 @@ fn without(text: &str, secret: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_core::outcome::{ErrorText, Failure, FailureKind};
+    use steadfast_core::outcome::FailureKind;
 
     use super::*;
 
@@ -139,6 +183,32 @@ mod tests {
         assert_eq!(*secrets.json(&body).expect("filled"), filled);
         assert!(matches!(secrets.json(&filled), Ok(Cow::Borrowed(_))));
         assert!(secrets.text("\u{1}U\u{1}").is_err());
+    }
+
+    #[test]
+    fn in_an_address_a_secret_is_one_part_unless_it_begins_it() {
+        let map = BTreeMap::from([
+            ("T".to_owned(), "a+b&c=d#e/é".to_owned()),
+            ("B".to_owned(), "https://x.example/v1".to_owned()),
+        ]);
+        for (text, filled) in [
+            ("http://h/?k=\u{1}T\u{1}&z=1", "http://h/?k=a%2Bb%26c%3Dd%23e%2F%C3%A9&z=1"),
+            ("\u{1}B\u{1}/p", "https://x.example/v1/p"),
+        ] {
+            assert_eq!(Secrets(&map).url(text).expect(text), filled);
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_secret_is_left_in_an_output() {
+        let map = BTreeMap::from([
+            ("T".to_owned(), "s3\"cret".to_owned()),
+            ("SHORT".to_owned(), "ab".to_owned()),
+        ]);
+        let echo = serde_json::json!({ "a": ["Bearer s3\"cret", 1], "s3\"cret": "q=s3%22cret ab" });
+        let output = Secrets(&map).redact(Outcome::Succeeded { output: Some(echo) });
+        let left = serde_json::json!({ "a": ["Bearer …", 1], "…": "q=… ab" });
+        assert_eq!(output, Outcome::Succeeded { output: Some(left) });
     }
 
     #[test]

@@ -103,6 +103,25 @@ async fn strangers_get_no_keys() {
     assert_eq!(abroad[0].header("steadfast-attempt"), Some("2"));
 }
 
+/// Whatever the header is called that it stands in.
+#[tokio::test]
+async fn strangers_get_no_secrets() {
+    let (first, second) = (redirecting().await, redirecting().await);
+    let names = ["Steadfast-Token", "User-Agent", "Accept", "Idempotency-Key"];
+    let secret = |name: &&str| ((*name).to_owned(), "\u{1}KEY\u{1}".to_owned());
+    let url = first.url(&format!("/307/{}", second.url("/x")));
+    let http = Http { headers: names.iter().map(secret).collect(), redirects: 1, ..post(url) };
+    let secrets = BTreeMap::from([("KEY".to_owned(), "s3cr3t".to_owned())]);
+    let order = HttpOrder { secrets: &secrets, ..order(&http) };
+    assert_eq!(ended(caller().call(&order).await), there());
+    let (at_home, abroad) = (first.seen(), second.seen());
+    for name in names.map(str::to_lowercase) {
+        assert_eq!(at_home[0].header(&name), Some("s3cr3t"), "{name}");
+        assert_eq!(abroad[0].header(&name), None, "{name}");
+    }
+    assert_eq!(abroad[0].header("steadfast-step"), Some("notify"));
+}
+
 #[tokio::test]
 async fn neither_callback_addresses_nor_secret_bodies_go_to_strangers() {
     let (first, second) = (redirecting().await, redirecting().await);
