@@ -91,8 +91,9 @@ impl Booth {
             addresses
         });
         let shared = Shared { caller, turns, addresses, inbox, state: Mutex::default() };
-        let (tasks, door) = (runtime.handle().clone(), Arc::new(Mutex::new(door)));
-        Calls { tasks, runtime: Arc::new(Mutex::new(Some(runtime))), door, shared: Arc::new(shared) }
+        let tasks = runtime.handle().clone();
+        let open = Arc::new(Mutex::new(Some(Open { runtime, door })));
+        Calls { tasks, open, shared: Arc::new(shared) }
     }
 }
 
@@ -125,9 +126,14 @@ impl Callbacks {
 pub(crate) struct Calls {
     tasks: Handle,
     /// Until there is nothing more to call.
-    runtime: Arc<Mutex<Option<Runtime>>>,
-    door: Arc<Mutex<Option<Door>>>,
+    open: Arc<Mutex<Option<Open>>>,
     shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Open {
+    runtime: Runtime,
+    door: Option<Door>,
 }
 
 /// Through which callbacks come.
@@ -208,9 +214,8 @@ impl Calls {
     /// Nothing is called and no callback is taken any more. Who has ended the job by one still hears that
     /// it counted; nobody waits for a name that is still looked up.
     pub(crate) fn close(&self) {
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(runtime) = runtime else { return };
-        let door = self.door.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Open { runtime, door }) = open else { return };
         if let Some(Door { close, served }) = door {
             drop(close);
             let _ = runtime.block_on(async { tokio::time::timeout(LAST_WORDS, served).await });

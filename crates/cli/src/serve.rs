@@ -99,13 +99,19 @@ pub(crate) fn up(args: &UpArgs) -> Done {
                 worked.notified().await;
             }
         };
-        let (ended, worked) = tokio::join!(running.until(stopping), working);
+        let serving = async {
+            let ended = running.until(stopping).await;
+            // A server that can go on no more leaves its worker nobody to speak to.
+            handle.kill();
+            ended
+        };
+        let (ended, worked) = tokio::join!(serving, working);
         if let Some((tokens, id)) = revoke {
             let _ = tokens.revoke(&id);
         }
         match worked {
-            Ok(()) => end(ended),
-            Err(error) => refuse(&error.to_string()),
+            Err(error) if ended.is_ok() => refuse(&error.to_string()),
+            _ => end(ended),
         }
     })
 }

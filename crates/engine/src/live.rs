@@ -146,8 +146,16 @@ pub(crate) struct Group {
     pub(crate) records: Vec<(JobId, Recorded)>,
     pub(crate) metas: BTreeMap<JobId, Meta>,
     pub(crate) effects: Vec<Due>,
-    pub(crate) answers: Vec<(Reply<Answer>, Answer)>,
+    pub(crate) answers: Vec<Owed>,
     pub(crate) news: Vec<FleetNews>,
+}
+
+/// An answer that waits for what it is about to be durable.
+pub(crate) struct Owed {
+    pub(crate) reply: Reply<Answer>,
+    pub(crate) answer: Answer,
+    /// It is about a note on this job, which somebody else may have changed since it was read.
+    pub(crate) note: Option<JobId>,
 }
 
 /// An effect with all that its worker needs to know.
@@ -257,19 +265,15 @@ impl Decider {
         soonest.map_or(longest, Duration::from_millis).min(longest)
     }
 
-    fn take(
-        &mut self,
-        message: Message,
-        batch: &mut Batch,
-        answers: &mut Vec<(Reply<Answer>, Answer)>,
-    ) {
+    fn take(&mut self, message: Message, batch: &mut Batch, answers: &mut Vec<Owed>) {
         let now = self.clock.now();
+        let owed = |reply, answer| Owed { reply, answer, note: None };
         match message {
             Message::Submit { accepted, key, reply } => {
                 let ours = Ours { epoch: 1, snapshot_seq: 0, key };
                 self.ours.insert(accepted.id.clone(), ours);
                 batch.join(self.engine.submit(*accepted, now));
-                answers.push((reply, Ok(())));
+                answers.push(owed(reply, Ok(())));
             }
             Message::Adopt { adopted, reply } => {
                 crash_point("during-recovery");
@@ -283,7 +287,7 @@ impl Decider {
                     let input = Input::Report { item, token, outcome };
                     let _ = self.engine.handle(&id, &input, now, batch);
                 }
-                answers.push((reply, Ok(())));
+                answers.push(owed(reply, Ok(())));
             }
             Message::Note { job, epoch, input, reply } => {
                 let (id, snapshot_seq) = (job.id.clone(), job.seq);
@@ -295,14 +299,14 @@ impl Decider {
                     }
                     Err(why) => Err(why.into()),
                 };
-                answers.push((reply, said));
+                answers.push(Owed { reply, answer: said, note: Some(id) });
             }
             Message::Input { job, input, reply } => {
                 let said = match self.engine.handle(&job, &input, now, batch) {
                     Ok(said) => said.map_err(NotDone::from),
                     Err(_) => Err(NotDone::Unknown(job)),
                 };
-                answers.extend(reply.map(|reply| (reply, said)));
+                answers.extend(reply.map(|reply| owed(reply, said)));
             }
             Message::Connect { arriving, reply } => {
                 let worker = arriving.spec.name.clone();
@@ -320,7 +324,7 @@ impl Decider {
         }
     }
 
-    fn group(&mut self, batch: Batch, answers: Vec<(Reply<Answer>, Answer)>) -> Group {
+    fn group(&mut self, batch: Batch, answers: Vec<Owed>) -> Group {
         let mut metas = BTreeMap::new();
         for (id, _) in &batch.records {
             if !metas.contains_key(id)

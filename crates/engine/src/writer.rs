@@ -10,8 +10,8 @@ use steadfast_store::{Store, StoreError, Write};
 
 use crate::crash::crash_point;
 use crate::fleet::FleetNews;
-use crate::inbox::{Answer, Reply};
-use crate::live::{Due, Group, Meta, Observer, Stopped, Workers};
+use crate::inbox::NotDone;
+use crate::live::{Due, Group, Meta, Observer, Owed, Stopped, Workers};
 
 /// Before a full disk is tried again.
 const FULL: Duration = Duration::from_millis(250);
@@ -60,13 +60,18 @@ impl Writer {
             }
         };
         crash_point("after-append");
-        for (write, answer) in writes.iter().zip(answers) {
-            let job = || write.job.clone();
-            answer.map_err(|refused| Stopped::TakenOver { job: job(), refused })?;
-        }
-        let mut writes = writes.into_iter();
-        for after in after {
-            for Write { job, records, .. } in writes.by_ref().take(after.writes) {
+        let mut writes = writes.into_iter().zip(answers);
+        for mut after in after {
+            for (Write { job, records, .. }, answer) in writes.by_ref().take(after.writes) {
+                if let Err(refused) = answer {
+                    // A job is ours alone as long as it goes on. One that is over is not.
+                    let is_about = |owed: &&mut Owed| owed.note.as_deref() == Some(&*job);
+                    let Some(owed) = after.answers.iter_mut().find(is_about) else {
+                        return Err(Stopped::TakenOver { job, refused });
+                    };
+                    owed.answer = Err(NotDone::Unknown(job));
+                    continue;
+                }
                 for record in &records {
                     if let Event::AttemptEnded { token, outcome, .. } = &record.event
                         && matches!(outcome, Outcome::Succeeded { .. })
@@ -76,7 +81,7 @@ impl Writer {
                 }
                 self.observer.committed(&job, records);
             }
-            for (reply, answer) in after.answers {
+            for Owed { reply, answer, .. } in after.answers {
                 reply(answer);
             }
             for effect in after.effects {
@@ -98,7 +103,7 @@ impl Writer {
 struct After {
     writes: usize,
     effects: Vec<Due>,
-    answers: Vec<(Reply<Answer>, Answer)>,
+    answers: Vec<Owed>,
     news: Vec<FleetNews>,
 }
 

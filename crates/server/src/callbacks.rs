@@ -9,6 +9,7 @@ mod ticket;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use serde_json::Value;
@@ -19,12 +20,16 @@ use steadfast_core::time::Timestamp;
 use steadfast_engine::{Assignment, Inbox, NotDone, Reply, Unheard};
 use tokio::sync::{Mutex, oneshot};
 
-use crate::archive::{Archive, HowEnded};
+use crate::archive::{Archive, AttemptEnd, HowEnded};
 use crate::trouble::Trouble;
 
 pub use signature::Secrets;
 pub(crate) use signature::secret;
 pub use ticket::{Ticket, Tickets};
+
+/// How often a note is tried while the job that it is about moves on.
+const NOTE_TRIES: u32 = 8;
+const NOTE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where services are told to call back.
 #[derive(Clone, Debug)]
@@ -125,24 +130,38 @@ impl Desk {
         let refused =
             |why: &str| Trouble::CallbackRefused(format!("attempt {attempt} is over: {why}"));
         let end = self.archive.attempt_end(&ticket.job, item, attempt).await?;
-        match end.how {
-            HowEnded::ByCallback => Ok(Taken::Counted),
-            HowEnded::TimedOut => Err(refused("it was not called back in time")),
-            HowEnded::Otherwise if end.item_goes_on => Err(refused("the item goes on without it")),
-            HowEnded::Otherwise => {
-                let late = Input::LateCallback { item, attempt, outcome };
-                self.note(ticket, late).await?;
-                Ok(Taken::Late)
+        match &end.how {
+            HowEnded::ByCallback(before) if *before == outcome => return Ok(Taken::Counted),
+            HowEnded::TimedOut => return Err(refused("it was not called back in time")),
+            HowEnded::ByCallback(_) if end.item_goes_on => {
+                return Err(refused("something else was said of it before"));
             }
+            HowEnded::Otherwise if end.item_goes_on => {
+                return Err(refused("the item goes on without it"));
+            }
+            HowEnded::ByCallback(_) | HowEnded::Otherwise => {}
         }
+        let (desk, ticket) = (self.clone(), ticket.clone());
+        let late = Input::LateCallback { item, attempt, outcome };
+        // Apart, because who hangs up meanwhile must not end the turn before its word is stored.
+        let noting = tokio::spawn(async move { desk.note(&ticket, late, end).await });
+        noting.await.map_err(|error| Trouble::Internal(error.to_string()))??;
+        Ok(Taken::Late)
     }
 
     /// Once, however often it is said.
-    async fn note(&self, ticket: &Ticket, late: Input) -> Result<(), Trouble> {
+    async fn note(&self, ticket: &Ticket, late: Input, end: AttemptEnd) -> Result<(), Trouble> {
         // One at a time: the state that a note is added to must be the last one.
         let _turn = self.noting.lock().await;
-        loop {
-            let end = self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?;
+        // Of a job that is over, the store refuses what is added to an earlier state.
+        let mut known = Some(end).filter(|end| end.ended.is_some());
+        for _ in 0..NOTE_TRIES {
+            let end = match known.take() {
+                Some(end) => end,
+                None => {
+                    self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?
+                }
+            };
             if end.noted {
                 return Ok(());
             }
@@ -155,11 +174,13 @@ impl Desk {
                 }
             };
             match noted {
-                // It has ended this very moment.
-                Err(NotDone::Unknown(_)) => {}
+                // It has ended this very moment, or there was another note.
+                Err(NotDone::Unknown(_)) => tokio::time::sleep(NOTE_PAUSE).await,
                 noted => return Ok(noted?),
             }
         }
+        // A local `run` has it, and listens on a port of its own.
+        Err(Trouble::NotPossible(format!("job {} is not run by this server", ticket.job)))
     }
 
     async fn progressed(&self, ticket: &Ticket, progress: &Value) -> Result<Taken, Trouble> {

@@ -18,6 +18,23 @@ fn again(place: &Place, server: Server) -> Server {
     place.server().lease(LEASE_MS).at(&address).start()
 }
 
+/// Nothing waits for a server that is not there, also not the worker beside it.
+#[test]
+fn a_server_whose_job_was_taken_over_ends_and_says_so() {
+    let place = Place::new();
+    let mut server = place.server().start_up();
+    let job = server.submit(
+        &json!({ "name": "t", "steps": { "s": { "run": gated(&place, "gate") } } }).to_string(),
+    );
+    place.has_lines("ran", 1);
+    let file = place.path("data/steadfast.db");
+    let mut store = steadfast_store::SqliteStore::open(&file).expect("the server's");
+    steadfast_store::Store::claim(&mut store, &[&job], "somebody else").expect("claimed");
+    place.open("gate");
+    assert_eq!(server.process.ends().code(), Some(1));
+    server.process.says("belongs to another process now");
+}
+
 #[test]
 fn a_server_killed_while_fifty_attempts_run_finds_them_all_again() {
     let place = Place::new();

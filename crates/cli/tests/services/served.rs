@@ -60,7 +60,7 @@ fn a_callback_counts_after_the_server_was_killed_and_came_back() {
     counted(&callback.done("kept"), true);
     let status = server.end(&id);
     assert_eq!((&status["state"], &item(&status)["output"]), (&json!("succeeded"), &json!("kept")));
-    counted(&callback.done("again"), true);
+    counted(&callback.done("kept"), true);
     let events = server.events(&id);
     assert_eq!(named(&events, "AttemptStarted").len(), 1, "{events:#?}");
     assert_eq!(named(&events, "AttemptEnded").len(), 1, "{events:#?}");
@@ -164,6 +164,64 @@ fn a_callback_before_the_202_counts_also_when_the_202_never_comes() {
     replays(&place, &id);
 }
 
+/// A service that corrects itself must not believe that it was heard.
+#[test]
+fn the_same_again_counts_and_something_else_does_not() {
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let rest = ["retry: { max_attempts: 3, initial_delay: 10m }"];
+    let (id, callback) = handed_over(&server, &service, &rest);
+    let failed = json!({ "success": false, "error": "x" });
+    for _ in 0..2 {
+        counted(&callback.say(&failed), true);
+    }
+    let reply = callback.done(1);
+    assert_eq!(reply.status, 401, "{reply:?}");
+    assert!(reply.body.contains("something else was said of it before"), "{reply:?}");
+    assert_eq!(named(&server.events(&id), "LateCallback").len(), 0);
+
+    let (id, callback) = handed_over(&server, &service, &[]);
+    for _ in 0..2 {
+        counted(&callback.done(1), true);
+    }
+    for _ in 0..2 {
+        counted(&callback.done(2), false);
+    }
+    let events = server.events(&id);
+    assert_eq!(named(&events, "LateCallback").len(), 1, "{events:#?}");
+    assert_eq!(item(&server.end(&id))["output"], 1);
+    replays(&place, &id);
+}
+
+/// Words about jobs that are over, by services that do not wait for the answer.
+#[test]
+fn who_hangs_up_on_a_late_callback_stops_nobody() {
+    const ITEMS: usize = 40;
+    let place = Place::new();
+    let service = accepting();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let rest = [&*format!("for_each: {{ range: {ITEMS} }}")];
+    let id = server.submit(&later(&service, &rest));
+    let callbacks: Vec<Callback> =
+        service.called(ITEMS).iter().map(crate::service::Seen::callback).collect();
+    place.call(&["cancel", &id, "--server", &server.url()]);
+    server.end(&id);
+    std::thread::scope(|scope| {
+        for some in callbacks.chunks(ITEMS / 4) {
+            scope.spawn(|| some.iter().for_each(Callback::say_and_hang_up));
+        }
+    });
+    for callback in &callbacks {
+        counted(&callback.done(1), false);
+    }
+    let late = named(&server.events(&id), "LateCallback").len();
+    assert_eq!(late, ITEMS, "each is recorded once");
+    replays(&place, &id);
+}
+
 #[test]
 fn what_is_no_callback_is_refused_and_the_attempt_waits_on() {
     let place = Place::new();
@@ -256,32 +314,40 @@ fn a_worker_that_dies_before_it_could_say_that_the_service_has_it_costs_a_call_w
 }
 
 #[test]
-fn of_many_callbacks_at_once_one_counts_and_all_hear_the_same() {
+fn of_many_callbacks_at_once_one_counts_and_the_others_hear_whether_it_was_theirs() {
     let place = Place::new();
     let service = accepting();
     let server = place.server().start();
     let _worker = worker(&place, &server);
-    let at_once = |callback: &Callback, heard: bool| {
+    let at_once = |callback: &Callback| -> Vec<(u64, bool)> {
         std::thread::scope(|scope| {
-            for number in 0..12 {
+            let says = (0..12).map(|number| {
                 scope.spawn(move || {
-                    let body = json!({ "success": number % 3 != 0, "output": number });
-                    counted(&callback.say(&body), heard);
-                });
-            }
-        });
+                    // Each is said twice.
+                    let reply = callback.done(number / 2);
+                    assert_eq!(reply.status, 200, "{reply:?}");
+                    (number / 2, reply.json() == json!({ "counted": true }))
+                })
+            });
+            let says: Vec<_> = says.collect();
+            says.into_iter().map(|said| said.join().expect("answered")).collect()
+        })
     };
     let (id, callback) = handed_over(&server, &service, &["retry: { max_attempts: 1 }"]);
-    at_once(&callback, true);
+    let heard = at_once(&callback);
     let status = server.end(&id);
+    let output = item(&status)["output"].as_u64().expect("one of them");
+    for (said, counted) in heard {
+        assert_eq!(counted, said == output, "{said} and {output}");
+    }
     let events = server.events(&id);
     assert_eq!(named(&events, "AttemptEnded").len(), 1, "{events:#?}");
-    assert_eq!(named(&events, "LateCallback").len(), 0, "{events:#?}");
-    assert_eq!(server.status(&id), status);
+    assert_eq!(named(&events, "LateCallback").len(), 1, "{events:#?}");
+    assert_eq!(server.status(&id)["runs"], status["runs"]);
     let (id, callback) = handed_over(&server, &service, &[]);
     assert_eq!(server.post(&format!("/v1/jobs/{id}/cancel")).status, 200);
     server.end(&id);
-    at_once(&callback, false);
+    assert!(at_once(&callback).iter().all(|(_, counted)| !counted));
     assert_eq!(named(&server.events(&id), "LateCallback").len(), 1);
     replays(&place, &id);
 }

@@ -151,6 +151,15 @@ impl Callback {
         self.say(&json!({ "success": true, "output": output.into() }))
     }
 
+    /// That it ended well, without a thought for the answer.
+    pub(crate) fn say_and_hang_up(&self) {
+        let body = r#"{"success":true,"output":1}"#;
+        let mut stream = TcpStream::connect(&self.address).expect("somebody listens");
+        let head = format!("POST {} HTTP/1.1\r\nHost: {}\r\n", self.path, self.address);
+        let kind = format!("Content-Type: application/json\r\nContent-Length: {}", body.len());
+        write!(stream, "{head}{kind}\r\n\r\n{body}").expect("it takes it");
+    }
+
     /// Another one with this last sign of its token.
     pub(crate) fn forged(&self) -> Self {
         let (rest, last) = self.path.split_at(self.path.len() - 1);

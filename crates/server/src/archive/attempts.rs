@@ -47,9 +47,10 @@ pub struct AttemptEnd {
     pub ended: Option<(Job, u64)>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum HowEnded {
-    ByCallback,
+    /// Which said this.
+    ByCallback(Outcome),
     TimedOut,
     /// Or it was cut off, and has no end of its own.
     #[default]
@@ -73,7 +74,7 @@ pub(super) fn end(
                 if *ended == attempt =>
             {
                 end.how = match outcome {
-                    _ if *by_callback => HowEnded::ByCallback,
+                    outcome if *by_callback => HowEnded::ByCallback(outcome.clone()),
                     Outcome::Failed(failure) if failure.kind == FailureKind::TimedOut => {
                         HowEnded::TimedOut
                     }
