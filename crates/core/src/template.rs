@@ -1,5 +1,7 @@
 //! `{{ … }}` in argv, env, http and input: what it may name, and what it stands for.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
 use crate::event::ItemId;
@@ -131,22 +133,38 @@ fn shortened(text: &str) -> String {
     short
 }
 
+/// Bytes of JSON that are filled in for one attempt: it is sent to its worker in one message.
+const MOST_FILLED: usize = 16 << 20;
+
 /// What references stand for, at one attempt of an item.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Scope<'a> {
-    pub job: &'a Job,
-    pub item: ItemId,
-    pub attempt: u32,
+    job: &'a Job,
+    item: ItemId,
+    attempt: u32,
     /// The texts may name secrets, so nothing else may look like one.
-    pub secrets: bool,
+    secrets: bool,
+    room: Cell<usize>,
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    /// For all texts of one attempt. `secrets`: they may name some.
+    pub fn new(job: &'a Job, item: ItemId, attempt: u32, secrets: bool) -> Self {
+        Self { job, item, attempt, secrets, room: Cell::new(MOST_FILLED) }
+    }
+
     fn value(&self, reference: &Reference) -> Result<Value, String> {
         if let Reference::Secret { name } = reference {
             return Ok(Value::from(format!("{SECRET_MARK}{name}{SECRET_MARK}")));
         }
         let value = self.known(reference)?;
+        let left = self.room.get().checked_sub(size(&value));
+        self.room.set(left.ok_or_else(|| {
+            let most = MOST_FILLED >> 20;
+            format!(
+                "more than {most} MiB would be filled in; hand over where it is, not what it is"
+            )
+        })?);
         if self.secrets && has_mark(&value) {
             return Err("a value holds the control character U+0001".to_owned());
         }
@@ -241,6 +259,26 @@ impl Scope<'_> {
             }
             other => other.clone(),
         })
+    }
+}
+
+/// As JSON, more or less.
+fn size(value: &Value) -> usize {
+    let text = |text: &str| -> usize {
+        let of = |byte: u8| match byte {
+            0..0x20 => 6,
+            b'"' | b'\\' => 2,
+            _ => 1,
+        };
+        text.bytes().map(of).sum::<usize>() + 2
+    };
+    match value {
+        Value::String(string) => text(string),
+        Value::Array(list) => list.iter().map(|value| size(value) + 1).sum::<usize>() + 2,
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| text(key) + size(value) + 2).sum::<usize>() + 2
+        }
+        _ => 8,
     }
 }
 

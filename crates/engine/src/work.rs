@@ -40,7 +40,7 @@ impl Work {
         let plan = &job.plan;
         let step = plan.step(id.step);
         let secrets = matches!(plan.action_of(id), Some(Action::Http(_)));
-        let scope = Scope { job, item: id, attempt: assignment.attempt, secrets };
+        let scope = Scope::new(job, id, assignment.attempt, secrets);
         let action = plan.action_of(id).ok_or_else(|| "there is nothing to run".to_owned());
         let mut action = action.and_then(|action| filled(action, &scope));
         let mut env = BTreeMap::new();

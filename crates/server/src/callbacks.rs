@@ -158,9 +158,7 @@ impl Desk {
         for _ in 0..NOTE_TRIES {
             let end = match known.take() {
                 Some(end) => end,
-                None => {
-                    self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?
-                }
+                None => self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?,
             };
             if end.noted {
                 return Ok(());

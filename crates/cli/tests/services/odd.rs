@@ -41,6 +41,22 @@ fn run(place: &Place, cases: Vec<Case>) -> (Ran, Service) {
     (ran, service)
 }
 
+/// A reference costs nothing in the file; what it stands for is kept within bounds before it is sent.
+#[test]
+fn too_much_to_fill_in_is_an_error_that_lasts() {
+    let place = Place::new("filled");
+    let service = Service::always(Answer::output(1));
+    let text = "x".repeat(1 << 20);
+    let references = vec!["{{ item }}"; 40];
+    let step =
+        json!({ "for_each": [text], "http": { "url": service.url("/"), "body": references } });
+    let ran = place.run(&json!({ "name": "t", "steps": { "s": step } }).to_string());
+    let item = ran.item("s");
+    assert_eq!((&item["reason"], service.calls()), (&json!("permanent_error"), 0), "{item}");
+    let error = item["last_error"].as_str().expect("an error");
+    assert!(error.contains("more than 16 MiB would be filled in"), "{error}");
+}
+
 #[test]
 fn whatever_is_no_answer_is_not_completed_and_tried_again() {
     let place = Place::new("odd-no-answer");

@@ -31,24 +31,35 @@ pub(super) fn refuse_forms(headers: &HeaderMap) -> Result<(), Trouble> {
     }
 }
 
+/// Who is cut off while it sends may not hear why: so much of what is refused is heard out, and thrown away.
+const HEARD_OUT: usize = 16 << 20;
+
 /// Refused before it is held, if its length is said, and as soon as it is too long otherwise.
 pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Vec<u8>, Trouble> {
-    let too_large = || Trouble::TooLarge(format!("at most {most} bytes are taken"));
     let said: Option<u64> =
         headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    if said.is_some_and(|said| said > most as u64) {
-        return Err(too_large());
-    }
+    let mut is_taken = said.is_none_or(|said| said <= most as u64);
+    let mut heard = 0;
     let mut bytes = Vec::new();
     let mut chunks = body.into_data_stream();
-    while let Some(chunk) = chunks.next().await {
+    while heard <= HEARD_OUT.max(most)
+        && said.is_none_or(|said| is_taken || said <= HEARD_OUT as u64)
+        && let Some(chunk) = chunks.next().await
+    {
         let chunk = chunk.map_err(|error| {
             Trouble::BadRequest(format!("the body could not be read to its end: {error}"))
         })?;
-        if bytes.len() + chunk.len() > most {
-            return Err(too_large());
+        heard += chunk.len();
+        is_taken &= heard <= most;
+        if is_taken {
+            bytes.extend_from_slice(&chunk);
+        } else {
+            bytes = Vec::new();
         }
-        bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
+    if is_taken {
+        Ok(bytes)
+    } else {
+        Err(Trouble::TooLarge(format!("at most {most} bytes are taken")))
+    }
 }

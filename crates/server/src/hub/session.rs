@@ -209,9 +209,7 @@ impl WorkerSessions {
         {
             let (item, token) = (attempt.item(), attempt.token);
             let input = Input::Progress { item, token, progress, by_callback: false };
-            while let Err(Unheard::Full) =
-                self.inbox.hear(&job, input.clone(), Box::new(|_| ()))
-            {
+            while let Err(Unheard::Full) = self.inbox.hear(&job, input.clone(), Box::new(|_| ())) {
                 tokio::time::sleep(AGAIN).await;
             }
         }

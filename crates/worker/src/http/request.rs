@@ -279,8 +279,7 @@ fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Troubl
     let mut ours = |name, value| drop(headers.insert(HeaderName::from_static(name), value));
     let text = |name, value| Ok::<_, Trouble>((name, header_value(name, value)?));
     let texts = [text(job_id, order.job_id)?, text(step, order.step)?];
-    let datacenter =
-        order.datacenter.map(|value| text(datacenter_name, value)).transpose()?;
+    let datacenter = order.datacenter.map(|value| text(datacenter_name, value)).transpose()?;
     texts.into_iter().chain(datacenter).for_each(|(name, value)| ours(name, value));
     ours(item_index, item.index.into());
     ours(attempt, order.attempt.into());

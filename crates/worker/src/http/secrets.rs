@@ -25,11 +25,7 @@ impl<'a> Secrets<'a> {
         })
     }
 
-    fn fill(
-        self,
-        text: &str,
-        put: impl Fn(&str, &mut String),
-    ) -> Result<Cow<'_, str>, Trouble> {
+    fn fill(self, text: &str, put: impl Fn(&str, &mut String)) -> Result<Cow<'_, str>, Trouble> {
         let mut parts = text.split(MARK);
         let Some(first) = parts.next().filter(|first| first.len() < text.len()) else {
             return Ok(Cow::Borrowed(text));
