@@ -310,7 +310,11 @@ fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal
         Timer::Retry(item) => Ok(vec![Event::RetryDue { item }]),
         Timer::Attempt(item, _) => {
             let live = job.live(item).ok_or(Refusal::TimerOver)?;
-            Ok(end(job, item, live, Outcome::from(FailureKind::TimedOut), false, now))
+            let outcome = match (live.phase, job.plan.timeout_ms_of(item)) {
+                (Phase::AwaitingCallback, Some(timeout)) => Outcome::no_callback(timeout),
+                _ => Outcome::from(FailureKind::TimedOut),
+            };
+            Ok(end(job, item, live, outcome, false, now))
         }
         Timer::Heartbeat(item, _) => {
             let live = job.live(item).ok_or(Refusal::TimerOver)?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::text::shorten;
+use crate::time::human_ms;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -107,8 +108,20 @@ impl Outcome {
 
     /// Nothing was heard of the attempt for longer than its `heartbeat`.
     pub fn silent(heartbeat_ms: u64) -> Self {
-        let message = format!("it was silent for longer than its heartbeat of {heartbeat_ms} ms");
-        let error = Some(ErrorText { kind: Some("heartbeat".to_owned()), message });
+        let heartbeat = human_ms(heartbeat_ms);
+        Self::timed_out(
+            "heartbeat",
+            format!("it was silent for longer than its heartbeat of {heartbeat}"),
+        )
+    }
+
+    /// The service has it, and did not call back.
+    pub fn no_callback(timeout_ms: u64) -> Self {
+        Self::timed_out("timeout", format!("no callback within {}", human_ms(timeout_ms)))
+    }
+
+    fn timed_out(kind: &str, message: String) -> Self {
+        let error = Some(ErrorText { kind: Some(kind.to_owned()), message });
         Self::Failed(Failure { error, ..Failure::new(FailureKind::TimedOut) })
     }
 

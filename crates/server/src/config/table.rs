@@ -116,6 +116,7 @@ const ANY_MS: RangeInclusive<u64> = 0..=MAX_DURATION_MS;
 const SOME: RangeInclusive<u32> = 1..=u32::MAX;
 const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
 const fn setting(key: &'static str, doc: &'static str, shape: Shape) -> Setting {
@@ -310,7 +311,7 @@ const LIMITS: &[Setting] = &[
     setting(
         "output",
         "The output of one attempt.",
-        Size(KIB..=GIB, |c| &mut c.limits.output_bytes),
+        Size(KIB..=2 * MIB, |c| &mut c.limits.output_bytes),
     ),
     setting(
         "log",

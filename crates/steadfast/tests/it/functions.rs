@@ -208,7 +208,7 @@ async fn too_long_and_too_silent_attempts_end() {
     let status = ended(&client, &silent).await;
     assert_eq!(states(&status, "s"), ["timed_out", "succeeded"]);
     let said = attempts(&status, "s")[0].error.clone().unwrap();
-    assert!(said.contains("silent for longer than its heartbeat of 200 ms"), "{said}");
+    assert!(said.contains("silent for longer than its heartbeat of 200ms"), "{said}");
 
     let alive = Step::call("s", "beats").heartbeat(Duration::from_millis(500)).retry(quick(1));
     let status = ended(&client, &Job::new("alive").step(alive)).await;

@@ -203,7 +203,7 @@ impl Caller {
             return Ok(Called::AwaitsCallback);
         }
         let outcome = answered(status.as_u16(), answer, order.http.expect, retry_after);
-        Ok(Called::Ended(tell_redirect(outcome, followed)))
+        Ok(Called::Ended(tell_redirect(outcome, followed, order.http.redirects)))
     }
 
     /// The whole body, or as little of it as shows that it is too large.
@@ -244,10 +244,13 @@ fn too_late(longest: Duration, heard: u64) -> Outcome {
 }
 
 /// A redirect is a status like others, once no more are followed. That is worth a word.
-fn tell_redirect(outcome: Outcome, followed: u8) -> Outcome {
+fn tell_redirect(outcome: Outcome, followed: u8, most: u8) -> Outcome {
     match outcome {
         Outcome::Failed(failure) if matches!(failure.http_status, Some(300..400)) => {
             let message = match followed {
+                followed if followed < most => {
+                    "a redirect that does not say where to, or to no address".to_owned()
+                }
                 0 => {
                     "a redirect, which the step does not follow (`redirects` says how many it does)"
                         .to_owned()

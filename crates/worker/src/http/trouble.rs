@@ -61,6 +61,10 @@ impl From<hyper_util::client::legacy::Error> for Trouble {
             return Self::passing("connect", causes(&error));
         }
         match find::<hyper::Error>(&error) {
+            Some(wrong) if wrong.is_parse_too_large() => {
+                let message = "the headers of the answer are larger than is taken".to_owned();
+                Self::passing("response_too_large", message)
+            }
             Some(wrong) if wrong.is_parse() => {
                 let message = format!("what came back is not HTTP: {}", causes(wrong));
                 Self::passing("bad_answer", message)

@@ -1,6 +1,7 @@
 //! Secrets by name: a file of the worker's, or a variable of its environment.
 //!
-//! A value goes into the environment of a process, and nowhere else: no type here can be printed.
+//! A value goes into the environment of a process or into a request, and nowhere else: no type here can be
+//! printed.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! Attempts that are no processes: functions of the program that this worker is part of, and calls of web
 //! services.
 //!
-//! Each is a task of the runtime, and touches no disk. It is watched over by nothing but itself: a timer
+//! Each is a task of the runtime, without a folder of its own. It is watched over by nothing but itself: a timer
 //! exists only while one is wanted, and a function that ends at once has met none. A function that keeps its
 //! thread busy without ever waiting cannot be ended by anybody.
 
