@@ -228,7 +228,7 @@ def test_more_than_the_slots_waits_its_turn_and_goes_back_when_the_worker_is_dra
     assert place.has_ended()
 
 
-def test_a_thread_that_does_not_stop_is_given_up_and_keeps_its_slot(place: Place) -> None:
+def test_what_waits_for_a_thread_that_does_not_stop_is_handed_back(place: Place) -> None:
     go_on = threading.Event()
 
     @place.worker.function
@@ -239,12 +239,42 @@ def test_a_thread_that_does_not_stop_is_given_up_and_keeps_its_slot(place: Place
     session = place.start()
     for token in (1, 2):
         session.assign(token, "stubborn", timeout_ms=10)
-    session.assign(3, "stubborn")
+    session.assign(3, "stubborn", timeout_ms=10)
     kinds = [session.hear("report").failed.kind for _ in range(2)]
     assert kinds == [pb.Failed.KIND_TIMED_OUT] * 2
-    go_on.set()
     third = session.hear("report")
-    assert (third.attempt.token, third.succeeded.output_json) == (3, '"unheard"')
+    assert (third.attempt.token, third.lost.started) == (3, False)
+    assert third.lost.why == "its slot is held by a function that does not stop"
+    # What comes while they end does not wait for nothing.
+    session.assign(4, "stubborn")
+    go_on.set()
+    fourth = session.hear("report")
+    assert (fourth.attempt.token, fourth.succeeded.output_json) == (4, '"unheard"')
+
+
+def test_what_waits_for_one_that_is_being_stopped_is_not_handed_back(place: Place) -> None:
+    place.worker._kill_grace = LONG
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> int:
+        begun.release()
+        go_on.wait(LONG)
+        return ctx.token
+
+    session = place.start()
+    first = session.assign(1, "waits")
+    session.assign(2, "waits")
+    assert begun.acquire(timeout=LONG) and begun.acquire(timeout=LONG)
+    session.tell(withdrawal=pb.Withdrawal(attempt=first))
+    for token in (3, 4):
+        session.assign(token, "waits")
+    # It came after the other, so that one has waited as long.
+    more = session.hear("report")
+    assert (more.attempt.token, more.lost.started) == (4, False)
+    assert more.lost.why == "it waited too long for a slot"
+    go_on.set()
+    assert sorted(session.hear("report").attempt.token for _ in range(2)) == [2, 3]
 
 
 @pytest.mark.parametrize(

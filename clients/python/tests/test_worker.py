@@ -165,6 +165,31 @@ def test_a_server_that_is_restarted_costs_no_attempt(bare_server: Server, tmp_pa
         assert not running.is_alive()
 
 
+def test_a_function_that_never_stops_costs_others_no_failure(bare_server: Server, tmp_path: Path) -> None:
+    go_on = threading.Event()
+    stuck = Worker(bare_server.url, name="stuck", slots=1, kill_grace=0.05)
+    well = Worker(bare_server.url, name="well", slots=1)
+    stuck.function("f")(lambda ctx, input: go_on.wait(LONG))
+    well.function("f")(lambda ctx, input: "at last")
+    threads = [threading.Thread(target=worker.run) for worker in (stuck, well)]
+    with Client(bare_server.url) as client:
+        threads[0].start()
+        job = submit(client, tmp_path, "f", None, timeout="100ms")
+        # The second attempt is given to the slot that seems to be free.
+        for status in client.watch(job, LONG):
+            if any("does not stop" in attempt.error for attempt in status.attempts):
+                break
+        threads[1].start()
+        status = client.wait(job, LONG)
+        assert (status.output, status.failure_count, status.preemption_count) == ("at last", 1, 0)
+        assert (status.attempts[0].state, status.attempts[-1].worker_id) == ("timed_out", "well")
+    go_on.set()
+    for worker, thread in zip((stuck, well), threads, strict=True):
+        worker.stop()
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+
 def test_a_worker_that_is_told_to_go_loses_what_does_not_end_and_costs_no_failure(
     bare_server: Server, tmp_path: Path
 ) -> None:
