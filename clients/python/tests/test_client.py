@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -127,6 +128,48 @@ def test_a_coroutine_function_is_awaited(client: Client) -> None:
         return "later"
 
     assert client.result(client.submit(Entrypoint.from_callable(later, 0.01), "later"), LONG) == "later"
+
+
+PROGRAM = """
+import functools, sys
+import cloudpickle
+import names
+from models import Config
+from steadfast import Client, Entrypoint
+from training import train
+
+def here(config):
+    return names.NAME, config.size
+
+with Client(sys.argv[1]) as client:
+    made = [
+        Entrypoint.from_callable(train, Config(3)),
+        Entrypoint.from_callable(functools.partial(train, Config(4))),
+        Entrypoint.from_callable(here, Config(5)),
+        Entrypoint.from_callable(Config(6).larger, 1),
+    ]
+    assert not cloudpickle.list_registry_pickle_by_value()
+    jobs = [client.submit(one, "by-value") for one in made]
+    results = [client.result(job, 60) for job in jobs]
+assert type(results[3]) is Config
+print(results[:3], results[3].size)
+"""
+
+
+def test_what_a_callable_uses_of_its_program_goes_along(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "names.py").write_text("NAME = 'names'\n")
+    (tmp_path / "models.py").write_text(
+        "import dataclasses\n@dataclasses.dataclass\nclass Config:\n    size: int\n"
+        "    def larger(self, by):\n        return dataclasses.replace(self, size=self.size + by)\n"
+    )
+    (tmp_path / "training.py").write_text(
+        "from models import Config\n"
+        "def train(config):\n    return isinstance(config, Config), config.size\n"
+    )
+    (tmp_path / "program.py").write_text(PROGRAM)
+    argv = [sys.executable, str(tmp_path / "program.py"), server.url]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=2 * LONG, env=server.env)
+    assert ran.stdout == "[(True, 3), (True, 4), ('names', 5)] 7\n", ran.stderr
 
 
 def test_commands_have_what_was_asked_for(client: Client) -> None:
