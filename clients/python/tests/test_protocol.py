@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from conftest import LONG
-from steadfast import Context, InvalidRequest, Worker
+from steadfast import Context, InvalidRequest, PermanentError, RetryAfter, Worker
 from steadfast.v1 import workers_pb2 as pb
 from steadfast.v1.workers_pb2_grpc import WorkersServicer, add_WorkersServicer_to_server
 
@@ -275,6 +275,41 @@ def test_what_waits_for_one_that_is_being_stopped_is_not_handed_back(place: Plac
     assert more.lost.why == "it waited too long for a slot"
     go_on.set()
     assert sorted(session.hear("report").attempt.token for _ in range(2)) == [2, 3]
+
+
+class NoSeconds(RetryAfter):
+    def __init__(self) -> None:
+        pass
+
+
+class NoText(PermanentError):
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+@pytest.mark.parametrize("how", ["thread", "coroutine"])
+@pytest.mark.parametrize(("error", "why"), [(NoSeconds, "no attribute 'seconds'"), (NoText, "KeyError: 'text'")])
+def test_what_cannot_be_reported_as_it_was_raised_is_a_failure(
+    place: Place, how: str, error: type[Exception], why: str
+) -> None:
+    @place.worker.function
+    def thread(ctx: Context, input: Any) -> None:
+        raise error()
+
+    @place.worker.function
+    async def coroutine(ctx: Context, input: Any) -> None:
+        raise error()
+
+    session = place.start()
+    # More than there are slots: none is lost.
+    for token in (1, 2, 3):
+        session.assign(token, how)
+        while not (message := session._heard.get(timeout=LONG)).HasField("report"):
+            assert message.HasField("output")
+        failed = message.report.failed
+        assert (failed.kind, failed.error_kind) == (pb.Failed.KIND_HANDLER_FAILED, error.__name__)
+        assert failed.permanent == issubclass(error, PermanentError)
+        assert "cannot be reported" in failed.error_message and why in failed.error_message
 
 
 @pytest.mark.parametrize(
