@@ -1,5 +1,6 @@
 """What a worker says in its sessions, heard by a server that does what no real one does on purpose."""
 
+import asyncio
 import json
 import queue
 import threading
@@ -275,6 +276,75 @@ def test_what_waits_for_one_that_is_being_stopped_is_not_handed_back(place: Plac
     assert more.lost.why == "it waited too long for a slot"
     go_on.set()
     assert sorted(session.hear("report").attempt.token for _ in range(2)) == [2, 3]
+
+
+def test_a_worker_that_has_gone_leaves_no_loop_behind(place: Place) -> None:
+    loops, ended = [], []
+
+    async def waits(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    @place.worker.function
+    async def leaves(ctx: Context, input: Any) -> None:
+        loops.append(asyncio.get_running_loop())
+        loops[0].left = asyncio.create_task(waits("left"))  # type: ignore[attr-defined]
+        ctx.heartbeat("begun")
+        await waits("running")
+
+    session = place.start()
+    session.assign(1, "leaves")
+    session.hear("progress")
+    place.worker.stop()
+    place.worker.stop()
+    assert place.has_ended()
+    assert loops[0].is_closed() and sorted(ended) == ["left", "running"]
+    assert "steadfast coroutines" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_runs_is_told_when_its_worker_is_cancelled(place: Place) -> None:
+    stopped = threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> None:
+        ctx.heartbeat("begun")
+        ctx.wait_cancelled()
+        stopped.set()
+
+    async def program() -> None:
+        serving = asyncio.create_task(place.worker.serve())
+        session = await asyncio.to_thread(place.strange.next)
+        session.assign(1, "waits")
+        await asyncio.to_thread(session.hear, "progress")
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    asyncio.run(program())
+    assert stopped.wait(LONG)
+
+
+def test_a_coroutine_that_blocks_does_not_keep_a_worker_from_going(place: Place) -> None:
+    go_on = threading.Event()
+
+    @place.worker.function
+    async def blocks(ctx: Context, input: Any) -> None:
+        ctx.heartbeat("begun")
+        go_on.wait(LONG)
+
+    session = place.start()
+    session.assign(1, "blocks")
+    session.hear("progress")
+    place.worker.stop()
+    place.worker.stop()
+    assert place.has_ended()
+    left = [thread for thread in threading.enumerate() if thread.name == "steadfast coroutines"]
+    go_on.set()
+    for thread in left:
+        thread.join(LONG)
+        assert not thread.is_alive()
+    assert len(left) == 1
 
 
 class NoSeconds(RetryAfter):
