@@ -115,7 +115,11 @@ def test_lists_of_exit_codes_decide(
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, "text", [1, {"a": None}], (1, 2), {1: 2}, {3}, Decimal("0.1"), 1 << 80, float("inf")]
+    "value",
+    [
+        None, 7, "text", [1, {"a": None}], (1, 2), {1: 2}, {3}, Decimal("0.1"), 1 << 80, float("inf"),
+        ["\u5b57\U0001f600\0\u2028"], {"\udc80": "\ud83d"},
+    ],
 )
 def test_results_come_back_as_they_were(client: Client, value: object) -> None:
     result = client.result(client.submit(Entrypoint.from_callable(lambda: value), "value"), LONG)

@@ -55,6 +55,9 @@ def test_a_huge_result_fails_and_says_what_to_do(client: Client) -> None:
     assert client.result(job, LONG) == "x" * (700 << 10)
     job = client.submit(Entrypoint.from_callable(lambda: b"x" * (700 << 10)), "large")
     assert client.result(job, LONG) == b"x" * (700 << 10)
+    # 900 kB, in any language.
+    job = client.submit(Entrypoint.from_callable(lambda: "\u5b57" * 300_000), "large")
+    assert client.result(job, LONG) == "\u5b57" * 300_000
 
 
 def test_a_result_that_cannot_be_pickled_fails(client: Client) -> None:

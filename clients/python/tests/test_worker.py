@@ -49,6 +49,10 @@ def test_functions_get_their_input_and_their_output_comes_back(
     assert items[7]["output"]["item"] == 7
 
 
+def test_the_size_of_a_text_is_its_own_in_any_language(here: Server, client: Client, tmp_path: Path) -> None:
+    assert end(client, tmp_path, "repeat", {"text": "\u5b57"}).output == "\u5b57" * 300_000
+
+
 def test_coroutines_run_side_by_side(here: Server, client: Client, tmp_path: Path) -> None:
     status = end(client, tmp_path, "later", 0.01, for_each={"range": 8})
     assert status.has_succeeded and status.output == "later on 1"
@@ -63,6 +67,7 @@ def test_coroutines_run_side_by_side(here: Server, client: Client, tmp_path: Pat
         ("defer", "succeeded", 0, "the handler reported failure: deferred for 0.05 s"),
         ("permanent", "failed", 1, "the handler reported failure: never again"),
         ("not_json", "succeeded", 1, "not completed: the result is not JSON"),
+        ("half", "succeeded", 1, "not completed: the result is not JSON: 'utf-8' codec"),
         ("large", "succeeded", 1, "not completed: the output is larger than 1048576 bytes"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from .errors import Cancelled
+from .words import as_json
 
 #: As JSON.
 LARGEST_PROGRESS = 64 << 10
@@ -70,7 +70,7 @@ class Context:
         """
         text = None
         if progress is not None:
-            text = json.dumps(progress, allow_nan=False)
+            text = as_json(progress)
             if len(text.encode()) > LARGEST_PROGRESS:
                 raise ValueError(f"progress has at most {LARGEST_PROGRESS} bytes as JSON")
         with self._lock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from .config import milliseconds
 from .context import Context
 from .errors import Defer, PermanentError, RetryAfter
 from .v1 import workers_pb2 as pb
+from .words import as_json
 
 Function = Callable[[Context, Any], Any]
 
@@ -62,7 +62,7 @@ def called(function: Function, context: Context, value: Any) -> pb.Report:
 
 def _succeeded(result: Any) -> pb.Report:
     try:
-        text = "" if result is None else json.dumps(result, allow_nan=False)
+        text = "" if result is None else as_json(result)
     except (TypeError, ValueError, RecursionError) as error:
         return pb.Report(failed=not_completed("output_invalid", f"the result is not JSON: {error}"))
     if len(text.encode()) > OUTPUT_MOST:
