@@ -6,9 +6,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from steadfast import (
     Conflict,
     Entrypoint,
     JobFailed,
+    JobStatus,
     RetryConfig,
     WaitTimeout,
     cluster_pb2,
@@ -252,24 +255,29 @@ def test_a_thousand_submissions_from_sixteen_threads_are_a_thousand_jobs(client:
 BLOCKS_ONCE = Entrypoint.from_command("sh", "-c", "[ $STEADFAST_ATTEMPT -gt 1 ] || exec sleep 1000")
 
 
-def test_a_wait_goes_on_when_the_server_is_restarted(own_server: Server) -> None:
+@pytest.mark.parametrize("timeout", [None, LONG])
+def test_a_wait_goes_on_when_the_server_is_restarted(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
     with Client(own_server.url) as client, ThreadPoolExecutor(1) as thread:
         job = client.submit(BLOCKS_ONCE, "blocks-once")
-        watched = threading.Event()
+        watch, waits = client.watch, threading.Event()
 
-        def wait() -> tuple[int, int]:
-            status = None
-            for status in client.watch(job, LONG):
+        def watched(*args: Any) -> Iterator[JobStatus]:
+            for status in watch(*args):
                 if status.attempts:
-                    watched.set()
-            assert status is not None
-            return status.state, status.preemption_count
+                    waits.set()
+                yield status
 
-        waiting = thread.submit(wait)
-        assert watched.wait(LONG)
+        # Only to know that the wait has begun.
+        monkeypatch.setattr(client, "watch", watched)
+        waiting = thread.submit(client.wait, job, timeout)
+        assert waits.wait(LONG)
         own_server.kill()
+        assert not waiting.done()
         own_server.start()
-        assert waiting.result(LONG) == (cluster_pb2.JOB_STATE_SUCCEEDED, 1)
+        status = waiting.result(LONG)
+        assert (status.has_succeeded, status.preemption_count) == (True, 1)
 
 
 def test_a_submission_waits_for_a_server_that_comes_back(own_server: Server) -> None:
@@ -322,18 +330,27 @@ def test_the_async_client_does_the_same(server: Server) -> None:
     asyncio.run(program())
 
 
-def test_an_async_wait_goes_on_when_the_server_is_restarted(own_server: Server) -> None:
+def test_an_async_wait_goes_on_when_the_server_is_restarted(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def program() -> None:
         async with AsyncClient(own_server.url) as client:
             job = await client.submit(BLOCKS_ONCE, "blocks-once")
-            watching = client.watch(job, LONG)
-            async for status in watching:
-                if status.attempts:
-                    break
+            watch, waits = client.watch, asyncio.Event()
+
+            async def watched(*args: Any) -> AsyncIterator[JobStatus]:
+                async for status in watch(*args):
+                    if status.attempts:
+                        waits.set()
+                    yield status
+
+            monkeypatch.setattr(client, "watch", watched)
+            waiting = asyncio.create_task(client.wait(job, LONG))
+            await asyncio.wait_for(waits.wait(), LONG)
             await asyncio.to_thread(own_server.kill)
+            assert not waiting.done()
             await asyncio.to_thread(own_server.start)
-            async for status in watching:
-                pass
+            status = await waiting
             assert (status.has_succeeded, status.preemption_count) == (True, 1)
 
     asyncio.run(program())
