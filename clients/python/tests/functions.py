@@ -28,6 +28,15 @@ def repeat(ctx: Context, input: dict[str, Any]) -> str:
     return str(input["text"] * 300_000)
 
 
+@worker.function
+def key(ctx: Context, input: Any) -> list[str]:
+    """That of its first attempt, and of its second."""
+    if ctx.attempt == 1:
+        ctx.heartbeat(ctx.idempotency_key)
+        raise RuntimeError("again")
+    return [ctx.previous_progress, ctx.idempotency_key]
+
+
 @worker.function("later")
 async def later(ctx: Context, input: float) -> str:
     await asyncio.sleep(input)

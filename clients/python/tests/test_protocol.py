@@ -160,6 +160,15 @@ def test_progress_is_said_once_a_second_and_the_last_one_before_the_report(place
     assert json.loads(message.report.succeeded.output_json) == {"row": 7}
 
 
+@pytest.mark.parametrize(("role", "letter"), [(0, "i"), (1, "f"), (2, "c"), (9, "r9-")])
+def test_the_key_of_an_item_is_the_one_that_http_steps_send(place: Place, role: int, letter: str) -> None:
+    place.worker.function("key")(lambda ctx, input: ctx.idempotency_key)
+    session = place.start()
+    ref = pb.AttemptRef(job_id="job", token=5, run=3, step=1, role=role, index=7, attempt=2)  # type: ignore[arg-type]
+    session.tell(assignment=pb.Assignment(attempt=ref, step_name="go", call=pb.Call(name="key")))
+    assert json.loads(session.hear("report").succeeded.output_json) == f"job-3-go-{letter}7"
+
+
 def test_what_is_withdrawn_is_stopped_and_never_reported(place: Place) -> None:
     stopped = threading.Event()
 

@@ -49,6 +49,14 @@ def test_functions_get_their_input_and_their_output_comes_back(
     assert items[7]["output"]["item"] == 7
 
 
+def test_a_key_is_the_items_and_not_the_attempts(here: Server, client: Client, tmp_path: Path) -> None:
+    status = end(client, tmp_path, "key", None, for_each={"range": 2})
+    assert status.details is not None
+    items = status.details["runs"][0]["steps"]["go"]["items"]
+    for index, item in enumerate(items):
+        assert item["output"] == [f"{status.job_id}-0-go-i{index}"] * 2
+
+
 def test_the_size_of_a_text_is_its_own_in_any_language(here: Server, client: Client, tmp_path: Path) -> None:
     assert end(client, tmp_path, "repeat", {"text": "\u5b57"}).output == "\u5b57" * 300_000
 

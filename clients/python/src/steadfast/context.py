@@ -33,6 +33,8 @@ class Context:
     #: The element of the step's `for_each`, or None.
     item: Any
     item_index: int
+    #: The same for every attempt of this item, and of no other: for others, to know that they were asked before.
+    idempotency_key: str
     datacenter: str | None
     #: When the attempt has to be over, if the step has a timeout.
     deadline: datetime | None

@@ -256,6 +256,7 @@ class Hand:
             token=ref.token,
             item=_read(assignment.item_json),
             item_index=ref.index,
+            idempotency_key=_idempotency_key(ref, assignment.step_name),
             datacenter=assignment.datacenter or None,
             deadline=None if timeout is None else now + timedelta(seconds=timeout),
             previous_progress=_read(assignment.progress_json),
@@ -373,3 +374,11 @@ def key_of(ref: pb.AttemptRef) -> Key:
 
 def _read(text: str) -> Any:
     return json.loads(text) if text else None
+
+
+def _idempotency_key(ref: pb.AttemptRef, step: str) -> str:
+    """The one that an `http` step of the same name would send."""
+    roles = {pb.ROLE_ITEM: "i", pb.ROLE_FALLBACK: "f", pb.ROLE_COMPENSATION: "c"}
+    # A newer server may have more of them.
+    role = roles.get(ref.role, f"r{ref.role}-")
+    return f"{ref.job_id}-{ref.run}-{step}-{role}{ref.index}"

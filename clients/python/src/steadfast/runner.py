@@ -44,7 +44,7 @@ def say(kind, message):
 
 
 def is_plain(value, depth=0):
-    """It comes back from JSON as it was: no tuple, no key that is not a text, no NaN, no half of a surrogate pair."""
+    """It comes back from JSON as it was: no tuple, no key that is not a text, no NaN, no half a pair."""
     if value is None or type(value) is bool:
         return True
     if type(value) is str:
