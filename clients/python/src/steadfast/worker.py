@@ -160,6 +160,9 @@ class Worker:
             if tasks[2] in done:
                 await asyncio.wait(tasks[:1], timeout=GOODBYE)
         finally:
+            # So that `_leave` ends also if it does not hear that it is cancelled: see `session._both`.
+            with self._lock:
+                self._told = 2
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
