@@ -22,6 +22,21 @@ def double(ctx: Context, input: dict[str, Any]) -> dict[str, Any]:
     return {"number": 2 * input["number"], "item": ctx.item, "step": ctx.step, "attempt": ctx.attempt}
 
 
+@worker.function
+def repeat(ctx: Context, input: dict[str, Any]) -> str:
+    ctx.heartbeat(input["text"] * 20_000)
+    return str(input["text"] * 300_000)
+
+
+@worker.function
+def key(ctx: Context, input: Any) -> list[str]:
+    """That of its first attempt, and of its second."""
+    if ctx.attempt == 1:
+        ctx.heartbeat(ctx.idempotency_key)
+        raise RuntimeError("again")
+    return [ctx.previous_progress, ctx.idempotency_key]
+
+
 @worker.function("later")
 async def later(ctx: Context, input: float) -> str:
     await asyncio.sleep(input)
@@ -43,6 +58,8 @@ def fail(ctx: Context, input: dict[str, Any]) -> int:
             sys.exit(3)
         case "not_json":
             return {1, 2}  # type: ignore[return-value]
+        case "half":
+            return "half a pair: \ud83d"  # type: ignore[return-value]
         case "large":
             return "x" * (2 << 20)  # type: ignore[return-value]
         case _:

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,7 @@ from steadfast import (
     Conflict,
     Entrypoint,
     JobFailed,
+    JobStatus,
     RetryConfig,
     WaitTimeout,
     cluster_pb2,
@@ -114,7 +118,11 @@ def test_lists_of_exit_codes_decide(
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, "text", [1, {"a": None}], (1, 2), {1: 2}, {3}, Decimal("0.1"), 1 << 80, float("inf")]
+    "value",
+    [
+        None, 7, "text", [1, {"a": None}], (1, 2), {1: 2}, {3}, Decimal("0.1"), 1 << 80, float("inf"),
+        ["\u5b57\U0001f600\0\u2028"], {"\udc80": "\ud83d"},
+    ],
 )
 def test_results_come_back_as_they_were(client: Client, value: object) -> None:
     result = client.result(client.submit(Entrypoint.from_callable(lambda: value), "value"), LONG)
@@ -127,6 +135,48 @@ def test_a_coroutine_function_is_awaited(client: Client) -> None:
         return "later"
 
     assert client.result(client.submit(Entrypoint.from_callable(later, 0.01), "later"), LONG) == "later"
+
+
+PROGRAM = """
+import functools, sys
+import cloudpickle
+import names
+from models import Config
+from steadfast import Client, Entrypoint
+from training import train
+
+def here(config):
+    return names.NAME, config.size
+
+with Client(sys.argv[1]) as client:
+    made = [
+        Entrypoint.from_callable(train, Config(3)),
+        Entrypoint.from_callable(functools.partial(train, Config(4))),
+        Entrypoint.from_callable(here, Config(5)),
+        Entrypoint.from_callable(Config(6).larger, 1),
+    ]
+    assert not cloudpickle.list_registry_pickle_by_value()
+    jobs = [client.submit(one, "by-value") for one in made]
+    results = [client.result(job, 60) for job in jobs]
+assert type(results[3]) is Config
+print(results[:3], results[3].size)
+"""
+
+
+def test_what_a_callable_uses_of_its_program_goes_along(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "names.py").write_text("NAME = 'names'\n")
+    (tmp_path / "models.py").write_text(
+        "import dataclasses\n@dataclasses.dataclass\nclass Config:\n    size: int\n"
+        "    def larger(self, by):\n        return dataclasses.replace(self, size=self.size + by)\n"
+    )
+    (tmp_path / "training.py").write_text(
+        "from models import Config\n"
+        "def train(config):\n    return isinstance(config, Config), config.size\n"
+    )
+    (tmp_path / "program.py").write_text(PROGRAM)
+    argv = [sys.executable, str(tmp_path / "program.py"), server.url]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=2 * LONG, env=server.env)
+    assert ran.stdout == "[(True, 3), (True, 4), ('names', 5)] 7\n", ran.stderr
 
 
 def test_commands_have_what_was_asked_for(client: Client) -> None:
@@ -205,24 +255,29 @@ def test_a_thousand_submissions_from_sixteen_threads_are_a_thousand_jobs(client:
 BLOCKS_ONCE = Entrypoint.from_command("sh", "-c", "[ $STEADFAST_ATTEMPT -gt 1 ] || exec sleep 1000")
 
 
-def test_a_wait_goes_on_when_the_server_is_restarted(own_server: Server) -> None:
+@pytest.mark.parametrize("timeout", [None, LONG])
+def test_a_wait_goes_on_when_the_server_is_restarted(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
     with Client(own_server.url) as client, ThreadPoolExecutor(1) as thread:
         job = client.submit(BLOCKS_ONCE, "blocks-once")
-        watched = threading.Event()
+        watch, waits = client.watch, threading.Event()
 
-        def wait() -> tuple[int, int]:
-            status = None
-            for status in client.watch(job, LONG):
+        def watched(*args: Any) -> Iterator[JobStatus]:
+            for status in watch(*args):
                 if status.attempts:
-                    watched.set()
-            assert status is not None
-            return status.state, status.preemption_count
+                    waits.set()
+                yield status
 
-        waiting = thread.submit(wait)
-        assert watched.wait(LONG)
+        # Only to know that the wait has begun.
+        monkeypatch.setattr(client, "watch", watched)
+        waiting = thread.submit(client.wait, job, timeout)
+        assert waits.wait(LONG)
         own_server.kill()
+        assert not waiting.done()
         own_server.start()
-        assert waiting.result(LONG) == (cluster_pb2.JOB_STATE_SUCCEEDED, 1)
+        status = waiting.result(LONG)
+        assert (status.has_succeeded, status.preemption_count) == (True, 1)
 
 
 def test_a_submission_waits_for_a_server_that_comes_back(own_server: Server) -> None:
@@ -275,18 +330,27 @@ def test_the_async_client_does_the_same(server: Server) -> None:
     asyncio.run(program())
 
 
-def test_an_async_wait_goes_on_when_the_server_is_restarted(own_server: Server) -> None:
+def test_an_async_wait_goes_on_when_the_server_is_restarted(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def program() -> None:
         async with AsyncClient(own_server.url) as client:
             job = await client.submit(BLOCKS_ONCE, "blocks-once")
-            watching = client.watch(job, LONG)
-            async for status in watching:
-                if status.attempts:
-                    break
+            watch, waits = client.watch, asyncio.Event()
+
+            async def watched(*args: Any) -> AsyncIterator[JobStatus]:
+                async for status in watch(*args):
+                    if status.attempts:
+                        waits.set()
+                    yield status
+
+            monkeypatch.setattr(client, "watch", watched)
+            waiting = asyncio.create_task(client.wait(job, LONG))
+            await asyncio.wait_for(waits.wait(), LONG)
             await asyncio.to_thread(own_server.kill)
+            assert not waiting.done()
             await asyncio.to_thread(own_server.start)
-            async for status in watching:
-                pass
+            status = await waiting
             assert (status.has_succeeded, status.preemption_count) == (True, 1)
 
     asyncio.run(program())

@@ -14,6 +14,7 @@ from steadfast import (
     Client,
     Entrypoint,
     InvalidRequest,
+    JobFailed,
     NotAllowed,
     NotFound,
     NotPicklable,
@@ -55,6 +56,9 @@ def test_a_huge_result_fails_and_says_what_to_do(client: Client) -> None:
     assert client.result(job, LONG) == "x" * (700 << 10)
     job = client.submit(Entrypoint.from_callable(lambda: b"x" * (700 << 10)), "large")
     assert client.result(job, LONG) == b"x" * (700 << 10)
+    # 900 kB, in any language.
+    job = client.submit(Entrypoint.from_callable(lambda: "\u5b57" * 300_000), "large")
+    assert client.result(job, LONG) == "\u5b57" * 300_000
 
 
 def test_a_result_that_cannot_be_pickled_fails(client: Client) -> None:
@@ -62,6 +66,19 @@ def test_a_result_that_cannot_be_pickled_fails(client: Client) -> None:
     with pytest.raises(CallFailed, match="cannot be pickled") as raised:
         client.result(job, LONG)
     assert raised.value.error_type == "ResultNotPicklable"
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable, NotAllowed])
+def test_a_job_has_failed_also_if_its_log_cannot_be_read(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: type[SteadfastError]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error("no logs")
+
+    job = client.submit(Entrypoint.from_callable(lambda: 1 // 0), "no-log")
+    monkeypatch.setattr(client._rest, "log_files", refuse)
+    with pytest.raises(JobFailed, match="ZeroDivisionError"):
+        client.result(job, LONG)
 
 
 def test_a_python_of_another_version_is_not_given_our_code(client: Client, tmp_path: Path) -> None:

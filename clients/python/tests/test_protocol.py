@@ -1,5 +1,6 @@
 """What a worker says in its sessions, heard by a server that does what no real one does on purpose."""
 
+import asyncio
 import json
 import queue
 import threading
@@ -11,7 +12,7 @@ import grpc
 import pytest
 
 from conftest import LONG
-from steadfast import Context, InvalidRequest, Worker
+from steadfast import Context, InvalidRequest, PermanentError, RetryAfter, Worker
 from steadfast.v1 import workers_pb2 as pb
 from steadfast.v1.workers_pb2_grpc import WorkersServicer, add_WorkersServicer_to_server
 
@@ -159,6 +160,15 @@ def test_progress_is_said_once_a_second_and_the_last_one_before_the_report(place
     assert json.loads(message.report.succeeded.output_json) == {"row": 7}
 
 
+@pytest.mark.parametrize(("role", "letter"), [(0, "i"), (1, "f"), (2, "c"), (9, "r9-")])
+def test_the_key_of_an_item_is_the_one_that_http_steps_send(place: Place, role: int, letter: str) -> None:
+    place.worker.function("key")(lambda ctx, input: ctx.idempotency_key)
+    session = place.start()
+    ref = pb.AttemptRef(job_id="job", token=5, run=3, step=1, role=role, index=7, attempt=2)  # type: ignore[arg-type]
+    session.tell(assignment=pb.Assignment(attempt=ref, step_name="go", call=pb.Call(name="key")))
+    assert json.loads(session.hear("report").succeeded.output_json) == f"job-3-go-{letter}7"
+
+
 def test_what_is_withdrawn_is_stopped_and_never_reported(place: Place) -> None:
     stopped = threading.Event()
 
@@ -228,7 +238,7 @@ def test_more_than_the_slots_waits_its_turn_and_goes_back_when_the_worker_is_dra
     assert place.has_ended()
 
 
-def test_a_thread_that_does_not_stop_is_given_up_and_keeps_its_slot(place: Place) -> None:
+def test_what_waits_for_a_thread_that_does_not_stop_is_handed_back(place: Place) -> None:
     go_on = threading.Event()
 
     @place.worker.function
@@ -239,12 +249,148 @@ def test_a_thread_that_does_not_stop_is_given_up_and_keeps_its_slot(place: Place
     session = place.start()
     for token in (1, 2):
         session.assign(token, "stubborn", timeout_ms=10)
-    session.assign(3, "stubborn")
+    session.assign(3, "stubborn", timeout_ms=10)
     kinds = [session.hear("report").failed.kind for _ in range(2)]
     assert kinds == [pb.Failed.KIND_TIMED_OUT] * 2
-    go_on.set()
     third = session.hear("report")
-    assert (third.attempt.token, third.succeeded.output_json) == (3, '"unheard"')
+    assert (third.attempt.token, third.lost.started) == (3, False)
+    assert third.lost.why == "its slot is held by a function that does not stop"
+    # What comes while they end does not wait for nothing.
+    session.assign(4, "stubborn")
+    go_on.set()
+    fourth = session.hear("report")
+    assert (fourth.attempt.token, fourth.succeeded.output_json) == (4, '"unheard"')
+
+
+def test_what_waits_for_one_that_is_being_stopped_is_not_handed_back(place: Place) -> None:
+    place.worker._kill_grace = LONG
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> int:
+        begun.release()
+        go_on.wait(LONG)
+        return ctx.token
+
+    session = place.start()
+    first = session.assign(1, "waits")
+    session.assign(2, "waits")
+    assert begun.acquire(timeout=LONG) and begun.acquire(timeout=LONG)
+    session.tell(withdrawal=pb.Withdrawal(attempt=first))
+    for token in (3, 4):
+        session.assign(token, "waits")
+    # It came after the other, so that one has waited as long.
+    more = session.hear("report")
+    assert (more.attempt.token, more.lost.started) == (4, False)
+    assert more.lost.why == "it waited too long for a slot"
+    go_on.set()
+    assert sorted(session.hear("report").attempt.token for _ in range(2)) == [2, 3]
+
+
+def test_a_worker_that_has_gone_leaves_no_loop_behind(place: Place) -> None:
+    loops, ended = [], []
+
+    async def waits(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    @place.worker.function
+    async def leaves(ctx: Context, input: Any) -> None:
+        loops.append(asyncio.get_running_loop())
+        loops[0].left = asyncio.create_task(waits("left"))  # type: ignore[attr-defined]
+        ctx.heartbeat("begun")
+        await waits("running")
+
+    session = place.start()
+    session.assign(1, "leaves")
+    session.hear("progress")
+    place.worker.stop()
+    place.worker.stop()
+    assert place.has_ended()
+    assert loops[0].is_closed() and sorted(ended) == ["left", "running"]
+    assert "steadfast coroutines" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_what_runs_is_told_when_its_worker_is_cancelled(place: Place) -> None:
+    stopped = threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> None:
+        ctx.heartbeat("begun")
+        ctx.wait_cancelled()
+        stopped.set()
+
+    async def program() -> None:
+        serving = asyncio.create_task(place.worker.serve())
+        session = await asyncio.to_thread(place.strange.next)
+        session.assign(1, "waits")
+        await asyncio.to_thread(session.hear, "progress")
+        serving.cancel()
+        # Sooner than a session that has fallen silent ends.
+        done, _ = await asyncio.wait([serving], timeout=LONG / 2)
+        assert done
+
+    asyncio.run(program())
+    assert stopped.wait(LONG)
+
+
+def test_a_coroutine_that_blocks_does_not_keep_a_worker_from_going(place: Place) -> None:
+    go_on = threading.Event()
+
+    @place.worker.function
+    async def blocks(ctx: Context, input: Any) -> None:
+        ctx.heartbeat("begun")
+        go_on.wait(LONG)
+
+    session = place.start()
+    session.assign(1, "blocks")
+    session.hear("progress")
+    place.worker.stop()
+    place.worker.stop()
+    assert place.has_ended()
+    left = [thread for thread in threading.enumerate() if thread.name == "steadfast coroutines"]
+    go_on.set()
+    for thread in left:
+        thread.join(LONG)
+        assert not thread.is_alive()
+    assert len(left) == 1
+
+
+class NoSeconds(RetryAfter):
+    def __init__(self) -> None:
+        pass
+
+
+class NoText(PermanentError):
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+@pytest.mark.parametrize("how", ["thread", "coroutine"])
+@pytest.mark.parametrize(("error", "why"), [(NoSeconds, "no attribute 'seconds'"), (NoText, "KeyError: 'text'")])
+def test_what_cannot_be_reported_as_it_was_raised_is_a_failure(
+    place: Place, how: str, error: type[Exception], why: str
+) -> None:
+    @place.worker.function
+    def thread(ctx: Context, input: Any) -> None:
+        raise error()
+
+    @place.worker.function
+    async def coroutine(ctx: Context, input: Any) -> None:
+        raise error()
+
+    session = place.start()
+    # More than there are slots: none is lost.
+    for token in (1, 2, 3):
+        session.assign(token, how)
+        while not (message := session._heard.get(timeout=LONG)).HasField("report"):
+            assert message.HasField("output")
+        failed = message.report.failed
+        assert (failed.kind, failed.error_kind) == (pb.Failed.KIND_HANDLER_FAILED, error.__name__)
+        assert failed.permanent == issubclass(error, PermanentError)
+        assert "cannot be reported" in failed.error_message and why in failed.error_message
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,18 @@ def test_functions_get_their_input_and_their_output_comes_back(
     assert items[7]["output"]["item"] == 7
 
 
+def test_a_key_is_the_items_and_not_the_attempts(here: Server, client: Client, tmp_path: Path) -> None:
+    status = end(client, tmp_path, "key", None, for_each={"range": 2})
+    assert status.details is not None
+    items = status.details["runs"][0]["steps"]["go"]["items"]
+    for index, item in enumerate(items):
+        assert item["output"] == [f"{status.job_id}-0-go-i{index}"] * 2
+
+
+def test_the_size_of_a_text_is_its_own_in_any_language(here: Server, client: Client, tmp_path: Path) -> None:
+    assert end(client, tmp_path, "repeat", {"text": "\u5b57"}).output == "\u5b57" * 300_000
+
+
 def test_coroutines_run_side_by_side(here: Server, client: Client, tmp_path: Path) -> None:
     status = end(client, tmp_path, "later", 0.01, for_each={"range": 8})
     assert status.has_succeeded and status.output == "later on 1"
@@ -63,6 +75,7 @@ def test_coroutines_run_side_by_side(here: Server, client: Client, tmp_path: Pat
         ("defer", "succeeded", 0, "the handler reported failure: deferred for 0.05 s"),
         ("permanent", "failed", 1, "the handler reported failure: never again"),
         ("not_json", "succeeded", 1, "not completed: the result is not JSON"),
+        ("half", "succeeded", 1, "not completed: the result is not JSON: 'utf-8' codec"),
         ("large", "succeeded", 1, "not completed: the output is larger than 1048576 bytes"),
     ],
 )
@@ -163,6 +176,31 @@ def test_a_server_that_is_restarted_costs_no_attempt(bare_server: Server, tmp_pa
         worker.stop()
         running.join(LONG)
         assert not running.is_alive()
+
+
+def test_a_function_that_never_stops_costs_others_no_failure(bare_server: Server, tmp_path: Path) -> None:
+    go_on = threading.Event()
+    stuck = Worker(bare_server.url, name="stuck", slots=1, kill_grace=0.05)
+    well = Worker(bare_server.url, name="well", slots=1)
+    stuck.function("f")(lambda ctx, input: go_on.wait(LONG))
+    well.function("f")(lambda ctx, input: "at last")
+    threads = [threading.Thread(target=worker.run) for worker in (stuck, well)]
+    with Client(bare_server.url) as client:
+        threads[0].start()
+        job = submit(client, tmp_path, "f", None, timeout="100ms")
+        # The second attempt is given to the slot that seems to be free.
+        for status in client.watch(job, LONG):
+            if any("does not stop" in attempt.error for attempt in status.attempts):
+                break
+        threads[1].start()
+        status = client.wait(job, LONG)
+        assert (status.output, status.failure_count, status.preemption_count) == ("at last", 1, 0)
+        assert (status.attempts[0].state, status.attempts[-1].worker_id) == ("timed_out", "well")
+    go_on.set()
+    for worker, thread in zip((stuck, well), threads, strict=True):
+        worker.stop()
+        thread.join(LONG)
+        assert not thread.is_alive()
 
 
 def test_a_worker_that_is_told_to_go_loses_what_does_not_end_and_costs_no_failure(

@@ -14,7 +14,7 @@ from . import requests
 from .config import RetryConfig
 from .connection import Place, can_pass, pause
 from .entrypoint import Entrypoint
-from .errors import NotFound, WaitTimeout
+from .errors import SteadfastError, WaitTimeout
 from .explanation import Explanation
 from .rest import Rest
 from .status import JobId, JobStatus, JobSummary, LogFile
@@ -236,14 +236,14 @@ class Client:
 
 
 def _tail(rest: Rest, job_id: str, name: str | None) -> str | None:
-    """The end of a log; None: it has none."""
+    """The end of a log; None: it has none, or it cannot be had, which must not hide why the job failed."""
     if name is None:
         return None
     try:
         for log in rest.log_files(job_id, requests.STEP):
             if log.name == name:
                 return rest.read(job_id, log.step, name, max(log.size - requests.TAIL, 0))
-    except NotFound:
+    except SteadfastError:
         pass
     return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from .errors import Cancelled
+from .words import as_json
 
 #: As JSON.
 LARGEST_PROGRESS = 64 << 10
@@ -33,6 +33,8 @@ class Context:
     #: The element of the step's `for_each`, or None.
     item: Any
     item_index: int
+    #: The same for every attempt of this item, and of no other: for others, to know that they were asked before.
+    idempotency_key: str
     datacenter: str | None
     #: When the attempt has to be over, if the step has a timeout.
     deadline: datetime | None
@@ -70,7 +72,7 @@ class Context:
         """
         text = None
         if progress is not None:
-            text = json.dumps(progress, allow_nan=False)
+            text = as_json(progress)
             if len(text.encode()) > LARGEST_PROGRESS:
                 raise ValueError(f"progress has at most {LARGEST_PROGRESS} bytes as JSON")
         with self._lock:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.resources
-import inspect
 import json
 import site
 import sys
@@ -12,6 +12,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -59,15 +60,15 @@ class Entrypoint:
     def from_callable(cls, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Entrypoint:
         """Calls `function(*args, **kwargs)` with a worker's Python, and keeps what it returns.
 
-        It is pickled here and now, by value if it is of this program (the notebook, the script, or a
-        module beside it), and so are its arguments; modules that it imports must be where it runs. The worker's
-        `python3` has this Python's version, and cloudpickle.
+        It is pickled here and now with its arguments, and by value with all that they use of this program (the
+        notebook, the script, and modules beside it); packages that are installed must be where it runs, too. The
+        worker's `python3` has this Python's version, and cloudpickle.
         """
         if not callable(function):
             raise TypeError(f"{function!r} cannot be called")
         name = getattr(function, "__qualname__", repr(function))
         try:
-            with _value_of(inspect.getmodule(function)):
+            with _ours_by_value():
                 pickled = cloudpickle.dumps((function, args, kwargs))
         except Exception as error:
             raise NotPicklable(
@@ -96,28 +97,48 @@ class Entrypoint:
 
 
 @contextlib.contextmanager
-def _value_of(module: ModuleType | None) -> Iterator[None]:
-    """While a module of this program is pickled by value: workers do not have it."""
-    if module is None or module.__name__ not in sys.modules or _is_installed(module):
-        yield
-        return
+def _ours_by_value() -> Iterator[None]:
+    """While the modules of this program are pickled by value: workers do not have them."""
     with _by_value:
-        if module.__name__ in cloudpickle.list_registry_pickle_by_value():
-            yield
-            return
-        cloudpickle.register_pickle_by_value(module)
+        already = cloudpickle.list_registry_pickle_by_value()
+        ours = {module.__name__: module for module in list(sys.modules.values()) if _is_ours(module)}
+        # One may have another name than the one that it is found by.
+        added = [ours[name] for name in ours.keys() & sys.modules.keys() - already]
+        for module in added:
+            cloudpickle.register_pickle_by_value(module)
         try:
             yield
         finally:
-            cloudpickle.unregister_pickle_by_value(module)
+            for module in added:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_installed(module: ModuleType) -> bool:
+def _is_ours(module: object) -> bool:
+    """A module of the user's, in Python. `__main__` goes by value anyway."""
+    if not isinstance(module, ModuleType):
+        return False
+    # Not by getattr: a module may import more when it is asked for what it has not.
+    name, file = vars(module).get("__name__"), vars(module).get("__file__")
+    if not isinstance(name, str) or not isinstance(file, str):
+        return False
+    if name == "__main__" or name.partition(".")[0] == __package__:
+        return False
+    return not file.endswith(tuple(EXTENSION_SUFFIXES)) and not _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
     """It is of Python itself or of a package: importable wherever that is installed too."""
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__ == "__main__":
+    path = Path(file)
+    real = path.resolve()
+    # Also of another environment that PYTHONPATH names, and where installers leave links to files elsewhere.
+    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts + real.parts):
         return True
+    return any(real.is_relative_to(place) for place in _places())
+
+
+@functools.cache
+def _places() -> list[Path]:
     places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     places += site.getsitepackages() + [site.getusersitepackages()]
-    path = Path(file).resolve()
-    return any(path.is_relative_to(Path(place).resolve()) for place in places if place)
+    return [Path(place).resolve() for place in places if place]

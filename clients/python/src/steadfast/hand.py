@@ -35,6 +35,20 @@ PREEMPTED = "preempted"
 WITHDRAWN = "withdrawn"
 TIMED_OUT = "timed out"
 SILENT = "silent"
+#: What waits longer than this for a slot may find one elsewhere.
+LONGEST_WAIT = 1.0
+#: The server knows this text, and thinks no worse of the worker for it.
+WAITED = "it waited too long for a slot"
+#: This one counts: a worker that cannot begin what it is given is put aside for a while.
+STUCK = "its slot is held by a function that does not stop"
+
+
+@dataclass(eq=False)
+class Waiting:
+    """One that has no slot yet."""
+
+    assignment: pb.Assignment
+    too_long: bool = False
 
 
 @dataclass(eq=False)
@@ -73,7 +87,7 @@ class Hand:
     loop: asyncio.AbstractEventLoop
     incarnation: str = field(default_factory=lambda: secrets.token_hex(8))
     lease: Lease = field(default_factory=Lease)
-    queue: deque[pb.Assignment] = field(default_factory=deque)
+    queue: deque[Waiting] = field(default_factory=deque)
     running: dict[Key, Attempt] = field(default_factory=dict)
     reports: dict[Key, Kept] = field(default_factory=dict)
     #: Slots in use, also by functions that nobody waits for and that do not stop.
@@ -88,13 +102,13 @@ class Hand:
 
     def holds(self) -> list[pb.AttemptRef]:
         """What the server must know that we have."""
-        queued = [assignment.attempt for assignment in self.queue]
+        queued = [waiting.assignment.attempt for waiting in self.queue]
         running = [attempt.ref for attempt in self.running.values()]
         return queued + running + [kept.report.attempt for kept in self.reports.values()]
 
     def assign(self, assignment: pb.Assignment) -> None:
         key = key_of(assignment.attempt)
-        queued = any(key_of(waiting.attempt) == key for waiting in self.queue)
+        queued = any(key_of(waiting.assignment.attempt) == key for waiting in self.queue)
         if queued or key in self.running or key in self.reports:
             return
         refused = self._refused(assignment)
@@ -107,12 +121,15 @@ class Hand:
         elif len(self.queue) >= QUEUED_MOST:
             self._give_back(assignment, why="the worker's queue is full")
         else:
-            self.queue.append(assignment)
+            waiting = Waiting(assignment)
+            self.queue.append(waiting)
             self._fill()
+            if self.queue:
+                self.loop.call_later(LONGEST_WAIT, self._waited, waiting)
         self.tell()
 
     def withdraw(self, key: Key) -> None:
-        self.queue = deque(one for one in self.queue if key_of(one.attempt) != key)
+        self.queue = deque(one for one in self.queue if key_of(one.assignment.attempt) != key)
         attempt = self.running.get(key)
         if attempt is not None:
             attempt.cut = None
@@ -127,8 +144,8 @@ class Hand:
     def drain(self, why: str) -> None:
         """Takes nothing new from now on; what waits goes back."""
         self.draining = self.draining or why
-        for assignment in self.queue:
-            self._give_back(assignment, why=why)
+        for waiting in self.queue:
+            self._give_back(waiting.assignment, why=why)
         self.queue.clear()
         self.tell()
 
@@ -149,8 +166,8 @@ class Hand:
         for attempt in stopped:
             self._cut(attempt, LEASE_ENDED)
             self._settle(attempt, lost(True, LEASE_ENDED))
-        for assignment in self.queue:
-            self._give_back(assignment, why=LEASE_ENDED)
+        for waiting in self.queue:
+            self._give_back(waiting.assignment, why=LEASE_ENDED)
         if stopped or self.queue:
             log.warning("the server did not answer for as long as the lease: %d attempts ended", len(stopped))
         self.queue.clear()
@@ -210,7 +227,22 @@ class Hand:
     def _fill(self) -> None:
         """Gives free slots to those who have waited longest."""
         while self.busy < self.slots and self.queue:
-            self._start(self.queue.popleft())
+            self._start(self.queue.popleft().assignment)
+
+    def _waited(self, waiting: Waiting) -> None:
+        waiting.too_long = True
+        self._hand_back_what_waits()
+
+    def _hand_back_what_waits(self) -> None:
+        # Theirs are the slots of those that the server has withdrawn, and that are using up their grace.
+        kept = sum(attempt.cut == WITHDRAWN for attempt in self.running.values())
+        late = [waiting for waiting in list(self.queue)[kept:] if waiting.too_long]
+        why = STUCK if self.busy > len(self.running) else WAITED
+        for waiting in late:
+            self.queue.remove(waiting)
+            self._give_back(waiting.assignment, why=why)
+        if late:
+            self.tell()
 
     def _start(self, assignment: pb.Assignment) -> None:
         ref = assignment.attempt
@@ -224,6 +256,7 @@ class Hand:
             token=ref.token,
             item=_read(assignment.item_json),
             item_index=ref.index,
+            idempotency_key=_idempotency_key(ref, assignment.step_name),
             datacenter=assignment.datacenter or None,
             deadline=None if timeout is None else now + timedelta(seconds=timeout),
             previous_progress=_read(assignment.progress_json),
@@ -291,8 +324,12 @@ class Hand:
             attempt.timer.cancel()
         # When the worker goes, that has a grace of its own.
         if why != PREEMPTED:
-            given_up = lost(True, "it does not stop")
-            attempt.timer = self.loop.call_later(self.kill_grace, self._settle, attempt, given_up)
+            attempt.timer = self.loop.call_later(self.kill_grace, self._give_up, attempt)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """It keeps its slot, and nobody knows for how long."""
+        self._settle(attempt, lost(True, "it does not stop"))
+        self._hand_back_what_waits()
 
     def _settle(self, attempt: Attempt, outcome: pb.Report) -> None:
         """How it ended is decided, and is to be reported, unless nobody wants to hear."""
@@ -337,3 +374,11 @@ def key_of(ref: pb.AttemptRef) -> Key:
 
 def _read(text: str) -> Any:
     return json.loads(text) if text else None
+
+
+def _idempotency_key(ref: pb.AttemptRef, step: str) -> str:
+    """The one that an `http` step of the same name would send."""
+    roles = {pb.ROLE_ITEM: "i", pb.ROLE_FALLBACK: "f", pb.ROLE_COMPENSATION: "c"}
+    # A newer server may have more of them.
+    role = roles.get(ref.role, f"r{ref.role}-")
+    return f"{ref.job_id}-{ref.run}-{step}-{role}{ref.index}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from .config import milliseconds
 from .context import Context
 from .errors import Defer, PermanentError, RetryAfter
 from .v1 import workers_pb2 as pb
+from .words import as_json
 
 Function = Callable[[Context, Any], Any]
 
@@ -47,7 +47,7 @@ def said(done: asyncio.Task[pb.Report]) -> pb.Report:
     try:
         return done.result()
     except BaseException as error:
-        return _handler_failed(error)
+        return _failed(error)
 
 
 def called(function: Function, context: Context, value: Any) -> pb.Report:
@@ -62,7 +62,7 @@ def called(function: Function, context: Context, value: Any) -> pb.Report:
 
 def _succeeded(result: Any) -> pb.Report:
     try:
-        text = "" if result is None else json.dumps(result, allow_nan=False)
+        text = "" if result is None else as_json(result)
     except (TypeError, ValueError, RecursionError) as error:
         return pb.Report(failed=not_completed("output_invalid", f"the result is not JSON: {error}"))
     if len(text.encode()) > OUTPUT_MOST:
@@ -71,10 +71,17 @@ def _succeeded(result: Any) -> pb.Report:
     return pb.Report(succeeded=pb.Succeeded(output_json=text))
 
 
-def _failed(error: BaseException, context: Context) -> pb.Report:
-    if not isinstance(error, Defer):
-        context._write("".join(traceback.format_exception(error)))
-    return _handler_failed(error)
+def _failed(error: BaseException, context: Context | None = None) -> pb.Report:
+    """Never raises: an attempt without an end would keep its slot."""
+    try:
+        if context is not None and not isinstance(error, Defer):
+            context._write("".join(traceback.format_exception(error)))
+        return _handler_failed(error)
+    except BaseException as wrong:
+        # A class of somebody's own: a RetryAfter without seconds, a text that cannot be made.
+        what = "".join(traceback.format_exception_only(wrong)).strip()
+        message = f"what was raised cannot be reported: {what}"
+        return pb.Report(failed=_says(error, type(error).__name__, message))
 
 
 def _handler_failed(error: BaseException) -> pb.Report:
@@ -83,16 +90,23 @@ def _handler_failed(error: BaseException) -> pb.Report:
     kind = type(cause or error).__name__
     message = "".join(traceback.format_exception_only(error)).strip()
     own = isinstance(error, PermanentError | RetryAfter | Defer)
-    failed = pb.Failed(
-        kind=pb.Failed.KIND_HANDLER_FAILED,
-        permanent=isinstance(error, PermanentError),
-        error_kind=kind[:200],
-        error_message=(str(error) if own else message).encode("utf-8", "replace")[:MESSAGE_MOST].decode(
-            "utf-8", "ignore"
-        ),
-    )
+    failed = _says(error, kind, str(error) if own else message)
     if isinstance(error, RetryAfter):
         failed.retry_after_ms = milliseconds(error.seconds, "seconds")
     if isinstance(error, Defer):
         failed.defer_ms = milliseconds(error.seconds, "seconds")
     return pb.Report(failed=failed)
+
+
+def _says(error: BaseException, kind: str, message: str) -> pb.Failed:
+    """As much of it as is kept."""
+    return pb.Failed(
+        kind=pb.Failed.KIND_HANDLER_FAILED,
+        permanent=isinstance(error, PermanentError),
+        error_kind=_text(kind, 200),
+        error_message=_text(message, MESSAGE_MOST),
+    )
+
+
+def _text(text: str, most: int) -> str:
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")

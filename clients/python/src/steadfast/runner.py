@@ -44,9 +44,11 @@ def say(kind, message):
 
 
 def is_plain(value, depth=0):
-    """It comes back from JSON as it was: no tuple, no key that is not a text, no NaN."""
-    if value is None or type(value) in (bool, str):
+    """It comes back from JSON as it was: no tuple, no key that is not a text, no NaN, no half a pair."""
+    if value is None or type(value) is bool:
         return True
+    if type(value) is str:
+        return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
     if type(value) is int:
         return abs(value) < 1 << 53
     if type(value) is float:
@@ -56,7 +58,9 @@ def is_plain(value, depth=0):
     if type(value) is list:
         return all(is_plain(inner, depth + 1) for inner in value)
     if type(value) is dict:
-        return all(type(key) is str and is_plain(inner, depth + 1) for key, inner in value.items())
+        return all(
+            type(key) is str and is_plain(key) and is_plain(inner, depth + 1) for key, inner in value.items()
+        )
     return False
 
 
@@ -73,7 +77,8 @@ def written(result, cloudpickle):
     forms = [form for form in ({**plain, **pickled}, plain, pickled) if form]
     sizes = []
     for form in forms:
-        text = json.dumps({"steadfast_result": 1, **form}).encode()
+        # In UTF-8, as the server counts it.
+        text = json.dumps({"steadfast_result": 1, **form}, ensure_ascii=False, separators=(",", ":")).encode()
         if len(text) <= OUTPUT_MOST:
             return text
         sizes.append(len(text))

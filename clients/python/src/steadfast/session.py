@@ -105,7 +105,7 @@ async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception
         hand.tell()
         log.info("connected to %s as %s", place.url, who.name)
         beat = max(welcome.beat_ms / 1000, BEAT_LEAST)
-        await _both(_receive(hand, call, lease, heard), _send(hand, call, beat))
+        await _both(call, _receive(hand, call, lease, heard), _send(hand, call, beat))
         raise Over("the server ended the session")
     except (grpc.RpcError, Over, asyncio.TimeoutError, asyncio.InvalidStateError) as why:
         if isinstance(why, asyncio.TimeoutError):
@@ -115,7 +115,7 @@ async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception
         await channel.close()
 
 
-async def _both(receive: Any, send: Any) -> None:
+async def _both(call: Any, receive: Any, send: Any) -> None:
     """Until the server has ended the stream, or one of them fails."""
     tasks = [asyncio.ensure_future(receive), asyncio.ensure_future(send)]
     try:
@@ -128,6 +128,9 @@ async def _both(receive: Any, send: Any) -> None:
     finally:
         for task in tasks:
             task.cancel()
+        # Before Python 3.12 a wait_for that has its answer already does not hear that it is cancelled: the next
+        # one must not wait for the server.
+        call.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -160,23 +160,32 @@ class Worker:
             if tasks[2] in done:
                 await asyncio.wait(tasks[:1], timeout=GOODBYE)
         finally:
+            # So that `_leave` ends also if it does not hear that it is cancelled: see `session._both`.
+            with self._lock:
+                self._told = 2
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for number in signals:
                 loop.remove_signal_handler(number)
-            if coroutines is not None:
-                coroutines.call_soon_threadsafe(coroutines.stop)
+            # If we were cancelled ourselves, nobody waits for what still runs.
+            hand.preempt()
+            hand.abandon()
             with self._lock:
                 self._hand, self._told = None, 0
+            if hand.coroutines is not None and coroutines is not None:
+                hand.coroutines.call_soon_threadsafe(hand.coroutines.stop)
+                # One that blocks its loop is left behind.
+                await asyncio.to_thread(coroutines.join, GOODBYE)
 
-    def _loop_of_coroutines(self, hand: Hand) -> asyncio.AbstractEventLoop | None:
+    def _loop_of_coroutines(self, hand: Hand) -> threading.Thread | None:
         """A function that blocks its loop must not keep the worker from answering the server."""
         if not any(inspect.iscoroutinefunction(function) for function in self._functions.values()):
             return None
         hand.coroutines = loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, name="steadfast coroutines", daemon=True).start()
-        return loop
+        thread = threading.Thread(target=_run_coroutines, args=(loop,), name="steadfast coroutines", daemon=True)
+        thread.start()
+        return thread
 
     def _listen_to_signals(self, loop: asyncio.AbstractEventLoop) -> list[int]:
         if threading.current_thread() is not threading.main_thread():
@@ -214,6 +223,20 @@ class Worker:
                 await asyncio.wait_for(hand.moved.wait(), left)
             except asyncio.TimeoutError:
                 return
+
+
+def _run_coroutines(loop: asyncio.AbstractEventLoop) -> None:
+    """Until the loop is stopped; what functions have left there is cancelled then."""
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=GOODBYE / 2))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
 
 
 async def _guard(hand: Hand) -> None:
