@@ -27,6 +27,16 @@ pub struct ItemId {
 }
 
 impl ItemId {
+    /// The same for all attempts of an item of a job, and of no other.
+    pub fn idempotency_key(self, job: &str, step: &str) -> String {
+        let role = match self.role {
+            Role::Item => 'i',
+            Role::Fallback => 'f',
+            Role::Compensation => 'c',
+        };
+        format!("{job}-{}-{step}-{role}{}", self.run, self.index)
+    }
+
     /// What an attempt's folder and log are called: `index_2_attempt_1`, with the datacenter's place
     /// before it if there are several. A plain file name, because `step` is a checked one.
     pub fn attempt_name(self, step: &str, attempt: u32) -> String {

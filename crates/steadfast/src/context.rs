@@ -70,10 +70,10 @@ impl Context {
     }
 
     /// The same for every attempt of this item, and of no other: for others, to know that they were asked
-    /// before.
+    /// before. That of `http` steps is made likewise.
     pub fn idempotency_key(&self) -> String {
-        let AttemptRef { job_id, run, step, role, index, .. } = &self.0.attempt;
-        format!("{job_id}-{run}-{step}-{role}-{index}")
+        let attempt = &self.0.attempt;
+        attempt.item().idempotency_key(&attempt.job_id, self.step())
     }
 
     /// When the step's `timeout` is over for this attempt.

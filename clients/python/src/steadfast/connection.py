@@ -33,7 +33,7 @@ _CLASSES: dict[Any, type[SteadfastError]] = {
     grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
-    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: TooLarge,
     grpc.StatusCode.ALREADY_EXISTS: Conflict,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
     grpc.StatusCode.RESOURCE_EXHAUSTED: TooLarge,

@@ -15,7 +15,6 @@ use hyper::header::{
 };
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
-use steadfast_core::event::Role;
 use steadfast_core::plan::HttpMode;
 use steadfast_core::text::quote;
 use url::Url;
@@ -264,12 +263,7 @@ fn encode(body: &Value, headers: &mut HeaderMap) -> Bytes {
 /// What every request says of itself. The step may say otherwise, except in the names that are ours.
 fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Trouble> {
     let item = order.item;
-    let role = match item.role {
-        Role::Item => 'i',
-        Role::Fallback => 'f',
-        Role::Compensation => 'c',
-    };
-    let key = format!("{}-{}-{}-{role}{}", order.job_id, item.run, order.step, item.index);
+    let key = item.idempotency_key(order.job_id, order.step);
     let key = header_value("Idempotency-Key", &key)?;
     headers.entry(IDEMPOTENCY_KEY).or_insert(key);
     headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
