@@ -9,7 +9,7 @@ use steadfast_worker::remote::{Connected, RemoteError};
 use tokio::time::Instant;
 use tonic::{Code, Streaming};
 
-use crate::{Job, Server, Status};
+use crate::{Job, Query, Server, Status, Summary};
 
 /// A server that restarts is back soon; one that does not answer for so long is gone.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -122,24 +122,29 @@ impl Client {
         key: &str,
     ) -> Result<String, ClientError> {
         let request = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
-        let mut pauses = self.pauses();
-        loop {
-            match self.jobs.clone().submit_job(request.clone()).await {
-                Ok(answer) => return Ok(answer.into_inner().job_id),
-                Err(status) => pauses.after(status).await?,
-            }
-        }
+        let answer = self.ask(async |mut jobs| jobs.submit_job(request.clone()).await).await?;
+        Ok(answer.job_id)
     }
 
     pub async fn status(&self, job: &str) -> Result<Status, ClientError> {
         let request = proto::GetJobStatusRequest { job_id: job.to_owned() };
-        let mut pauses = self.pauses();
-        loop {
-            match self.jobs.clone().get_job_status(request.clone()).await {
-                Ok(answer) => return Status::read(answer.into_inner().job.unwrap_or_default()),
-                Err(status) => pauses.after(status).await?,
+        let answer = self.ask(async |mut jobs| jobs.get_job_status(request.clone()).await).await?;
+        Status::read(answer.job.unwrap_or_default())
+    }
+
+    /// The newest first.
+    pub async fn list(&self, query: &Query) -> Result<Vec<Summary>, ClientError> {
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        while let Some(request) = query.page(found.len(), cursor) {
+            let page = self.ask(async |mut jobs| jobs.list_jobs(request.clone()).await).await?;
+            found.extend(page.jobs.into_iter().map(Summary::from));
+            cursor = page.next_cursor;
+            if cursor.is_empty() {
+                break;
             }
         }
+        Ok(found)
     }
 
     /// Returns when the job has ended, with how it stands then.
@@ -172,10 +177,18 @@ impl Client {
     /// otherwise is a [conflict](ClientError::Conflict).
     pub async fn cancel(&self, job: &str) -> Result<(), ClientError> {
         let request = proto::TerminateJobRequest { job_id: job.to_owned() };
+        self.ask(async |mut jobs| jobs.terminate_job(request.clone()).await).await.map(drop)
+    }
+
+    /// As often as it takes, while the server is away.
+    async fn ask<T>(
+        &self,
+        call: impl AsyncFn(JobsClient<Connected>) -> Result<tonic::Response<T>, tonic::Status>,
+    ) -> Result<T, ClientError> {
         let mut pauses = self.pauses();
         loop {
-            match self.jobs.clone().terminate_job(request.clone()).await {
-                Ok(_) => return Ok(()),
+            match call(self.jobs.clone()).await {
+                Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => pauses.after(status).await?,
             }
         }

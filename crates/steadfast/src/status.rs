@@ -23,9 +23,37 @@ pub enum State {
 }
 
 impl State {
+    /// As job files and commands write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Succeeded => "succeeded",
+            Self::Partial => "partial",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     /// Nothing changes it any more.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Partial | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl From<proto::JobState> for State {
+    fn from(state: proto::JobState) -> Self {
+        use proto::JobState as Wire;
+        match state {
+            Wire::Unspecified | Wire::Pending => Self::Pending,
+            Wire::Running => Self::Running,
+            Wire::Succeeded => Self::Succeeded,
+            Wire::Failed | Wire::WorkerFailed | Wire::Unschedulable => Self::Failed,
+            Wire::Killed => Self::Cancelled,
+            Wire::Paused => Self::Paused,
+            Wire::Partial => Self::Partial,
+        }
     }
 }
 
@@ -109,16 +137,7 @@ struct Shown {
 
 impl Status {
     pub(crate) fn read(told: proto::JobStatus) -> Result<Self, ClientError> {
-        use proto::JobState as Wire;
-        let state = match told.state() {
-            Wire::Unspecified | Wire::Pending => State::Pending,
-            Wire::Running => State::Running,
-            Wire::Succeeded => State::Succeeded,
-            Wire::Failed | Wire::WorkerFailed | Wire::Unschedulable => State::Failed,
-            Wire::Killed => State::Cancelled,
-            Wire::Paused => State::Paused,
-            Wire::Partial => State::Partial,
-        };
+        let state = told.state().into();
         let runs = match told.status_json.as_str() {
             "" => Vec::new(),
             json => serde_json::from_str::<Shown>(json).map_err(ClientError::unintelligible)?.runs,

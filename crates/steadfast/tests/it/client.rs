@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use steadfast::{Client, ClientError, Context, Error, Job, State, Step, Worker};
+use steadfast::{Client, ClientError, Context, Error, Job, Query, State, Step, Worker};
 
 use crate::server::{LONG, Server, ended};
 
@@ -38,6 +38,32 @@ async fn each_trouble_has_its_own_error() {
     assert!(matches!(nowhere, Err(ClientError::Unreachable { .. })), "{nowhere:?}");
     let wrong = Client::connect("127.0.0.1:7117").await;
     assert!(matches!(wrong, Err(ClientError::Address(_))), "{wrong:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_found_by_what_they_are() {
+    let server = Server::start().await;
+    let client = server.client().await;
+    let mut ids = vec![];
+    for (name, team) in [("a", "x"), ("b", "y"), ("a", "y")] {
+        // There is no worker.
+        let job = job(name).label("team", team);
+        ids.push(client.submit(&job).await.unwrap());
+    }
+    client.cancel(&ids[1]).await.unwrap();
+    let found = async |query: Query| {
+        let found = client.list(&query).await.unwrap();
+        found.into_iter().map(|job| job.id).collect::<Vec<_>>()
+    };
+    let [first, second, third] = &ids[..] else { panic!("{ids:?}") };
+    assert_eq!(found(Query::new()).await, [third, second, first].map(String::clone));
+    assert_eq!(found(Query::new().at_most(2)).await, [third, second].map(String::clone));
+    assert_eq!(found(Query::new().name("a")).await, [third, first].map(String::clone));
+    assert_eq!(found(Query::new().label("team", "x")).await, [first].map(String::clone));
+    let cancelled = client.list(&Query::new().state(State::Cancelled)).await.unwrap();
+    assert_eq!(cancelled.len(), 1);
+    assert_eq!((&cancelled[0].id, cancelled[0].state), (second, State::Cancelled));
+    assert!(cancelled[0].finished_at_ms >= Some(cancelled[0].submitted_at_ms));
 }
 
 #[tokio::test(flavor = "multi_thread")]
