@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use steadfast_core::outcome::{ErrorText, Failure, Outcome};
-use steadfast_core::template::{SECRET_MARK as MARK, percent_encode};
+use steadfast_core::template::{SECRET_MARK as MARK, has_mark, percent_encode};
 
 use super::trouble::Trouble;
 
@@ -46,7 +46,7 @@ impl<'a> Secrets<'a> {
 
     /// Borrowed: there is none in it.
     pub(super) fn json(self, value: &Value) -> Result<Cow<'_, Value>, Trouble> {
-        if is_marked(value) { self.filled(value).map(Cow::Owned) } else { Ok(Cow::Borrowed(value)) }
+        if has_mark(value) { self.filled(value).map(Cow::Owned) } else { Ok(Cow::Borrowed(value)) }
     }
 
     fn filled(self, value: &Value) -> Result<Value, Trouble> {
@@ -116,15 +116,6 @@ fn each_text(value: &mut Value, change: &impl Fn(&mut String)) {
             }
         }
         _ => {}
-    }
-}
-
-fn is_marked(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains(MARK),
-        Value::Array(list) => list.iter().any(is_marked),
-        Value::Object(map) => map.iter().any(|(key, value)| key.contains(MARK) || is_marked(value)),
-        _ => false,
     }
 }
 
