@@ -107,7 +107,7 @@ impl Trouble {
             Self::TooLarge(_) => "The request is too large",
             Self::UnsupportedMedia(_) => "The content type is not accepted here",
             Self::MethodNotAllowed(_) => "The method is not allowed here",
-            Self::CallbackRefused(_) => "The callback is not for an attempt that waits",
+            Self::CallbackRefused(_) => "The callback is refused",
             Self::TooOften(_) => "Too often",
             Self::DiskFull => "The server's disk is full",
             Self::Overloaded(_) => "The server cannot take it now",
