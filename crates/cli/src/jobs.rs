@@ -15,6 +15,7 @@ use crate::args::{JobArgs, ListArgs, LogsArgs, Output};
 use crate::clock;
 use crate::data::{self, Data};
 use crate::paint::{Align, BOLD, DIM, GOOD, Table, inert, paint, state_style};
+use crate::standing::heading;
 use crate::{Done, Exit, input, view};
 
 /// Why a command that looks could not answer.
@@ -174,11 +175,11 @@ pub(crate) fn status(args: &JobArgs) -> Done {
             return Ok(Exit::Ok);
         }
         let job = data::state(store, &row.id)?;
-        print(&format!("{}  {}\n", paint(BOLD, job.plan.name()), paint(DIM, &job.id)))?;
+        print(&heading(job.plan.name(), &job.id))?;
         if job.finished_at.is_some() {
             print(&view::summary(&job, data))?;
         } else {
-            print(&view::standing(&job, clock::now()))?;
+            print(&view::standing(&job, data, clock::now()))?;
             if let Some(rests) = data.rests(&job) {
                 print(&paint(DIM, format!("{rests}\n")))?;
             }

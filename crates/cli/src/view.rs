@@ -1,8 +1,8 @@
-//! What `run` shows while it goes on, and the summary at the end.
+//! What `run` shows while it goes on, and how a job of the data folder stands.
 
 use std::io::{IsTerminal, Write};
 
-use steadfast_core::event::{Event, ItemId, Recorded, Role, StepState};
+use steadfast_core::event::{Event, ItemId, Recorded, Role, StepFailure, StepState};
 use steadfast_core::job::{Aside, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::text::shorten;
@@ -10,13 +10,13 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
 use crate::data::Data;
-use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
+use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint};
+use crate::standing::{
+    AsideState, Failed, LONGEST_PROGRESS, Line, NextTry, SHOWN_ITEMS, SHOWN_STEPS, Standing,
+    StepFacts, Tally, both, longest,
+};
 
-/// Lines of steps that are drawn; a longer job shows those that are under way.
-const SHOWN_STEPS: usize = 20;
 const BAR: usize = 30;
-/// Characters of what an attempt says about how far it is.
-const LONGEST_PROGRESS: usize = 60;
 /// Lines of a failed attempt's output in the summary.
 const LAST_WORDS: usize = 2;
 
@@ -87,125 +87,105 @@ fn terminal_width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
 }
 
-type Line = (String, String);
-
-fn both(parts: &[(anstyle::Style, String)]) -> Line {
-    let plain = parts.iter().map(|(_, text)| inert(text)).collect();
-    (plain, parts.iter().map(|(style, text)| paint(*style, text)).collect())
-}
-
 fn picture(job: &Job, now: Timestamp) -> Vec<Line> {
-    let all = || job.runs.iter().flat_map(|run| &run.steps);
-    let total: u64 = all().map(|step| u64::from(step.items.max(1))).sum();
-    let done: u64 = all().map(|step| u64::from(finished(step))).sum();
-    let filled = (done * BAR as u64 / total.max(1)) as usize;
+    let mut tally = Tally::default();
+    for step in job.runs.iter().flat_map(|run| &run.steps) {
+        tally.add(share(step));
+    }
+    let filled = (tally.over() * BAR as u64 / tally.items.max(1)) as usize;
     let plain = anstyle::Style::new();
     let mut lines = vec![both(&[
         (BOLD, job.plan.name().to_owned()),
         (plain, "  ".into()),
         (GOOD, "█".repeat(filled)),
         (DIM, "░".repeat(BAR - filled)),
-        (plain, format!("  {done} of {total}")),
+        (plain, format!("  {tally}")),
         (DIM, format!("  {}", human_ms(now.since(job.accepted_at) / 1000 * 1000))),
     ])];
     let many = job.runs.len() * job.plan.steps().len() > SHOWN_STEPS;
-    for (run, state) in job.runs.iter().enumerate() {
-        for (step, state) in state.steps.iter().enumerate() {
-            let busy = !state.live.is_empty() || state.fallback.is_some();
-            if (many && !busy) || lines.len() > SHOWN_STEPS {
-                continue;
-            }
-            lines.push(step_line(job, run as u32, step as u32, state, now));
-        }
-    }
+    let busy = |step: &StepRun| !step.live.is_empty() || step.fallback.is_some();
+    let shown = places(job).filter(|(_, _, step)| !many || busy(step)).take(SHOWN_STEPS);
+    let shown: Vec<StepFacts> =
+        shown.map(|(run, step, state)| step_facts(job, run, step, state)).collect();
+    let longest = longest(&shown);
+    lines.extend(shown.iter().map(|step| step.line(longest, now.0)));
     lines
 }
 
-fn finished(step: &StepRun) -> u32 {
-    match step.state {
-        StepState::Waiting => 0,
-        StepState::Running => {
-            step.succeeded.len() + step.failed.len() as u32 + step.skipped + step.cancelled
-        }
-        _ => step.items.max(1),
+fn places(job: &Job) -> impl Iterator<Item = (u32, u32, &StepRun)> {
+    job.runs.iter().enumerate().flat_map(|(run, state)| {
+        let steps = state.steps.iter().enumerate();
+        steps.map(move |(step, state)| (run as u32, step as u32, state))
+    })
+}
+
+fn tally(step: &StepRun) -> Tally {
+    Tally {
+        items: u64::from(step.items),
+        succeeded: u64::from(step.succeeded.len()),
+        failed: step.failed.len() as u64,
+        skipped: u64::from(step.skipped),
+        cancelled: u64::from(step.cancelled),
     }
 }
 
-fn step_line(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) -> Line {
-    let plan = &job.plan;
-    let dc = plan.datacenter(run).map(|dc| format!("{dc}/")).unwrap_or_default();
-    let name = format!("{dc}{}", plan.step(step).name);
-    let (mark, style) = match state.state {
-        StepState::Waiting => ("·", DIM),
-        StepState::Running => ("▶", WAIT),
-        StepState::Succeeded => ("✓", GOOD),
-        StepState::Failed => ("✗", BAD),
-        StepState::Skipped | StepState::Cancelled => ("–", DIM),
-    };
-    // Nothing of it runs or will by itself: people would wait for it in vain.
-    let starved = state.state == StepState::Running
-        && !state.failing()
-        && state.open_items() > 0
-        && state.live.values().all(|item| item.phase == Phase::Ready)
-        && job.paused_at.is_none();
-    let stands = if starved { "waits for a worker".to_owned() } else { state.state.to_string() };
-    let mut facts = vec![stands];
-    let many = state.items > 1;
-    if many {
-        facts.push(format!("{} of {}", finished(state), state.items));
+/// Its part of the job. A step of which no items are known, or never will be, is one thing to do.
+fn share(step: &StepRun) -> Tally {
+    if step.items > 0 {
+        return tally(step);
     }
-    if !state.failed.is_empty() && state.state == StepState::Running {
-        facts.push(format!("{} failed", state.failed.len()));
+    let is = |state| u64::from(step.state == state);
+    Tally {
+        items: 1,
+        succeeded: is(StepState::Succeeded),
+        failed: is(StepState::Failed),
+        skipped: is(StepState::Skipped),
+        cancelled: is(StepState::Cancelled),
     }
-    let running = state.live.values().filter(|item| item.phase == Phase::Running);
-    if many && running.clone().next().is_some() {
-        facts.push(format!("{} running", running.clone().count()));
-    }
-    let called = state.live.values().filter(|item| item.phase == Phase::AwaitingCallback);
-    if many && called.clone().next().is_some() {
-        facts.push(format!("{} waiting for callbacks", called.clone().count()));
-    }
-    if let Some(item) = called.clone().next().filter(|_| !many) {
-        facts.push(format!("attempt {} waits for its callback", item.history.attempts));
-    }
-    if let Some(progress) = state.live.values().next().and_then(|item| item.progress.as_ref())
-        && !many
-    {
-        facts.push(inert(&shorten(&progress.said.to_string(), LONGEST_PROGRESS)).to_string());
-    }
-    if let Some(attempt) = running.map(|item| item.history.attempts).max().filter(|_| !many) {
-        facts.push(format!("attempt {attempt}"));
-    }
-    let due = state.live.values().filter_map(|item| match item.phase {
+}
+
+fn step_facts(job: &Job, run: u32, step: u32, state: &StepRun) -> StepFacts {
+    let live = || state.live.values();
+    let in_phase = |phase| live().filter(|item| item.phase == phase).count() as u64;
+    let due = live().filter_map(|item| match item.phase {
         Phase::BackingOff { due_at, .. } => Some((due_at, item)),
         _ => None,
     });
-    let waiting = due.clone().count();
-    if let Some((due_at, item)) = due.min_by_key(|(due_at, _)| *due_at) {
-        let left = human_ms(due_at.since(now).div_ceil(1000) * 1000);
-        facts.push(if many {
-            format!("{waiting} to retry, the next in {left}")
-        } else {
-            format!("attempt {} in {left}", item.history.attempts + 1)
-        });
-        facts.extend(item.last_error());
+    let untouched = u64::from(state.open_items()).saturating_sub(state.live.len() as u64);
+    let only = live().next().filter(|_| state.items <= 1);
+    let progress = only.and_then(|item| item.progress.as_ref());
+    StepFacts {
+        paused: job.paused_at.is_some(),
+        tally: tally(state),
+        running: in_phase(Phase::Running),
+        called: in_phase(Phase::AwaitingCallback),
+        backing_off: due.clone().count() as u64,
+        ready: in_phase(Phase::Ready) + untouched,
+        attempt: only.map_or(0, |item| item.history.attempts),
+        progress: progress.map(|it| shorten(&it.said.to_string(), LONGEST_PROGRESS)),
+        next: due.min_by_key(|(due_at, _)| *due_at).map(|(due_at, item)| NextTry {
+            due_ms: due_at.0,
+            attempt: item.history.attempts + 1,
+            last_error: item.last_error(),
+        }),
+        attempts: Some(state.attempts),
+        fallback: state.fallback.as_ref().map(aside),
+        compensation: state.compensation.as_ref().map(aside),
+        error: match &state.failure {
+            Some(StepFailure::FanOut(error)) => Some(error.clone()),
+            _ => None,
+        },
+        ..StepFacts::new(job.plan.step_name(run, step), state.state)
     }
-    facts.extend(state.fallback.as_ref().map(|aside| match aside {
-        Aside::Live(_) => "fallback under way".to_owned(),
-        Aside::Succeeded => "fallback ran".to_owned(),
-        Aside::Failed(_) => "fallback failed".to_owned(),
-        Aside::Cancelled => "fallback cancelled".to_owned(),
-    }));
-    facts.extend(state.compensation.as_ref().map(|aside| match aside {
-        Aside::Live(_) => "being undone".to_owned(),
-        Aside::Succeeded => "undone".to_owned(),
-        Aside::Failed(_) => "could not be undone".to_owned(),
-        Aside::Cancelled => "not undone".to_owned(),
-    }));
-    let longest = plan.steps().iter().map(|step| step.name.len()).max().unwrap_or(0);
-    let pad = " ".repeat((dc.len() + longest).saturating_sub(name.len()).min(40));
-    let facts = facts.join(" · ");
-    both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("{pad}  {facts}"))])
+}
+
+fn aside(aside: &Aside) -> AsideState {
+    match aside {
+        Aside::Live(_) => AsideState::UnderWay,
+        Aside::Succeeded => AsideState::Succeeded,
+        Aside::Failed(_) => AsideState::Failed,
+        Aside::Cancelled => AsideState::Cancelled,
+    }
 }
 
 /// An event as one line, if a person wants to know of it.
@@ -269,11 +249,6 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
     })
 }
 
-/// Where it stands while it goes on.
-pub(crate) fn standing(job: &Job, now: Timestamp) -> String {
-    picture(job, now).into_iter().map(|(_, painted)| painted + "\n").collect()
-}
-
 /// The last lines that an attempt wrote, made harmless.
 fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String> {
     let step = &job.plan.step(item.step).name;
@@ -285,41 +260,36 @@ fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String>
     last.iter().map(|line| line.chars().take(160).collect()).collect()
 }
 
+fn of(job: &Job, data: &Data) -> Standing {
+    let steps = places(job).map(|(run, step, state)| {
+        let failures = state.failed.iter().take(SHOWN_ITEMS).map(|(index, stopped)| {
+            let id = ItemId { run, step, role: Role::Item, index: *index };
+            let error = stopped.error.as_deref().unwrap_or("no worker took it");
+            Failed {
+                name: job.plan.item_name(id),
+                why: format!("{}: {error}", stopped.reason.message()),
+                words: last_words(job, id, stopped.history.attempts, data),
+            }
+        });
+        StepFacts { failures: failures.collect(), ..step_facts(job, run, step, state) }
+    });
+    Standing {
+        state: job.state(),
+        submitted_ms: job.accepted_at.0,
+        finished_ms: job.finished_at.map(|at| at.0),
+        reason: job.completion.map(|completion| completion.reason.name().to_owned()),
+        steps: steps.collect(),
+    }
+}
+
+/// Where it stands while it goes on.
+pub(crate) fn standing(job: &Job, data: &Data, now: Timestamp) -> String {
+    of(job, data).under_way(now.0)
+}
+
 /// How it ended, and where to look.
 pub(crate) fn summary(job: &Job, data: &Data) -> String {
-    let state = paint(state_style(job.state()), job.state());
-    let took = job.finished_at.map_or(0, |at| at.since(job.accepted_at));
-    let reason = job.completion.map_or("", |completion| completion.reason.name());
-    let mut text = String::new();
-    for (run, run_state) in job.runs.iter().enumerate() {
-        for (step, state) in run_state.steps.iter().enumerate() {
-            let (line, painted) = step_line(job, run as u32, step as u32, state, job.last_at);
-            let attempts = match state.attempts {
-                0 | 1 => String::new(),
-                n if n == u64::from(state.items) => String::new(),
-                n => format!(" · {n} attempts"),
-            };
-            if job.plan.steps().len() <= SHOWN_STEPS || state.state != StepState::Succeeded {
-                let _ = line;
-                text.push_str(&format!("{painted}{}\n", paint(DIM, attempts)));
-            }
-            for (index, stopped) in state.failed.iter().take(3) {
-                let role = Role::Item;
-                let id = ItemId { run: run as u32, step: step as u32, role, index: *index };
-                let error = stopped.error.as_deref().unwrap_or("no worker took it");
-                let why = format!("{}: {}", stopped.reason.message(), inert(error));
-                text.push_str(&format!("    {} {why}\n", paint(BAD, job.plan.item_name(id))));
-                for line in last_words(job, id, stopped.history.attempts, data) {
-                    text.push_str(&format!("      {}\n", paint(DIM, line)));
-                }
-            }
-        }
-    }
-    text.push_str(&format!(
-        "{state} after {} {}\n",
-        human_ms(took),
-        paint(DIM, format!("({reason})"))
-    ));
+    let mut text = of(job, data).ended(crate::clock::now().0);
     if data.folder.logs(&job.id).exists() {
         let hint = format!("output: {}", data.hint("logs", &job.id));
         text.push_str(&format!("{}\n", paint(DIM, hint)));

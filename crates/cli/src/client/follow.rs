@@ -227,8 +227,7 @@ async fn tell_end(client: &Client, ended: &Answer<Status>, output: Output) -> Re
     match output {
         Output::Json => input::print_text(&ended.text)?,
         Output::Human => {
-            let words = standing::last_words(client, &ended.value).await;
-            jobs::print(&standing::summary(client, &ended.value, &words))?;
+            jobs::print(&standing::summary(client, &ended.value, clock::now().0).await)?;
         }
     }
     Ok(())

@@ -112,12 +112,15 @@ pub(super) async fn status(client: &Client, name: &str, output: Output) -> Resul
     let status = client.status(&id).await?;
     match output {
         Output::Json => input::print_text(&status.text)?,
-        Output::Human if status.value.state.is_terminal() => {
-            let words = standing::last_words(client, &status.value).await;
-            let end = standing::summary(client, &status.value, &words);
-            jobs::print(&(standing::heading(&status.value) + &end))?;
+        Output::Human => {
+            let (now, status) = (clock::now().0, &status.value);
+            let stands = if status.state.is_terminal() {
+                standing::summary(client, status, now).await
+            } else {
+                standing::standing(client, status, now).await
+            };
+            jobs::print(&(standing::heading(status) + &stands))?;
         }
-        Output::Human => jobs::print(&standing::standing(&status.value, clock::now().0))?,
     }
     Ok(Exit::Ok)
 }

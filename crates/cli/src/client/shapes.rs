@@ -101,11 +101,20 @@ pub(crate) struct Step {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Item {
     pub(crate) index: u32,
+    #[serde(default)]
+    pub(crate) value: Option<Value>,
     pub(crate) state: Inert,
     pub(crate) retry_available_at_ms: Option<u64>,
     pub(crate) last_error: Option<Inert>,
     pub(crate) reason: Option<Inert>,
+    #[serde(default)]
+    pub(crate) progress: Option<Progress>,
     pub(crate) attempts: Vec<Attempt>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) said: Value,
 }
 
 #[derive(Clone, Debug, Deserialize)]

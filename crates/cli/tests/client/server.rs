@@ -236,6 +236,17 @@ impl Server {
         self.held.lock().expect("nobody panics").len()
     }
 
+    /// Everything that is held is at a service now, and has said how far it is.
+    pub(crate) fn call_out(&self) {
+        let inbox = self.live.as_ref().expect("it lives").inbox();
+        for work in self.held.lock().expect("nobody panics").iter() {
+            let Assignment { job, item, token, .. } = work.assignment.clone();
+            inbox.report(&job, Input::Awaits { item, token });
+            let progress = Arc::new(serde_json::json!({"p": 1}));
+            inbox.report(&job, Input::Progress { item, token, progress, by_callback: true });
+        }
+    }
+
     /// Everything that is held succeeds.
     pub(crate) fn release(&self) {
         let inbox = self.live.as_ref().expect("it lives").inbox();

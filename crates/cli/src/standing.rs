@@ -1,0 +1,297 @@
+//! How a job stands, for people: one view, whether a data folder or a server tells the facts.
+
+use std::fmt;
+
+use steadfast_core::event::{JobState, StepState};
+use steadfast_core::time::human_ms;
+
+use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
+
+/// A longer job shows what did not simply succeed.
+pub(crate) const SHOWN_STEPS: usize = 20;
+/// Failed items of a step that are shown.
+pub(crate) const SHOWN_ITEMS: usize = 3;
+/// Characters of what an attempt says about how far it is.
+pub(crate) const LONGEST_PROGRESS: usize = 60;
+/// Names are lined up to here.
+const LONGEST_NAME: usize = 40;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) state: JobState,
+    pub(crate) submitted_ms: u64,
+    pub(crate) finished_ms: Option<u64>,
+    /// Why it was complete.
+    pub(crate) reason: Option<String>,
+    pub(crate) steps: Vec<StepFacts>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StepFacts {
+    /// With its datacenter.
+    pub(crate) name: String,
+    pub(crate) state: StepState,
+    pub(crate) paused: bool,
+    pub(crate) tally: Tally,
+    pub(crate) running: u64,
+    pub(crate) called: u64,
+    pub(crate) backing_off: u64,
+    /// Could start, or start again.
+    pub(crate) ready: u64,
+    /// The latest of its only item.
+    pub(crate) attempt: u32,
+    /// What that item says about how far it is.
+    pub(crate) progress: Option<String>,
+    pub(crate) next: Option<NextTry>,
+    /// Attempts of all its items, where they are known.
+    pub(crate) attempts: Option<u64>,
+    pub(crate) fallback: Option<AsideState>,
+    pub(crate) compensation: Option<AsideState>,
+    /// Why there are no items.
+    pub(crate) error: Option<String>,
+    /// The first few.
+    pub(crate) failures: Vec<Failed>,
+}
+
+/// The retry that comes next.
+#[derive(Clone, Debug)]
+pub(crate) struct NextTry {
+    pub(crate) due_ms: u64,
+    pub(crate) attempt: u32,
+    pub(crate) last_error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AsideState {
+    UnderWay,
+    Succeeded,
+    Failed,
+    Cancelled,
+}
+
+/// An item that was given up.
+#[derive(Clone, Debug)]
+pub(crate) struct Failed {
+    pub(crate) name: String,
+    pub(crate) why: String,
+    /// What its last attempt printed last.
+    pub(crate) words: Vec<String>,
+}
+
+/// How many items have succeeded, and what became of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) items: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+    pub(crate) cancelled: u64,
+}
+
+impl Tally {
+    pub(crate) fn over(&self) -> u64 {
+        self.succeeded + self.failed + self.skipped + self.cancelled
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.items += other.items;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.cancelled += other.cancelled;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.succeeded, self.items)?;
+        let others =
+            [(self.failed, "failed"), (self.skipped, "skipped"), (self.cancelled, "cancelled")];
+        others.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, word)| write!(f, ", {n} {word}"))
+    }
+}
+
+/// A line as it is measured, and as it is shown.
+pub(crate) type Line = (String, String);
+
+pub(crate) fn both(parts: &[(anstyle::Style, String)]) -> Line {
+    let plain = parts.iter().map(|(_, text)| inert(text)).collect();
+    (plain, parts.iter().map(|(style, text)| paint(*style, inert(text))).collect())
+}
+
+impl StepFacts {
+    pub(crate) fn new(name: String, state: StepState) -> Self {
+        Self {
+            name,
+            state,
+            paused: false,
+            tally: Tally::default(),
+            running: 0,
+            called: 0,
+            backing_off: 0,
+            ready: 0,
+            attempt: 0,
+            progress: None,
+            next: None,
+            attempts: None,
+            fallback: None,
+            compensation: None,
+            error: None,
+            failures: vec![],
+        }
+    }
+
+    pub(crate) fn line(&self, longest: usize, now_ms: u64) -> Line {
+        let (mark, style) = match self.state {
+            StepState::Waiting => ("·", DIM),
+            StepState::Running => ("▶", WAIT),
+            StepState::Succeeded => ("✓", GOOD),
+            StepState::Failed => ("✗", BAD),
+            StepState::Skipped | StepState::Cancelled => ("–", DIM),
+        };
+        let pad = " ".repeat(longest.saturating_sub(self.name.chars().count()));
+        let facts = self.facts(now_ms).join(" · ");
+        let name = self.name.clone();
+        both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("{pad}  {facts}"))])
+    }
+
+    fn facts(&self, now_ms: u64) -> Vec<String> {
+        let many = self.tally.items > 1;
+        // Nothing of it runs or will by itself: people would wait for it in vain.
+        let starved = self.state == StepState::Running
+            && !self.paused
+            && self.ready > 0
+            && self.running + self.called + self.backing_off == 0;
+        let stands = if starved { "waits for a worker".to_owned() } else { self.state.to_string() };
+        let mut facts = vec![stands];
+        if many {
+            facts.push(self.tally.to_string());
+            let told = [(self.running, "running"), (self.called, "waiting for callbacks")];
+            let told = told.into_iter().filter(|(n, _)| *n > 0);
+            facts.extend(told.map(|(n, word)| format!("{n} {word}")));
+        } else {
+            if self.called > 0 {
+                facts.push(format!("attempt {} waits for its callback", self.attempt));
+            } else if self.running > 0 {
+                facts.push(format!("attempt {}", self.attempt));
+            }
+            facts.extend(self.progress.clone());
+        }
+        match &self.next {
+            Some(next) => {
+                let left = human_ms(next.due_ms.saturating_sub(now_ms).div_ceil(1000) * 1000);
+                facts.push(if many {
+                    format!("{} to retry, the next in {left}", self.backing_off)
+                } else {
+                    format!("attempt {} in {left}", next.attempt)
+                });
+                facts.extend(next.last_error.clone());
+            }
+            None if self.backing_off > 0 => facts.push(format!("{} to retry", self.backing_off)),
+            None => {}
+        }
+        if let Some(attempts) = self.attempts.filter(|_| self.state.is_terminal())
+            && attempts > 1
+            && attempts != self.tally.items
+        {
+            facts.push(format!("{attempts} attempts"));
+        }
+        facts.extend(self.fallback.map(|aside| match aside {
+            AsideState::UnderWay => "fallback under way".to_owned(),
+            AsideState::Succeeded => "fallback ran".to_owned(),
+            AsideState::Failed => "fallback failed".to_owned(),
+            AsideState::Cancelled => "fallback cancelled".to_owned(),
+        }));
+        facts.extend(self.compensation.map(|aside| match aside {
+            AsideState::UnderWay => "being undone".to_owned(),
+            AsideState::Succeeded => "undone".to_owned(),
+            AsideState::Failed => "could not be undone".to_owned(),
+            AsideState::Cancelled => "not undone".to_owned(),
+        }));
+        facts.extend(self.error.clone());
+        facts
+    }
+}
+
+/// How far the names are lined up.
+pub(crate) fn longest(steps: &[StepFacts]) -> usize {
+    let names = steps.iter().map(|step| step.name.chars().count());
+    names.max().unwrap_or(0).min(LONGEST_NAME)
+}
+
+pub(crate) fn heading(name: &str, id: &str) -> String {
+    format!("{}  {}\n", paint(BOLD, inert(name)), paint(DIM, inert(id)))
+}
+
+impl Standing {
+    /// Where it stands while it goes on.
+    pub(crate) fn under_way(&self, now_ms: u64) -> String {
+        let mut text = self.steps(now_ms);
+        let state = paint(state_style(self.state), self.state);
+        let since = human_ms(now_ms.saturating_sub(self.submitted_ms) / 1000 * 1000);
+        text.push_str(&format!("{state} for {since}\n"));
+        text
+    }
+
+    /// How it ended.
+    pub(crate) fn ended(&self, now_ms: u64) -> String {
+        let mut text = self.steps(now_ms);
+        let state = paint(state_style(self.state), self.state);
+        let end = self.finished_ms.unwrap_or(self.submitted_ms);
+        let took = human_ms(end.saturating_sub(self.submitted_ms));
+        let reason = self.reason.as_ref().map(|reason| format!("({reason})"));
+        let reason = paint(DIM, reason.unwrap_or_default());
+        text.push_str(&format!("{state} after {took} {reason}\n"));
+        text
+    }
+
+    fn steps(&self, now_ms: u64) -> String {
+        let long = self.steps.len() > SHOWN_STEPS;
+        let dull =
+            |step: &StepFacts| matches!(step.state, StepState::Succeeded | StepState::Waiting);
+        let longest = longest(&self.steps);
+        let mut text = String::new();
+        for step in self.steps.iter().filter(|step| !(long && dull(step))) {
+            text.push_str(&format!("{}\n", step.line(longest, now_ms).1));
+            for failed in &step.failures {
+                let (name, why) = (paint(BAD, inert(&failed.name)), inert(&failed.why));
+                text.push_str(&format!("    {name} {why}\n"));
+                for line in &failed.words {
+                    text.push_str(&format!("      {}\n", paint(DIM, inert(line))));
+                }
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn says(state: StepState, counts: [u64; 5], expected: &str) {
+        let [items, succeeded, failed, skipped, cancelled] = counts;
+        let tally = Tally { items, succeeded, failed, skipped, cancelled };
+        let step = StepFacts { tally, ..StepFacts::new("s".to_owned(), state) };
+        assert_eq!(step.line(1, 1000).0.trim_start(), expected);
+    }
+
+    #[test]
+    fn what_did_not_succeed_is_not_counted_as_done() {
+        use StepState::{Cancelled, Failed, Succeeded};
+        says(Succeeded, [6, 6, 0, 0, 0], "✓ s  succeeded · 6 of 6");
+        says(Succeeded, [6, 3, 3, 0, 0], "✓ s  succeeded · 3 of 6, 3 failed");
+        says(Failed, [40, 4, 4, 32, 0], "✗ s  failed · 4 of 40, 4 failed, 32 skipped");
+        says(Cancelled, [2, 0, 0, 0, 2], "– s  cancelled · 0 of 2, 2 cancelled");
+    }
+
+    #[test]
+    fn somebody_elses_words_stay_in_their_line() {
+        let error = Some("bad\n\x1b[2J".to_owned());
+        let step = StepFacts::new("s".to_owned(), StepState::Failed);
+        let (plain, painted) = StepFacts { error, ..step }.line(0, 0);
+        assert!(!plain.contains(['\n', '\x1b']), "{plain:?}");
+        assert!(!painted.contains('\n'), "{painted:?}");
+    }
+}
