@@ -268,6 +268,34 @@ fn number(limit: Option<u32>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string())
 }
 
+/// Who says that trying again cannot help: a status, the handler, or nobody but ourselves.
+fn permanent(failure: Option<&Failure>) -> String {
+    let by_handler = "the handler said that the error is permanent".to_owned();
+    let Some(failure) = failure else { return by_handler };
+    if let (Permanence::ByStatus, Some(status)) = (failure.permanence, failure.http_status) {
+        return format!("HTTP status {status} is permanent, and no rule says otherwise");
+    }
+    if failure.kind != FailureKind::NotCompleted || failure.http_status.is_some() {
+        return by_handler;
+    }
+    let kind = failure.error.as_ref().and_then(|error| error.kind.as_deref());
+    let text = match kind {
+        Some("template" | "impossible") => {
+            "a template of the step cannot be filled in, so the attempt could not begin"
+        }
+        Some("refused_address") => "the operator of the worker does not allow the address",
+        Some("bad_url") => "the address cannot be called, so no request was sent",
+        Some("bad_header") => "a header cannot be sent, so no request was",
+        Some("bad_request") => "the request cannot be sent",
+        Some("bad_redirect") => "the service redirects to where it cannot be followed",
+        Some("unknown_function") => "the worker does not have the function",
+        Some("unsupported") => "the worker cannot do what the step asks for",
+        Some("assignment_refused") => "the worker refused what it was given to do",
+        _ => return by_handler,
+    };
+    format!("{text}; another attempt could only fail in the same way")
+}
+
 fn stopped(case: &Case<'_>, outcome: &Outcome, reason: StopReason) -> (Option<u8>, String) {
     let Case { history, shared, now, plan, .. } = case;
     let policy = case.policy();
@@ -304,12 +332,7 @@ fn stopped(case: &Case<'_>, outcome: &Outcome, reason: StopReason) -> (Option<u8
                 (number(policy.max_preemptions), history.preemptions.saturating_add(1));
             (2, format!("max_preemptions is {most} and this was loss {nth}"))
         }
-        StopReason::PermanentError => match failure.map(|f| (f.permanence, f.http_status)) {
-            Some((Permanence::ByStatus, Some(status))) => {
-                (3, format!("HTTP status {status} is permanent, and no rule says otherwise"))
-            }
-            _ => (3, "the handler said that the error is permanent".to_owned()),
-        },
+        StopReason::PermanentError => (3, permanent(failure)),
         StopReason::RuleStop => (3, format!("{}: stop", place().unwrap_or_default())),
         StopReason::DeferralsExhausted => {
             let (most, nth) = (number(policy.max_deferrals), history.deferrals.saturating_add(1));

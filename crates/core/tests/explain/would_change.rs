@@ -4,7 +4,7 @@ use crate::{Happens, budget, defaults, exits, lost, one, play};
 
 use steadfast_core::explain::Decided;
 use steadfast_core::job::Phase;
-use steadfast_core::outcome::{Failure, FailureKind, Outcome};
+use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{Allowance, Plan, PlanDraft, Ratio};
 use steadfast_core::policy::{PolicyDraft, RuleDraft, Then};
 use steadfast_core::verdict::StopReason;
@@ -93,7 +93,7 @@ fn what_is_not_to_be_retried() {
     );
     let other = RuleDraft { exit: Some(vec![9]), ..RuleDraft::default() };
     let rule = RuleDraft { error: Some("quota".into()), then: Then::Stop, ..RuleDraft::default() };
-    let error = steadfast_core::outcome::ErrorText { kind: None, message: "over quota".into() };
+    let error = ErrorText { kind: None, message: "over quota".into() };
     let failure = Failure { error: Some(error), ..Failure::new(FailureKind::HandlerFailed) };
     changes(
         one(PolicyDraft { rules: vec![other, rule], ..defaults() }),
@@ -215,4 +215,35 @@ fn limits_right_behind_each_other_are_all_named() {
         "the job's timeout of 3s had come",
         "with `timeout: 5s1ms` for the job and `max_attempts: 2` it would have been retried in 1s",
     );
+}
+
+#[test]
+fn a_service_is_not_blamed_for_what_it_was_never_asked() {
+    let judged = |kind: FailureKind, error: &str| {
+        let error = ErrorText { kind: Some(error.into()), message: "no".into() };
+        let permanence = Permanence::Said;
+        let failure = Failure { error: Some(error), permanence, ..Failure::new(kind) };
+        let plan = Plan::new(one(defaults())).expect("valid");
+        let job = play(plan, &[Happens::Ends(Outcome::Failed(failure), 0)]);
+        let stop = job.last_verdict();
+        assert_eq!(stop.decision, Decided::Stop { reason: StopReason::PermanentError });
+        stop.rule.text
+    };
+    let ours = [
+        ("template", "a template of the step cannot be filled in"),
+        ("impossible", "a template of the step cannot be filled in"),
+        ("refused_address", "the operator of the worker does not allow the address"),
+        ("bad_url", "the address cannot be called"),
+        ("bad_header", "a header cannot be sent"),
+        ("bad_request", "the request cannot be sent"),
+        ("bad_redirect", "the service redirects to where it cannot be followed"),
+        ("unknown_function", "the worker does not have the function"),
+    ];
+    for (kind, text) in ours {
+        let told = judged(FailureKind::NotCompleted, kind);
+        assert!(told.starts_with(text) && !told.contains("handler"), "{kind}: {told}");
+    }
+    // Its own word for an error may be any.
+    let theirs = judged(FailureKind::HandlerFailed, "template");
+    assert_eq!(theirs, "the handler said that the error is permanent");
 }
