@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use steadfast_core::backoff::Jitter;
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast, retries_at_most};
-use steadfast_core::plan::{Action, Allowance, ForEach, Plan, Step};
+use steadfast_core::plan::{Action, AfterFailure, Allowance, ForEach, Plan, Step};
 use steadfast_core::time::human_ms;
 use steadfast_jobfile::{JobFile, Source, policy_view};
 
@@ -178,7 +178,7 @@ fn count_retries(n: u64) -> String {
     if n == 1 { "1 retry".to_owned() } else { format!("{n} retries") }
 }
 
-fn about(plan: &Plan, step: &Step) -> String {
+fn what(action: &Action) -> String {
     let short = |text: &str| {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match line.char_indices().nth(50) {
@@ -186,13 +186,16 @@ fn about(plan: &Plan, step: &Step) -> String {
             None => line,
         }
     };
-    let what = match &step.action {
+    match action {
         Action::Run(command) => format!("run {}", short(command)),
         Action::Argv(argv) => format!("argv {}", short(&argv.join(" "))),
         Action::Http(http) => format!("http {} {}", http.method, short(&http.url)),
         Action::Call { name, .. } => format!("call {name}"),
-    };
-    let mut facts = vec![what];
+    }
+}
+
+fn about(plan: &Plan, step: &Step) -> String {
+    let mut facts = vec![what(&step.action)];
     match &step.for_each {
         ForEach::Once => {}
         ForEach::List(list) => facts.push(format!("for each of {}", list.len())),
@@ -244,12 +247,32 @@ fn step_body(job: &JobFile, index: usize) -> String {
         }
         None => text.push_str(&format!("{}\n", paint(DIM, "  … and on without end"))),
     }
-    text.push_str(&format!("  {}\n", ends(&forecast, step.timeout_ms)));
+    text.push_str(&format!("  {}\n", ends(&forecast, step)));
+    text.push_str(&asides(step));
     text.push_str(&policy_lines(job, index));
     text
 }
 
-fn ends(forecast: &Forecast, timeout: Option<u64>) -> String {
+/// What runs when the step, or its run, has failed.
+fn asides(step: &Step) -> String {
+    let fallback =
+        step.on_failure.as_ref().and_then(|then| Some((then.action.as_ref()?, then.then)));
+    let fallback = fallback.map(|(action, then)| {
+        let then = match then {
+            AfterFailure::Fail => "fails",
+            AfterFailure::Continue => "goes on",
+        };
+        format!("on failure: {}, then {then}", what(action))
+    });
+    let undo = step.compensate.as_ref().map(|action| format!("undone by: {}", what(action)));
+    let mut text = String::new();
+    for line in fallback.into_iter().chain(undo) {
+        text.push_str(&format!("  {line} {}\n", paint(DIM, "(by the same policy)")));
+    }
+    text
+}
+
+fn ends(forecast: &Forecast, step: &Step) -> String {
     let attempts = match forecast.retries {
         Some(0) => "1 attempt, no retry".to_owned(),
         Some(n) => format!("{} attempts", n + 1),
@@ -265,9 +288,13 @@ fn ends(forecast: &Forecast, timeout: Option<u64>) -> String {
     }
     facts.push(match forecast.worst_case_ms {
         Some(worst) => format!("worst case {}", human_ms(worst)),
-        None if timeout.is_none() => "worst case open: no timeout".to_owned(),
+        None if step.timeout_ms.is_none() => "worst case open: no timeout".to_owned(),
         None => "worst case open: no bound on the attempts".to_owned(),
     });
+    if matches!(step.action, Action::Http(_)) && forecast.retries != Some(0) {
+        let most = human_ms(step.policy.draft().max_retry_after_ms);
+        facts.push(format!("a service may ask for longer (Retry-After, up to {most} a retry)"));
+    }
     facts.join(" · ")
 }
 

@@ -90,9 +90,12 @@ pub fn retries_at_most(plan: &Plan) -> Option<u64> {
         let items = items(step).map(|items| items.saturating_mul(runs));
         all_items = all_items.zip(items).map(|(sum, items)| sum + items);
         let alone = Walk::new(&step.policy, Limits::default()).most_retries(&step.policy);
+        // Fallbacks and compensations are work items too, one in each run: a step that failed has
+        // the one, a step that succeeded the other.
+        let asides = if has_aside(step) { runs } else { 0 };
         let retries = match (alone, items) {
             (Some(0), _) => Some(0),
-            (Some(each), Some(items)) => Some(each.saturating_mul(items)),
+            (Some(each), Some(items)) => Some(each.saturating_mul(items.saturating_add(asides))),
             _ => None,
         };
         let retries = match (retries, share) {
@@ -109,6 +112,10 @@ pub fn retries_at_most(plan: &Plan) -> Option<u64> {
         (Some(sum), Some(total)) => Some(sum.min(total)),
         (sum, total) => sum.or(total),
     }
+}
+
+fn has_aside(step: &Step) -> bool {
+    step.compensate.is_some() || step.on_failure.as_ref().is_some_and(|then| then.action.is_some())
 }
 
 /// Known before it runs, or not.
@@ -291,7 +298,7 @@ fn limit_of(reason: StopReason) -> BindingLimit {
 mod tests {
     use super::*;
     use crate::backoff::Backoff;
-    use crate::plan::{Action, Allowance, Budget, PlanDraft, StepDraft};
+    use crate::plan::{Action, AfterFailure, Allowance, Budget, OnFailure, PlanDraft, StepDraft};
     use crate::policy::PolicyDraft;
 
     fn plan(policy: PolicyDraft, budget: Option<Budget>, timeout_ms: Option<u64>) -> Plan {
@@ -362,5 +369,29 @@ mod tests {
         let two = Some(Allowance { requested: 2, effective: 2 });
         let budget = Some(Budget { total: two, per_step: None, ratio: None });
         assert_eq!(retries_at_most(&plan(fixed(None), budget, None)), Some(2));
+    }
+
+    #[test]
+    fn fallbacks_and_compensations_are_retried_too() {
+        let with = |change: fn(&mut StepDraft)| {
+            let policy = Policy::new(fixed(Some(4))).expect("valid");
+            let mut step = StepDraft::new("s", Action::Run("true".into()), policy);
+            change(&mut step);
+            let plan = Plan::new(PlanDraft::new("j", vec![step])).expect("valid");
+            retries_at_most(&plan)
+        };
+        assert_eq!(with(|_| ()), Some(3));
+        assert_eq!(with(|step| step.compensate = Some(Action::Run("undo".into()))), Some(6));
+        assert_eq!(
+            with(|step| {
+                let action = Some(Action::Run("else".into()));
+                step.on_failure = Some(OnFailure { action, then: AfterFailure::Fail });
+            }),
+            Some(6)
+        );
+        let goes_on = with(|step| {
+            step.on_failure = Some(OnFailure { action: None, then: AfterFailure::Continue });
+        });
+        assert_eq!(goes_on, Some(3), "nothing runs");
     }
 }
