@@ -168,7 +168,10 @@ fn render(problem: &Mistake, name: &str, lines: &[&str]) -> String {
     if let Some(help) = &problem.help {
         group = group.element(Level::HELP.message(help));
     }
-    Renderer::styled().render(&[group])
+    let text = Renderer::styled().render(&[group]);
+    // It counts in what is shown of the line; people look for the place in their file.
+    let place = |column: usize| format!("{name}:{}:{column}", problem.line);
+    text.replacen(&place(column + 1), &place(problem.column as usize), 1)
 }
 
 /// The part of a line around a column, and where the column is in it.

@@ -75,6 +75,41 @@ fn a_fan_out_of_a_million_is_planned_without_being_held() {
 }
 
 #[test]
+fn plan_counts_and_shows_what_runs_when_a_step_fails() {
+    let job = "name: j\nsteps:\n  a:\n    http: { url: \"http://127.0.0.1:9/a\" }\n    \
+               compensate: { run: ./undo.sh }\n  b:\n    needs: [a]\n    run: 'true'\n    \
+               on_failure: { argv: [./else.sh, now], then: continue }\n";
+    let job = file("asides.yaml", job);
+    let text = String::from_utf8(steadfast(&["plan", &job]).stdout).expect("text");
+    let parts = [
+        "at most 8 retries of the whole job",
+        "worst case 1m33s · a service may ask for longer (Retry-After, up to 1h a retry)",
+        "undone by: run ./undo.sh (by the same policy)",
+        "on failure: argv ./else.sh now, then goes on (by the same policy)",
+    ];
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert_eq!(text.matches("Retry-After").count(), 1, "{text}");
+    let plan = json(&steadfast(&["plan", &job, "-o", "json"]));
+    assert_eq!(plan["steps"]["a"]["worst_case_ms"], 93_000);
+}
+
+#[test]
+fn a_mistake_far_right_in_a_long_line_is_told_at_its_column() {
+    let steps: Vec<String> = (0..9).map(|n| format!("s{n}: {{ run: ok, retries: 1 }}")).collect();
+    let long = file("long.yaml", format!("name: j\nsteps: {{ {} }}\n", steps.join(", ")));
+    let errors = json(&steadfast(&["plan", &long, "-o", "json"]))["errors"].clone();
+    let errors = errors.as_array().expect("errors");
+    assert_eq!(errors.len(), 9);
+    let told = stderr(&steadfast(&["plan", &long]));
+    for error in errors {
+        let place = format!("long.yaml:2:{}\n", error["column"]);
+        assert_eq!(told.matches(&place).count(), 1, "{place} in {told}");
+    }
+}
+
+#[test]
 fn problems_are_json_for_programs_and_text_for_people() {
     let job = file("wrong.yaml", "name: j\nsteps: { s: { run: 'true', retries: 3 } }\n");
     let output = steadfast(&["plan", &job, "-o", "json"]);
