@@ -27,6 +27,10 @@ const RESERVED_ENV: [&str; 10] = [
     "STEADFAST_ERROR",
 ];
 
+/// They are the connection's, whatever a step would say.
+const CONNECTION_HEADERS: [&str; 6] =
+    ["connection", "content-length", "te", "trailer", "transfer-encoding", "upgrade"];
+
 /// An action, and what an `http` says about time.
 #[derive(Debug)]
 pub(crate) struct ReadAction<'n> {
@@ -116,21 +120,9 @@ impl Reader<'_> {
         let expects = [("any", HttpExpect::Any), ("envelope", HttpExpect::Envelope)];
         let expect = block.get("expect").and_then(|at| self.word(&at, &expects));
         let redirects = block.get("redirects").and_then(|at| self.redirects(&at));
+        self.header_names(&block);
         let headers = self.pairs(&block, "headers", scope);
         let query = self.pairs(&block, "query", scope);
-        for name in headers.keys().filter(|name| !is_header_name(name)) {
-            let message = format!("{} is not the name of a header", quote(name));
-            self.bad_at("invalid_name", &block.path("headers"), block.key_span("headers"), message);
-        }
-        for (name, value) in headers.iter().filter(|(_, value)| value.contains(['\r', '\n'])) {
-            let message = format!("the header {name} cannot hold {}, a line break", quote(value));
-            self.bad_at(
-                "invalid_value",
-                &block.path("headers"),
-                block.key_span("headers"),
-                message,
-            );
-        }
         let body = block.get("body").and_then(|at| self.templated(&at, scope));
         let url = self.url(&block.get("url")?, scope)?;
         self.uses[before..].iter_mut().for_each(Use::in_http);
@@ -170,17 +162,50 @@ impl Reader<'_> {
             .strip_prefix("http://")
             .or_else(|| text.strip_prefix("https://"))
             .or_else(|| text.starts_with("{{").then_some(text));
-        // A reference may contain spaces; what is left of the address may not.
-        let bare: String =
-            text.split("{{").map(|part| part.rsplit("}}").next().unwrap_or(part)).collect();
-        let odd = bare.contains(|c: char| c.is_whitespace() || c.is_control());
-        if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) || odd {
+        if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
             let message = format!("{} is not an http or https address", quote(text));
             self.bad("invalid_value", at, message).help =
                 Some("write it as `http://127.0.0.1:9000/path`".into());
             return None;
         }
+        if let Some((message, help)) = wrong_in_address(text) {
+            self.bad("invalid_value", at, message).help = Some(help.into());
+            return None;
+        }
         Some(text.to_owned())
+    }
+
+    /// What a request would refuse to send is said before anything runs.
+    fn header_names(&mut self, block: &Block) {
+        let Some(at) = block.get("headers") else { return };
+        let mut lines = BTreeMap::new();
+        for entry in at.node.as_map().into_iter().flatten() {
+            let value = at.entry(entry);
+            let (name, span) = (&*entry.key, entry.key_span);
+            let lower = name.to_ascii_lowercase();
+            let first = lines.insert(lower.clone(), (name, span.line));
+            if !is_header_name(name) {
+                let message = format!("{} is not the name of a header", quote(name));
+                self.bad_at("invalid_name", &value.path, span, message);
+            } else if CONNECTION_HEADERS.contains(&&*lower) {
+                let message = format!("the header {name} belongs to the connection");
+                self.bad_at("invalid_name", &value.path, span, message).help =
+                    Some("leave it out; it is sent by itself where it is needed".into());
+            } else if let Some((other, line)) = first.filter(|(other, _)| *other != name) {
+                let message = format!(
+                    "{} is already written on line {line}, as {}: the case of a header's name does \
+                     not matter",
+                    quote(name),
+                    quote(other)
+                );
+                self.bad_at("duplicate_key", &value.path, span, message).help =
+                    Some("remove one of the two".into());
+            }
+            if entry.value.as_str().is_some_and(|text| text.contains(['\r', '\n'])) {
+                let message = format!("the header {name} cannot hold a line break");
+                self.bad("invalid_value", &value, message);
+            }
+        }
     }
 
     fn pairs(&mut self, block: &Block, key: &str, scope: Scope) -> BTreeMap<String, String> {
@@ -337,4 +362,37 @@ impl Reader<'_> {
 fn is_header_name(name: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !name.is_empty() && name.bytes().all(token)
+}
+
+/// What cannot be in an address, and what to write instead. Of what is templated only the worker knows.
+fn wrong_in_address(text: &str) -> Option<(String, &'static str)> {
+    // A reference may contain spaces; what is left of the address may not.
+    let bare: String =
+        text.split("{{").map(|part| part.rsplit("}}").next().unwrap_or(part)).collect();
+    if bare.contains(' ') {
+        let message = format!("there is a space in the address {}", quote(text));
+        return Some((message, "write a space as `%20`"));
+    }
+    if bare.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let message = format!("the address {} holds a character that cannot be sent", quote(text));
+        return Some((message, "leave out line breaks, tabs and control characters"));
+    }
+    let (_, rest) = text.split_once("://")?;
+    let host = rest.split(['/', '?', '#', '\\']).next()?;
+    if host.contains('@') {
+        let message = "there are credentials in the address".to_owned();
+        return Some((message, "put them into the header `Authorization`, with a secret"));
+    }
+    let port = host.rsplit_once(':').map(|(_, port)| port)?;
+    let templated = host.contains("{{");
+    let digits = port.bytes().all(|b| b.is_ascii_digit());
+    // An address of IPv6 has colons too, in brackets.
+    if templated
+        || port.ends_with(']')
+        || (digits && (port.is_empty() || port.parse::<u16>().is_ok()))
+    {
+        return None;
+    }
+    let message = format!("{} is not a port", quote(port));
+    Some((message, "write a number from 1 to 65535, as in `http://127.0.0.1:9000/path`"))
 }

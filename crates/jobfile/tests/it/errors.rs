@@ -134,6 +134,13 @@ const ACTIONS: &[&str] = &[
     "http: { url: 'http://a', method: post, mode: later, expect: all }",
     "http: { url: 'http://a', headers: { 'a b': 1, c: \"d\\ne\" }, query: [x] }",
     "http: { url: 'http://a', timeout: 3s }\n    timeout: 4s",
+    "http: { url: 'http://a/b c' }",
+    "http: { url: \"http://a/b\\tc\" }",
+    "http: { url: 'http://a:99999/b' }",
+    "http: { url: 'http://[::1]:x/b' }",
+    "http: { url: 'https://user:pw@a/b' }",
+    "http: { url: 'http://a', headers: { X-A: 1, x-a: 2 } }",
+    "http:\n      url: 'http://a'\n      headers:\n        Accept: text/plain\n        Connection: close\n        content-length: 3\n        Upgrade: h2c",
     "needs: []",
 ];
 
