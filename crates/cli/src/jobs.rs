@@ -8,6 +8,7 @@ use steadfast_api::{Attempts, JobStatus};
 use steadfast_core::apply::fold;
 use steadfast_core::event::{Event, JobState, Recorded};
 use steadfast_core::job::Job;
+use steadfast_core::plan::{Action, Plan, Step};
 use steadfast_core::time::human_ms;
 use steadfast_store::{Filter, SqliteStore, Store};
 
@@ -313,6 +314,10 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
             }
             pieces.flush()?;
             if !args.follow || over {
+                if shown.is_empty() {
+                    let plan = data::state(store, &row.id)?.plan;
+                    tell_no_log(&plan, args.step.as_deref());
+                }
                 return Ok(Exit::Ok);
             }
             if let Some(rests) = data.rests(&data::state(store, &row.id)?) {
@@ -322,6 +327,20 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
             clock::wait_a_little();
         }
     })
+}
+
+/// Beside what is printed, which stays empty: nobody need wonder what became of the log.
+pub(crate) fn tell_no_log(plan: &Plan, step: Option<&str>) {
+    let asked = |other: &&Step| step.is_none_or(|name| other.name == name);
+    let mut actions = plan.steps().iter().filter(asked).flat_map(|step| step.actions());
+    if actions.all(|action| matches!(action, Action::Http(_))) {
+        let what = step.map_or_else(|| "this job".to_owned(), |name| format!("step `{name}`"));
+        let text = format!(
+            "{what} only calls services, which print nothing here; `steadfast explain` tells how \
+             it went"
+        );
+        anstream::eprintln!("{}", paint(DIM, text));
+    }
 }
 
 /// Of one step, or of all, in the order they were begun.

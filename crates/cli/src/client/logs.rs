@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use steadfast_core::event::{Event, Recorded};
+
 use super::api::Client;
 use super::look;
 use super::shapes::{AttemptOfJob, Log};
 use super::trouble::Trouble;
-use crate::Exit;
 use crate::args::LogsArgs;
 use crate::jobs::Pieces;
+use crate::{Exit, jobs};
 
 /// Printing is no event, so it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
@@ -36,10 +38,23 @@ pub(super) async fn logs(client: &Client, args: &LogsArgs) -> Result<Exit, Troub
         }
         pieces.flush()?;
         if over {
+            if logs.is_empty() {
+                tell_no_log(client, &id, args.step.as_deref()).await?;
+            }
             return Ok(Exit::Ok);
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// What the job does is in its first event.
+async fn tell_no_log(client: &Client, id: &str, step: Option<&str>) -> Result<(), Trouble> {
+    let first = client.events(id, &[("limit", "1")]).await?.events.into_iter().next();
+    let record = first.and_then(|event| serde_json::from_value::<Recorded>(event).ok());
+    if let Some(Event::JobAccepted(accepted)) = record.map(|record| record.event) {
+        jobs::tell_no_log(&accepted.plan, step);
+    }
+    Ok(())
 }
 
 async fn listed(client: &Client, id: &str, step: Option<&str>) -> Result<Vec<Log>, Trouble> {

@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use crate::common;
-use crate::e2e::harness::wait_for;
+use crate::e2e::harness::{Place, wait_for};
 use crate::helpers;
 use crate::job;
+use crate::served::worker;
 use crate::service::{Answer, Service};
 
 #[test]
@@ -83,4 +84,33 @@ fn explain_says_that_a_callback_is_awaited_and_until_when() {
     assert_eq!(run.end().status.code(), Some(0));
     let told = place.told(&id).join("\n");
     assert!(told.contains("waits for its callback"), "{told}");
+}
+
+#[test]
+fn a_job_that_only_calls_services_has_no_log_and_says_so() {
+    let service = Service::always(Answer::output(1));
+    let job = job(&format!("url: '{}'", service.url("/")), &[]);
+    let words = "step `call` only calls services, which print nothing here";
+    let said = |output: std::process::Output| {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+
+    let here = helpers::Place::new("told-no-log");
+    assert_eq!(here.run(&job).exit, Some(0));
+    let told = said(here.steadfast(&["logs", "last", "call"]));
+    assert!(told.contains(words), "{told}");
+
+    let place = Place::new();
+    let server = place.server().start();
+    let _worker = worker(&place, &server);
+    let id = server.submit(&job);
+    server.end(&id);
+    let url = server.url();
+    let status = place.call(&["status", &id, "--server", &url]);
+    assert!(status.contains("✓ call  succeeded") && !status.contains("output:"), "{status}");
+    let mut logs = place.command(&["logs", &id, "call", "--server", &url]);
+    let told = said(logs.output().expect("starts"));
+    assert!(told.contains(words), "{told}");
 }
