@@ -329,11 +329,16 @@ pub(crate) fn logs(args: &LogsArgs) -> Done {
     })
 }
 
+/// Whether nothing of a job, or of one of its steps, has a log: services print nothing here.
+pub(crate) fn only_calls(plan: &Plan, step: Option<&str>) -> bool {
+    let asked = |other: &&Step| step.is_none_or(|name| other.name == name);
+    let mut actions = plan.steps().iter().filter(asked).flat_map(Step::actions);
+    actions.all(|action| matches!(action, Action::Http(_)))
+}
+
 /// Beside what is printed, which stays empty: nobody need wonder what became of the log.
 pub(crate) fn tell_no_log(plan: &Plan, step: Option<&str>) {
-    let asked = |other: &&Step| step.is_none_or(|name| other.name == name);
-    let mut actions = plan.steps().iter().filter(asked).flat_map(|step| step.actions());
-    if actions.all(|action| matches!(action, Action::Http(_))) {
+    if only_calls(plan, step) {
         let what = step.map_or_else(|| "this job".to_owned(), |name| format!("step `{name}`"));
         let text = format!(
             "{what} only calls services, which print nothing here; `steadfast explain` tells how \

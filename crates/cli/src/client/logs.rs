@@ -1,9 +1,11 @@
 //! What attempts have printed, from a server, in the order in which they began.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::event::{Event, Recorded};
+use steadfast_core::plan::Plan;
 
 use super::api::Client;
 use super::look;
@@ -38,8 +40,10 @@ pub(super) async fn logs(client: &Client, args: &LogsArgs) -> Result<Exit, Troub
         }
         pieces.flush()?;
         if over {
-            if logs.is_empty() {
-                tell_no_log(client, &id, args.step.as_deref()).await?;
+            if logs.is_empty()
+                && let Some(plan) = plan(client, &id).await
+            {
+                jobs::tell_no_log(&plan, args.step.as_deref());
             }
             return Ok(Exit::Ok);
         }
@@ -48,13 +52,12 @@ pub(super) async fn logs(client: &Client, args: &LogsArgs) -> Result<Exit, Troub
 }
 
 /// What the job does is in its first event.
-async fn tell_no_log(client: &Client, id: &str, step: Option<&str>) -> Result<(), Trouble> {
-    let first = client.events(id, &[("limit", "1")]).await?.events.into_iter().next();
-    let record = first.and_then(|event| serde_json::from_value::<Recorded>(event).ok());
-    if let Some(Event::JobAccepted(accepted)) = record.map(|record| record.event) {
-        jobs::tell_no_log(&accepted.plan, step);
+pub(super) async fn plan(client: &Client, id: &str) -> Option<Arc<Plan>> {
+    let first = client.events(id, &[("limit", "1")]).await.ok()?.events.into_iter().next()?;
+    match serde_json::from_value::<Recorded>(first).ok()?.event {
+        Event::JobAccepted(accepted) => Some(accepted.plan),
+        _ => None,
     }
-    Ok(())
 }
 
 async fn listed(client: &Client, id: &str, step: Option<&str>) -> Result<Vec<Log>, Trouble> {

@@ -7,7 +7,9 @@ use steadfast_core::text::shorten;
 use steadfast_core::verdict::StopReason;
 
 use super::api::Client;
+use super::logs;
 use super::shapes::{AttemptOfJob, Item, Run, Status, Step};
+use crate::jobs;
 use crate::paint::{DIM, inert, paint};
 use crate::standing::{
     AsideState, Failed, LONGEST_PROGRESS, NextTry, SHOWN_ITEMS, Standing, StepFacts, Tally,
@@ -34,9 +36,7 @@ pub(super) async fn summary(client: &Client, status: &Status, now_ms: u64) -> St
     let words = last_words(client, status).await;
     let mut text = of(status, &words).ended(now_ms);
     let id = status.id.as_str();
-    // Steps that call a service print nothing.
-    let printed = client.logs(id, &[("limit", "1")]).await;
-    if printed.is_ok_and(|page| !page.logs.is_empty()) {
+    if !logs::plan(client, id).await.is_some_and(|plan| jobs::only_calls(&plan, None)) {
         let hint = format!("output: {}", client.hint(&format!("logs {id}")));
         text.push_str(&format!("{}\n", paint(DIM, hint)));
     }
