@@ -63,20 +63,27 @@ fn depth(json: &str) -> usize {
 
 pub(super) fn lines(write: &Write) -> Result<Vec<Lines>, StoreError> {
     let mut rows: Vec<Lines> = vec![];
+    let mut line = Vec::with_capacity(ROW);
     for Recorded { seq, at, event } in &write.records {
+        line.clear();
         // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
-        let line = serde_json::to_string(&(at, event)).expect("an event is JSON");
-        if line.len() > DEPTH * 2 && depth(&line) > DEPTH {
+        serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");
+        let line = str::from_utf8(&line).expect("JSON is text");
+        if line.len() > DEPTH * 2 && depth(line) > DEPTH {
             let why = "one of its events is nested too deeply to be read back";
             return Err(StoreError::Unfit { job: write.job.clone(), why });
         }
         match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
             Some(row) => {
                 row.text += BETWEEN;
-                row.text += &line;
+                row.text += line;
                 row.last = *seq;
             }
-            None => rows.push(Lines { first: *seq, last: *seq, text: line }),
+            None => {
+                let mut text = String::with_capacity(ROW.max(line.len()));
+                text += line;
+                rows.push(Lines { first: *seq, last: *seq, text });
+            }
         }
     }
     Ok(rows)
