@@ -7,6 +7,7 @@ mod fault;
 mod mover;
 mod read;
 mod schema;
+mod upgrade;
 mod write;
 
 use std::path::{Path, PathBuf};

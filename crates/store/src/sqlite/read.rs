@@ -14,7 +14,7 @@ use crate::{Filter, Page, Row, Snapshot, Stored};
 const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
                    jobs.due_at, jobs.over, jobs.labels, jobs.retried_from";
 
-fn at(ms: i64) -> Timestamp {
+pub(super) fn at(ms: i64) -> Timestamp {
     if ms == i64::MAX { Timestamp(u64::MAX) } else { Timestamp(ms as u64) }
 }
 

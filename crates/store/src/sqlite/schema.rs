@@ -5,13 +5,16 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::fault::Fault;
-use super::{BUSY_S, read};
+use super::{BUSY_S, read, upgrade};
 
 /// "Stdf", in the header of the file.
 const APPLICATION_ID: i64 = 0x5374_6466;
 
-/// Of the tables below. A file with another one is left alone.
+/// Of the tables below. A file with a higher one is left alone.
 pub(super) const VERSION: i64 = 2;
+
+/// That is brought up to date.
+const OLDEST: i64 = 1;
 
 /// How many jobs are looked at when a file is opened: enough to notice a bad disk, few enough for
 /// any number of jobs to open in milliseconds.
@@ -21,8 +24,7 @@ const CHECKED: usize = 128;
 const WAL_PAGES: i64 = 4096;
 
 /// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
-/// twice: with the job to be shown, and by themselves to be found. A row of `events` has several that
-/// were written together, one a line; `log` shows them one by one.
+/// twice: with the job to be shown, and by themselves to be found.
 const TABLES: &str = "
 CREATE TABLE jobs (
     id TEXT NOT NULL PRIMARY KEY,
@@ -40,20 +42,6 @@ CREATE TABLE jobs (
     key TEXT,
     key_digest TEXT
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE events (
-    job TEXT NOT NULL,
-    last INTEGER NOT NULL,
-    first INTEGER NOT NULL,
-    lines TEXT NOT NULL,
-    crc INTEGER NOT NULL,
-    PRIMARY KEY (job, last)
-) STRICT, WITHOUT ROWID;
-
-CREATE VIEW log AS
-SELECT job, first + key AS seq, value ->> '$[0]' AS at_ms, value ->> '$[1].event' AS event,
-    value -> '$[1]' AS body
-FROM events, json_each('[' || lines || ']');
 
 CREATE TABLE snapshots (
     job TEXT NOT NULL UNIQUE,
@@ -80,15 +68,32 @@ CREATE INDEX jobs_by_state ON jobs (state, submitted_at, id);
 CREATE INDEX jobs_by_name ON jobs (name, submitted_at, id);
 ";
 
-/// Whether the file is ours; false: there is nothing in it yet. Asked in a transaction: somebody else
+/// A row has several events that were written together, one a line; `log` shows them one by one.
+pub(super) const EVENTS: &str = "
+CREATE TABLE events (
+    job TEXT NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    lines TEXT NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (job, last)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW log AS
+SELECT job, first + key AS seq, value ->> '$[0]' AS at_ms, value ->> '$[1].event' AS event,
+    value -> '$[1]' AS body
+FROM events, json_each('[' || lines || ']');
+";
+
+/// Of which version the file is; none: there is nothing in it yet. Asked in a transaction: somebody else
 /// may be making it just now.
-fn ours(connection: &Transaction<'_>) -> Result<bool, Fault> {
+fn version(connection: &Transaction<'_>) -> Result<Option<i64>, Fault> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = number("application_id")?;
     let version = number("user_version")?;
     if application == APPLICATION_ID {
         return match version {
-            VERSION => Ok(true),
+            OLDEST..=VERSION => Ok(Some(version)),
             other => Err(Fault::Version(other)),
         };
     }
@@ -100,21 +105,21 @@ fn ours(connection: &Transaction<'_>) -> Result<bool, Fault> {
         None if application != 0 || version != 0 => {
             Err(Fault::Foreign(format!("its application id is {application:#x}")))
         }
-        None => Ok(false),
+        None => Ok(None),
     }
 }
 
 pub(super) fn expect(connection: &mut Connection) -> Result<(), Fault> {
-    if ours(&connection.transaction()?)? {
-        Ok(())
-    } else {
-        Err(Fault::Foreign("it is empty".to_owned()))
+    match version(&connection.transaction()?)? {
+        Some(VERSION) => Ok(()),
+        Some(older) => Err(Fault::Version(older)),
+        None => Err(Fault::Foreign("it is empty".to_owned())),
     }
 }
 
-/// Makes the tables if there are none.
+/// Makes the tables if there are none, and brings older ones up to date.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
-    let exists = ours(&connection.transaction()?)?;
+    let before = version(&connection.transaction()?)?;
     // Asked for only now: it writes to the file.
     let mode = write_ahead(connection)?;
     if mode != "wal" {
@@ -130,16 +135,21 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     // More would make opening after a crash slow, as it reads the whole log.
     connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    if exists {
+    if before == Some(VERSION) {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Somebody else may have been faster.
-    if !ours(&transaction)? {
-        transaction.execute_batch(TABLES)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
+    match version(&transaction)? {
+        Some(VERSION) => {}
+        Some(_) => upgrade::from_1(&transaction)?,
+        None => {
+            transaction.execute_batch(TABLES)?;
+            transaction.execute_batch(EVENTS)?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        }
     }
+    transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Writing: groups, claims, purges. Each function is called inside a transaction.
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, params};
+use rusqlite::{
+    CachedStatement, Connection, OptionalExtension, Statement, named_params, params,
+};
 use steadfast_core::event::Recorded;
 use steadfast_core::time::Timestamp;
 
@@ -20,6 +22,29 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// To the last of them, or as a new one.
+    pub(super) fn add(rows: &mut Vec<Self>, seq: u64, line: &str) {
+        match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
+            Some(row) => {
+                row.text += BETWEEN;
+                row.text += line;
+                row.last = seq;
+            }
+            None => {
+                let mut text = String::with_capacity(ROW.max(line.len()));
+                text += line;
+                rows.push(Self { first: seq, last: seq, text });
+            }
+        }
+    }
+
+    pub(super) fn insert(&self, statement: &mut Statement<'_>, job: &str) -> Result<(), Fault> {
+        let Self { first, last, text } = self;
+        let crc = crc(*first, *last, text.as_bytes());
+        statement.execute(params![job, *last as i64, *first as i64, text, crc])?;
+        Ok(())
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.text.len()
     }
@@ -73,18 +98,7 @@ pub(super) fn lines(write: &Write) -> Result<Vec<Lines>, StoreError> {
             let why = "one of its events is nested too deeply to be read back";
             return Err(StoreError::Unfit { job: write.job.clone(), why });
         }
-        match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
-            Some(row) => {
-                row.text += BETWEEN;
-                row.text += line;
-                row.last = *seq;
-            }
-            None => {
-                let mut text = String::with_capacity(ROW.max(line.len()));
-                text += line;
-                rows.push(Lines { first: *seq, last: *seq, text });
-            }
-        }
+        Lines::add(&mut rows, *seq, line);
     }
     Ok(rows)
 }
@@ -189,9 +203,8 @@ impl<'a> Statements<'a> {
             Some((_, _, before)) => self.old_job(write, &before)?,
             None => self.new_job(write)?,
         }
-        for Lines { first, last, text } in lines {
-            let crc = crc(*first, *last, text.as_bytes());
-            self.event.execute(params![&*write.job, *last as i64, *first as i64, text, crc])?;
+        for row in lines {
+            row.insert(&mut self.event, &write.job)?;
         }
         if let Some(state) = &write.snapshot {
             let seq = write.last_seq();

@@ -1,0 +1,69 @@
+//! Files of format 1, which had a row for each event.
+
+use rusqlite::{Transaction, params};
+
+use super::fault::Fault;
+use super::read::at;
+use super::schema::EVENTS;
+use super::write::{Lines, crc};
+
+fn crc_of_1(seq: u64, at_ms: i64, text: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&seq.to_le_bytes());
+    crc.update(&at_ms.to_le_bytes());
+    crc.update(text);
+    crc.finalize()
+}
+
+/// What does not fit its checksum stops it, and the file stays as it is.
+pub(super) fn from_1(file: &Transaction<'_>) -> Result<(), Fault> {
+    file.execute_batch("ALTER TABLE events RENAME TO events_1")?;
+    file.execute_batch(EVENTS)?;
+    events(file)?;
+    snapshots(file)?;
+    file.execute_batch("DROP TABLE events_1")?;
+    Ok(())
+}
+
+fn events(file: &Transaction<'_>) -> Result<(), Fault> {
+    let mut old =
+        file.prepare("SELECT job, seq, at_ms, body, crc FROM events_1 ORDER BY job, seq")?;
+    let mut put = file
+        .prepare("INSERT INTO events (job, last, first, lines, crc) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut of_job = String::new();
+    let mut rows: Vec<Lines> = vec![];
+    let mut from = old.query([])?;
+    loop {
+        let next = from.next()?;
+        let job = next.map(|row| row.get::<_, String>(0)).transpose()?;
+        // The last row may have room for more.
+        let done = if job.as_ref() == Some(&of_job) { rows.len().saturating_sub(1) } else { rows.len() };
+        for row in rows.drain(..done) {
+            row.insert(&mut put, &of_job)?;
+        }
+        let (Some(row), Some(job)) = (next, job) else { return Ok(()) };
+        let (seq, at_ms) = (row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)?);
+        let body: String = row.get(3)?;
+        if row.get::<_, i64>(4)? != i64::from(crc_of_1(seq, at_ms, body.as_bytes())) {
+            return Err(Fault::events(&job, seq..=seq, "its checksum does not fit"));
+        }
+        Lines::add(&mut rows, seq, &format!("[{},{body}]", at(at_ms).0));
+        of_job = job;
+    }
+}
+
+fn snapshots(file: &Transaction<'_>) -> Result<(), Fault> {
+    let mut old = file.prepare("SELECT job, seq, state, crc FROM snapshots")?;
+    let mut put = file.prepare("UPDATE snapshots SET crc = ?2 WHERE job = ?1")?;
+    let mut from = old.query([])?;
+    while let Some(row) = from.next()? {
+        let (job, seq): (String, u64) = (row.get(0)?, row.get::<_, i64>(1)? as u64);
+        let state: Vec<u8> = row.get(2)?;
+        if row.get::<_, i64>(3)? != i64::from(crc_of_1(seq, 0, &state)) {
+            let place = format!("the snapshot of job {job}");
+            return Err(Fault::damaged(place, "its checksum does not fit"));
+        }
+        put.execute(params![job, crc(seq, seq, &state)])?;
+    }
+    Ok(())
+}
