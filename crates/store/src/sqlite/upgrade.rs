@@ -37,7 +37,8 @@ fn events(file: &Transaction<'_>) -> Result<(), Fault> {
         let next = from.next()?;
         let job = next.map(|row| row.get::<_, String>(0)).transpose()?;
         // The last row may have room for more.
-        let done = if job.as_ref() == Some(&of_job) { rows.len().saturating_sub(1) } else { rows.len() };
+        let done =
+            if job.as_ref() == Some(&of_job) { rows.len().saturating_sub(1) } else { rows.len() };
         for row in rows.drain(..done) {
             row.insert(&mut put, &of_job)?;
         }

@@ -1,8 +1,6 @@
 //! Writing: groups, claims, purges. Each function is called inside a transaction.
 
-use rusqlite::{
-    CachedStatement, Connection, OptionalExtension, Statement, named_params, params,
-};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, named_params, params};
 use steadfast_core::event::Recorded;
 use steadfast_core::time::Timestamp;
 
