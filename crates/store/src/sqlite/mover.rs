@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
+
+use super::fault::Fault;
+use crate::StoreError;
 
 /// After so many bytes of events.
 const EVERY: usize = 1 << 20;
@@ -66,21 +69,20 @@ impl Hand {
         let connection = Connection::open_with_flags(path, flags).ok()?;
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new().name("store file".to_owned());
-        let thread = thread.spawn(move || run(&connection, &woken, &failed)).ok()?;
+        let path = path.to_owned();
+        let thread = thread.spawn(move || run(&connection, &path, &woken, &failed)).ok()?;
         Some(Self { wake, thread })
     }
 }
 
-fn run(connection: &Connection, woken: &Receiver<()>, failed: &AtomicBool) {
+fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failed: &AtomicBool) {
     while woken.recv().is_ok() {
         let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        match moved.as_ref().map_err(rusqlite::Error::sqlite_error_code) {
-            // Somebody else is at it, or there is no room: later, then.
-            Ok(())
-            | Err(Some(
-                ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull,
-            )) => {}
-            Err(_) => return failed.store(true, Ordering::Relaxed),
+        // Somebody else is at it, or there is no room: later, then.
+        if let Err(error) = moved
+            && let StoreError::Io { .. } = Fault::from(error).at(path, "moving the log")
+        {
+            return failed.store(true, Ordering::Relaxed);
         }
     }
 }
