@@ -10,12 +10,14 @@ mod e2e {
     mod fluster;
     mod harness;
     mod heartbeats;
+    mod ledger;
     mod losses;
     mod places;
     mod proxy;
     mod rest;
     mod restarts;
     mod retries;
+    mod storm;
     mod storms;
     mod views;
 }
