@@ -1,6 +1,6 @@
 //! Two functions, a flaky one among them, in a program that needs nothing else.
 //!
-//!     cargo run --example hello
+//!     cargo run -p steadfast --example hello
 
 use std::time::Duration;
 

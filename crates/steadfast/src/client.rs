@@ -1,5 +1,8 @@
 //! Jobs on a server: submitted, followed, ended.
 
+mod rest;
+
+use std::future::Future;
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream};
@@ -59,6 +62,8 @@ impl ClientError {
 pub struct Client {
     server: String,
     jobs: JobsClient<Connected>,
+    /// The same connection, for what REST alone has.
+    connected: Connected,
     patience: Duration,
 }
 
@@ -85,8 +90,8 @@ impl Client {
             server: server.clone(),
             why: status.message().to_owned(),
         })?;
-        let jobs = JobsClient::new(connected).max_decoding_message_size(LARGEST_MESSAGE);
-        Ok(Self { server, jobs, patience: PATIENCE })
+        let jobs = JobsClient::new(connected.clone()).max_decoding_message_size(LARGEST_MESSAGE);
+        Ok(Self { server, jobs, connected, patience: PATIENCE })
     }
 
     /// How long a server that went away is waited for. Otherwise a minute.
@@ -99,9 +104,7 @@ impl Client {
     /// The job's id. It is durable when this returns. Tries again while the server is away; the job is
     /// accepted once, however often it is sent.
     pub async fn submit(&self, job: &Job) -> Result<String, ClientError> {
-        let random = || getrandom::u64().map_err(|error| ClientError::Failed(error.to_string()));
-        let key = format!("rust-{:016x}{:016x}", random()?, random()?);
-        self.submit_with_key(job, &key).await
+        self.submit_with_key(job, &new_key()?).await
     }
 
     /// The same job under the same key is one job, whoever submits it and whenever.
@@ -122,14 +125,21 @@ impl Client {
         key: &str,
     ) -> Result<String, ClientError> {
         let request = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
-        let answer = self.ask(async |mut jobs| jobs.submit_job(request.clone()).await).await?;
+        let answer = self.ask(|mut jobs| {
+            let request = request.clone();
+            async move { jobs.submit_job(request).await }
+        });
+        let answer = answer.await?;
         Ok(answer.job_id)
     }
 
     pub async fn status(&self, job: &str) -> Result<Status, ClientError> {
         let request = proto::GetJobStatusRequest { job_id: job.to_owned() };
-        let answer = self.ask(async |mut jobs| jobs.get_job_status(request.clone()).await).await?;
-        Status::read(answer.job.unwrap_or_default())
+        let answer = self.ask(|mut jobs| {
+            let request = request.clone();
+            async move { jobs.get_job_status(request).await }
+        });
+        Status::read(answer.await?.job.unwrap_or_default())
     }
 
     /// The newest first.
@@ -137,7 +147,11 @@ impl Client {
         let mut found = Vec::new();
         let mut cursor = String::new();
         while let Some(request) = query.page(found.len(), cursor) {
-            let page = self.ask(async |mut jobs| jobs.list_jobs(request.clone()).await).await?;
+            let page = self.ask(|mut jobs| {
+                let request = request.clone();
+                async move { jobs.list_jobs(request).await }
+            });
+            let page = page.await?;
             found.extend(page.jobs.into_iter().map(Summary::from));
             cursor = page.next_cursor;
             if cursor.is_empty() {
@@ -177,14 +191,20 @@ impl Client {
     /// otherwise is a [conflict](ClientError::Conflict).
     pub async fn cancel(&self, job: &str) -> Result<(), ClientError> {
         let request = proto::TerminateJobRequest { job_id: job.to_owned() };
-        self.ask(async |mut jobs| jobs.terminate_job(request.clone()).await).await.map(drop)
+        let answer = self.ask(|mut jobs| {
+            let request = request.clone();
+            async move { jobs.terminate_job(request).await }
+        });
+        answer.await.map(drop)
     }
 
-    /// As often as it takes, while the server is away.
-    async fn ask<T>(
-        &self,
-        call: impl AsyncFn(JobsClient<Connected>) -> Result<tonic::Response<T>, tonic::Status>,
-    ) -> Result<T, ClientError> {
+    /// As often as it takes, while the server is away. The call is a plain `Fn`: of an `AsyncFn` the compiler
+    /// cannot tell that its futures are `Send`, and then nobody could call the client in a task of its own.
+    async fn ask<T, C, F>(&self, call: C) -> Result<T, ClientError>
+    where
+        C: Fn(JobsClient<Connected>) -> F,
+        F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    {
         let mut pauses = self.pauses();
         loop {
             match call(self.jobs.clone()).await {
@@ -202,6 +222,12 @@ impl Client {
     fn pauses(&self) -> Pauses {
         Pauses { server: self.server.clone(), until: now() + self.patience, next: FIRST_PAUSE }
     }
+}
+
+/// So that a request whose answer was lost can be sent again.
+fn new_key() -> Result<String, ClientError> {
+    let random = || getrandom::u64().map_err(|error| ClientError::Failed(error.to_string()));
+    Ok(format!("rust-{:016x}{:016x}", random()?, random()?))
 }
 
 fn is_over(told: &proto::JobStatus) -> bool {

@@ -1,5 +1,6 @@
 //! What a function knows about the attempt that it is.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,13 @@ impl Context {
     /// orderly way; one that has not is dropped where it waits.
     pub async fn cancelled(&self) {
         self.0.line.cancelled().await;
+    }
+
+    /// A line of the attempt's log, which `steadfast logs` and [`Client::logs`](crate::Client::logs) show:
+    /// `ctx.log("half of it is done")`, or with `format_args!`. Sent about once a second, and at the end. At most
+    /// 4 MiB for each attempt; the rest is left out. No heartbeat.
+    pub fn log(&self, line: impl fmt::Display) {
+        self.0.line.write(&format!("{line}\n"));
     }
 
     /// It is not stuck, and so far it is. Resets the step's `heartbeat`. The latest progress is stored, about

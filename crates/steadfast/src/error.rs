@@ -7,8 +7,10 @@ use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, P
 
 /// What a function returns when it has not succeeded.
 ///
-/// Any error of the standard library's kind becomes one with `?`, and is tried again as the step's policy
-/// says. Like `anyhow::Error`, it is no `std::error::Error` itself.
+/// Any error becomes one with `?`, and is tried again as the step's policy says: those of the standard
+/// library's kind, `anyhow::Error` and its like, `Box<dyn std::error::Error + Send + Sync>`, a text. Only a box
+/// that cannot go to other threads needs [`boxed`](Self::boxed). Like `anyhow::Error`, it is no
+/// `std::error::Error` itself.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,6 +46,38 @@ impl Error {
     /// Trying again cannot help: the item stops, whatever its policy says.
     pub fn permanent(message: impl fmt::Display) -> Self {
         Self { permanent: true, ..Self::new(message) }
+    }
+
+    /// Of an error that cannot go to other threads: `.map_err(Error::boxed)?`. Others become one by `?` alone.
+    ///
+    /// ```
+    /// fn parse(text: &str) -> Result<u32, Box<dyn std::error::Error>> {
+    ///     Ok(text.parse()?)
+    /// }
+    ///
+    /// fn double(text: &str) -> Result<u32, steadfast::Error> {
+    ///     Ok(2 * parse(text).map_err(steadfast::Error::boxed)?)
+    /// }
+    /// assert_eq!(double("x").unwrap_err().to_string(), "invalid digit found in string");
+    /// ```
+    #[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
+    pub fn boxed(error: Box<dyn std::error::Error>) -> Self {
+        Self::caused(&*error)
+    }
+
+    /// Its message, and those of what caused it.
+    fn caused(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            // Many say what their cause says.
+            if !message.ends_with(&text) {
+                message = format!("{message}: {text}");
+            }
+            source = cause.source();
+        }
+        Self::new(message)
     }
 
     /// What `error` in the rules of a policy can name.
@@ -88,18 +122,34 @@ impl fmt::Display for Error {
 }
 
 /// Its message, and those of what caused it.
-impl<E: std::error::Error> From<E> for Error {
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Error {
     fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let text = cause.to_string();
-            // Many say what their cause says.
-            if !message.ends_with(&text) {
-                message = format!("{message}: {text}");
-            }
-            source = cause.source();
-        }
-        Self::new(message)
+        Self::caused(&*error.into())
+    }
+}
+
+/// What a function may fail with: whatever becomes an [`Error`], and a box that cannot go to other threads.
+/// `How` is found by the compiler.
+pub trait FunctionError<How> {
+    #[doc(hidden)]
+    fn into_error(self) -> Error;
+}
+
+/// How most errors become one.
+#[derive(Debug)]
+pub struct ByConversion;
+/// How boxes become one.
+#[derive(Debug)]
+pub struct ByUnboxing;
+
+impl<E: Into<Error>> FunctionError<ByConversion> for E {
+    fn into_error(self) -> Error {
+        self.into()
+    }
+}
+
+impl FunctionError<ByUnboxing> for Box<dyn std::error::Error> {
+    fn into_error(self) -> Error {
+        Error::boxed(self)
     }
 }

@@ -63,7 +63,9 @@ mod context;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
+mod explanation;
 mod job;
+mod logs;
 mod query;
 mod retry;
 mod server;
@@ -75,9 +77,11 @@ pub use client::{Client, ClientError};
 pub use context::Context;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, EmbeddedBuilder, EmbeddedError};
-pub use error::Error;
+pub use error::{ByConversion, ByUnboxing, Error, FunctionError};
+pub use explanation::{Decision, Explanation, Place};
 pub use job::{BestEffort, Job, LateResults, RetryBudget};
-pub use query::{Query, Summary};
+pub use logs::{Log, LogQuery};
+pub use query::{Query, RetryOptions, Summary};
 pub use retry::{Backoff, Jitter, Limit, Retry, Rule};
 pub use server::Server;
 pub use status::{Attempt, Item, Run, State, Status, StepStatus};

@@ -65,6 +65,42 @@ impl Query {
 /// Jobs that are asked for at once.
 const PAGE: usize = 500;
 
+/// What [`Client::retry`](crate::Client::retry) does again.
+#[derive(Clone, Debug, Default)]
+pub struct RetryOptions {
+    pub(crate) from: Option<String>,
+    pub(crate) grant: Option<u32>,
+    pub(crate) key: Option<String>,
+}
+
+impl RetryOptions {
+    /// What has not succeeded, with the attempts and the budget that are left.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// This step and all that need it too, also if they have succeeded.
+    #[must_use]
+    pub fn from_step(mut self, step: impl Into<String>) -> Self {
+        self.from = Some(step.into());
+        self
+    }
+
+    /// So many more attempts, and so much more of the budget.
+    #[must_use]
+    pub fn grant(mut self, attempts: u32) -> Self {
+        self.grant = Some(attempts);
+        self
+    }
+
+    /// The same job retried under the same key is one new job. Otherwise each call makes one.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+}
+
 /// A job in a list. Times are Unix milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -14,6 +14,7 @@ use steadfast_worker::http::{Allowed, Outbound};
 use steadfast_worker::remote::{Call, Functions, Handle, RemoteConfig, RemoteError, Task, serve};
 use steadfast_worker::{KILL_GRACE, LOG_CAP};
 
+use crate::error::FunctionError;
 use crate::{Context, Error, Server};
 
 /// Functions wait more than they work, mostly.
@@ -260,11 +261,11 @@ impl WorkerBuilder {
     ///
     /// A function must not keep its thread busy for long without waiting for something: it could not be
     /// ended. `tokio::task::spawn_blocking` is for that.
-    pub fn function<I, O, E, F, R>(mut self, name: impl Into<String>, function: F) -> Self
+    pub fn function<I, O, E, How, F, R>(mut self, name: impl Into<String>, function: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
         O: Serialize,
-        E: Into<Error>,
+        E: FunctionError<How>,
         F: Fn(Context, I) -> R + Send + Sync + 'static,
         R: Future<Output = Result<O, E>> + Send + 'static,
     {
@@ -283,7 +284,7 @@ impl WorkerBuilder {
                 };
                 // The function itself may panic before its future exists; that is caught with the rest.
                 let ended = function(Context::new(assignment, line), input).await;
-                Said::Ended(outcome(ended.map_err(Into::into)))
+                Said::Ended(outcome(ended.map_err(FunctionError::into_error)))
             })
         };
         self.functions.0.insert(name.into(), Box::new(boxed));

@@ -1,4 +1,5 @@
-//! Between a task and those who watch over it: it is told to end, and says that it lives and how far it is.
+//! Between a task and those who watch over it: it is told to end, and says that it lives, how far it is, and
+//! what is to stand in its log.
 //!
 //! Waits for nothing and reads no clock; [`super::tasks`] does.
 
@@ -8,6 +9,10 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use super::held;
+
+/// Bytes that a task's log has at most: it is kept in memory until the server has acknowledged the report.
+pub(super) const LONGEST_LOG: usize = 4 << 20;
+const LEFT_OUT: &str = "… the rest is left out: the log of a function has at most 4 MiB …\n";
 
 /// What a task has been told. Never taken back, only made more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,10 +40,19 @@ struct Shared {
     spoke: AtomicBool,
     /// The latest word that was not taken yet, as JSON.
     progress: Mutex<Option<String>>,
+    log: Mutex<Log>,
     /// For the task.
     cancelled: Notify,
     /// For who watches over it.
     stirred: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    bytes: Vec<u8>,
+    /// So many of them were taken to be sent.
+    taken: usize,
+    full: bool,
 }
 
 impl Line {
@@ -48,6 +62,7 @@ impl Line {
             listens: AtomicBool::new(false),
             spoke: AtomicBool::new(false),
             progress: Mutex::new(None),
+            log: Mutex::default(),
             cancelled: Notify::new(),
             stirred: Notify::new(),
         }))
@@ -76,6 +91,43 @@ impl Line {
         }
         self.0.spoke.store(true, Ordering::Release);
         self.0.stirred.notify_one();
+    }
+
+    /// Into the attempt's log. That is no sign of life: only [`say`](Self::say) is.
+    pub fn write(&self, text: &str) {
+        let mut log = held(&self.0.log);
+        if log.full {
+            return;
+        }
+        let room = LONGEST_LOG - LEFT_OUT.len() - log.bytes.len();
+        if text.len() <= room {
+            log.bytes.extend_from_slice(text.as_bytes());
+        } else {
+            log.full = true;
+            log.bytes.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(room)]);
+            log.bytes.extend_from_slice(LEFT_OUT.as_bytes());
+        }
+        drop(log);
+        self.0.stirred.notify_one();
+    }
+
+    pub(super) fn has_log(&self) -> bool {
+        let log = held(&self.0.log);
+        log.taken < log.bytes.len()
+    }
+
+    /// What was written since it was taken last, and where in the log that stands.
+    pub(super) fn take_log(&self) -> Option<(u64, Vec<u8>)> {
+        let mut log = held(&self.0.log);
+        let (from, all) = (log.taken, log.bytes.len());
+        log.taken = all;
+        (from < all).then(|| (from as u64, log.bytes[from..].to_vec()))
+    }
+
+    /// All that was taken.
+    pub(super) fn taken_log(&self) -> Vec<u8> {
+        let log = held(&self.0.log);
+        log.bytes[..log.taken].to_vec()
     }
 
     pub(super) fn end(&self) -> End {

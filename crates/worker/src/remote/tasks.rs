@@ -23,11 +23,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::hand::{Cut, Hand, settle};
 use super::line::{End, Line};
+use super::voice::Printed;
 use super::{Key, attempt};
 use crate::http::{Called, HttpOrder};
 use crate::{Ended, OUTPUT_CAP};
 
-/// More often nobody wants to know how far an attempt is.
+/// More often nobody wants to know how far an attempt is, and what it writes into its log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 pub type Task = Pin<Box<dyn Future<Output = Said> + Send>>;
@@ -88,6 +89,7 @@ impl Hand {
         mut assignment: proto::Assignment,
     ) {
         let Running { attempt, line, .. } = running;
+        let step = assignment.step_name.clone();
         let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let (mut timeout, mut silence) =
             (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
@@ -105,7 +107,7 @@ impl Hand {
             _ => Err(attempt::permanent("unsupported", "this is no function".to_owned())),
         };
         let hand = self.clone();
-        let watch = Watch { hand, key, attempt, line, timeout, silence };
+        let watch = Watch { hand, key, attempt, step, line, timeout, silence };
         self.runtime.spawn(async move {
             let ended = match task {
                 Ok(task) => watch.over(task).await,
@@ -193,8 +195,9 @@ impl Hand {
             state.voice.forget(key);
             None
         } else {
+            let written = state.voice.log(key, || watch.printed(), &watch.line);
             let last = watch.line.take_progress().map(|progress| watch.progress(progress));
-            state.voice.report(key.clone(), last, report)
+            written.or(state.voice.report(key.clone(), last, report))
         };
         let matters = state.draining.is_some() || state.is_idle();
         drop(state);
@@ -213,6 +216,7 @@ struct Watch {
     hand: Arc<Hand>,
     key: Key,
     attempt: proto::AttemptRef,
+    step: String,
     line: Line,
     timeout: Option<Duration>,
     silence: Option<Duration>,
@@ -223,12 +227,26 @@ impl Watch {
         proto::Progress { attempt: Some(self.attempt.clone()), progress_json }
     }
 
-    fn say_progress(&self) {
-        let Some(progress) = self.line.take_progress() else { return };
-        let waker = self.hand.state().voice.progress(&self.key, self.progress(progress));
-        if let Some(waker) = waker {
+    fn printed(&self) -> Printed {
+        let (attempt, step, line) = (self.attempt.clone(), self.step.clone(), self.line.clone());
+        Printed { attempt, step, line }
+    }
+
+    /// How far it is, and what it has written.
+    fn speak(&self) {
+        let mut state = self.hand.state();
+        let written = state.voice.log(&self.key, || self.printed(), &self.line);
+        let progress = self.line.take_progress();
+        let progressed =
+            progress.and_then(|progress| state.voice.progress(&self.key, self.progress(progress)));
+        drop(state);
+        for waker in [written, progressed].into_iter().flatten() {
             waker.wake();
         }
+    }
+
+    fn has_something_to_say(&self) -> bool {
+        self.line.has_progress() || self.line.has_log()
     }
 
     /// Until it has ended, or is dropped: then there is nothing to be said.
@@ -247,12 +265,15 @@ impl Watch {
         let mut instead = None;
         let mut dropped = None;
         loop {
+            let at = now();
             if self.line.spoke() {
-                heard = now();
-                if said.is_none_or(|said: Instant| heard >= said + PROGRESS_EVERY) {
-                    said = Some(heard);
-                    self.say_progress();
-                }
+                heard = at;
+            }
+            if self.has_something_to_say()
+                && said.is_none_or(|said: Instant| at >= said + PROGRESS_EVERY)
+            {
+                said = Some(at);
+                self.speak();
             }
             match self.line.end() {
                 End::Killed => return instead,
@@ -261,7 +282,8 @@ impl Watch {
             }
             let silent = self.silence.filter(|_| instead.is_none()).map(|silence| heard + silence);
             let over = timeout.filter(|_| instead.is_none());
-            let word = said.filter(|_| self.line.has_progress()).map(|said| said + PROGRESS_EVERY);
+            let word =
+                said.filter(|_| self.has_something_to_say()).map(|said| said + PROGRESS_EVERY);
             let next = [dropped, silent, over, word].into_iter().flatten().min();
             let at = tokio::select! {
                 biased;
@@ -287,7 +309,7 @@ impl Watch {
             }
             if is_past(word) {
                 said = Some(at);
-                self.say_progress();
+                self.speak();
             }
         }
     }

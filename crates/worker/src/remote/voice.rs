@@ -1,4 +1,4 @@
-//! What tasks say: how they ended, kept in memory until it is acknowledged, and how far they are.
+//! What tasks say: how they ended, kept in memory until it is acknowledged, how far they are, and their logs.
 //!
 //! Their reports need no disk: a worker that dies takes its functions along, and they are lost with it. So
 //! they go to the stream as they come, many at a time, past the outbox and its logs.
@@ -16,7 +16,10 @@ use tokio_stream::Stream;
 
 use super::Key;
 use super::hand::Hand;
+use super::line::Line;
 
+/// Bytes of a log in one message.
+const CHUNK: usize = 64 << 10;
 /// Taken together: enough to share the cost, few enough that a beat is not held up.
 const TOGETHER: usize = 64;
 
@@ -27,6 +30,8 @@ pub(super) struct Voice {
     unsent: VecDeque<Kind>,
     /// How far those are that have not ended: what a session took may not have arrived.
     latest: HashMap<Key, proto::Progress>,
+    /// Those that have written into their logs, until their reports are acknowledged.
+    printed: HashMap<Key, Printed>,
     /// Of the session there is, or was.
     session: u64,
     waker: Option<Waker>,
@@ -39,11 +44,37 @@ struct Kept {
     report: proto::Report,
 }
 
+/// Whose log it is, and where it lies.
+#[derive(Debug)]
+pub(super) struct Printed {
+    pub(super) attempt: proto::AttemptRef,
+    pub(super) step: String,
+    pub(super) line: Line,
+}
+
+impl Printed {
+    fn output(&self, offset: u64, bytes: &[u8]) -> impl Iterator<Item = Kind> {
+        bytes.chunks(CHUNK).zip(0..).map(move |(chunk, number)| {
+            Kind::Output(proto::Output {
+                attempt: Some(self.attempt.clone()),
+                step_name: self.step.clone(),
+                offset: offset + number * CHUNK as u64,
+                bytes: chunk.to_vec().into(),
+                last: false,
+            })
+        })
+    }
+}
+
 impl Voice {
     /// A session begins: what was not acknowledged is said again. Its number.
     fn begin(&mut self) -> u64 {
         self.session += 1;
         self.unsent.clear();
+        // Before the reports: of an attempt that is over nobody takes a log.
+        for printed in self.printed.values() {
+            self.unsent.extend(printed.output(0, &printed.line.taken_log()));
+        }
         self.unsent.extend(self.latest.values().cloned().map(Kind::Progress));
         for Kept { last, report } in self.kept.values() {
             self.unsent.extend(last.clone().map(Kind::Progress));
@@ -67,6 +98,20 @@ impl Voice {
         self.waker.take()
     }
 
+    /// Likewise: what the task has written since the last time.
+    #[must_use]
+    pub(super) fn log(
+        &mut self,
+        key: &Key,
+        printed: impl Fn() -> Printed,
+        line: &Line,
+    ) -> Option<Waker> {
+        let (offset, bytes) = line.take_log()?;
+        let printed = self.printed.entry(key.clone()).or_insert_with(printed);
+        self.unsent.extend(printed.output(offset, &bytes));
+        self.waker.take()
+    }
+
     /// Likewise.
     #[must_use]
     pub(super) fn report(
@@ -85,9 +130,11 @@ impl Voice {
     /// Nobody wants to hear of it any more.
     pub(super) fn forget(&mut self, key: &Key) {
         self.latest.remove(key);
+        self.printed.remove(key);
     }
 
     pub(super) fn acknowledged(&mut self, key: &Key) -> bool {
+        self.printed.remove(key);
         self.kept.remove(key).is_some()
     }
 
