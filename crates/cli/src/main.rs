@@ -16,6 +16,7 @@ mod purge;
 mod rehearse;
 mod run;
 mod serve;
+mod signals;
 mod standing;
 mod timeline;
 mod token;

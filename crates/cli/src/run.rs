@@ -1,6 +1,6 @@
 //! `steadfast run` and `resume`: a job on this machine, to its end, whatever happens to it.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,7 +23,7 @@ use crate::data::{self, Data, Lock};
 use crate::local::LocalWorkers;
 use crate::paint::{BOLD, DIM, error_prefix, paint};
 use crate::view::View;
-use crate::{Done, Exit, input, jobs};
+use crate::{Done, Exit, input, jobs, signals};
 
 /// How often the view is drawn anew, and how soon an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -267,8 +267,8 @@ impl Session<'_> {
         }
         view.end();
         if let Err(error) = stopped {
-            anstream::eprintln!("{}{error}", error_prefix());
-            anstream::eprintln!("go on with {}", paint(BOLD, data.hint("resume", &self.id)));
+            let hint = paint(BOLD, data.hint("resume", &self.id));
+            let _ = writeln!(anstream::stderr(), "{}{error}\ngo on with {hint}", error_prefix());
             return Ok(Exit::Failed);
         }
         let Seen { job, attempts } = seen;
@@ -279,7 +279,8 @@ impl Session<'_> {
                     self.tell_end(&data, &job, attempts)?;
                 }
                 let hint = paint(BOLD, data.hint("resume", &self.id));
-                anstream::eprintln!("interrupted; go on with {hint}");
+                // The terminal may be what went away.
+                let _ = writeln!(anstream::stderr(), "interrupted; go on with {hint}");
                 Ok(Exit::Interrupted)
             }
             End::Over => {
@@ -418,18 +419,16 @@ struct Interrupts(Arc<std::sync::atomic::AtomicUsize>);
 impl Interrupts {
     fn listen() -> Result<Self, String> {
         let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-        let mut signals = signal_hook::iterator::Signals::new(signals)
+        let mut signals = signal_hook::iterator::Signals::new(signals::that_end_us())
             .map_err(|error: io::Error| format!("cannot listen for signals: {error}"))?;
         let counted = count.clone();
         std::thread::spawn(move || {
             for _ in signals.forever() {
                 let before = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 if before == 0 {
-                    anstream::eprintln!(
-                        "{}",
-                        paint(DIM, "\ninterrupting: ending what runs; once more kills it")
-                    );
+                    let said = "\ninterrupting: ending what runs; once more kills it";
+                    // The terminal may be what went away.
+                    let _ = writeln!(anstream::stderr(), "{}", paint(DIM, said));
                 }
             }
         });

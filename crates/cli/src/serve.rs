@@ -16,13 +16,14 @@ use steadfast_worker::{KILL_GRACE, LOG_CAP};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::args::{AuthArg, Output, ServeArgs, ServerArgs, UpArgs, WorkerArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::Data;
 use crate::paint::{BOLD, DIM, paint};
 use crate::run::default_slots;
-use crate::{Done, Exit, input};
+use crate::{Done, Exit, input, signals};
 
 /// How long the token is good for that `up` makes for its own worker; it is taken back at the end.
 const OWN_TOKEN_MS: u64 = 365 * 86_400_000;
@@ -259,17 +260,18 @@ fn file_name(name: &str) -> String {
     name.chars().map(plain).collect()
 }
 
-/// SIGTERM, or Ctrl-C.
+/// One of the signals that end us.
 async fn asked_to_stop() {
-    let (Ok(mut term), Ok(mut int)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+    let mut listening = JoinSet::new();
+    for kind in signals::that_end_us().into_iter().map(SignalKind::from_raw) {
+        listening.spawn(async move {
+            match signal(kind) {
+                Ok(mut signals) => drop(signals.recv().await),
+                Err(_) => std::future::pending().await,
+            }
+        });
     }
+    listening.join_next().await;
 }
 
 fn tell(running: &Running, what: &str) {

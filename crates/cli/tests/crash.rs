@@ -467,6 +467,13 @@ fn an_interrupted_attempt_is_a_loss_and_its_job_goes_on_later() {
 }
 
 #[test]
+fn a_terminal_that_is_closed_leaves_no_process_behind() {
+    let (place, process, job) = patient(":");
+    process.signal(Signal::HUP);
+    resumed_after_interrupt(&place, &job, process.end());
+}
+
+#[test]
 fn an_interrupt_while_nothing_runs_costs_nothing() {
     let place = failing("700ms", "delay_budget: 1m");
     let mut process = place.run(None);

@@ -116,7 +116,7 @@ impl Embedded {
 }
 
 impl EmbeddedBuilder {
-    /// Runs for as long as the engine.
+    /// Runs for as long as the engine. Without a name it is called `embedded-1`, the next `embedded-2`.
     pub fn worker(mut self, worker: Worker) -> Self {
         self.workers.push(worker);
         self
@@ -147,8 +147,11 @@ impl EmbeddedBuilder {
         });
         let server = Server { door: Some(door), ..Server::new(ADDRESS) };
         let client = Client::connect(&server).await?;
-        let workers = self.workers.into_iter().map(|worker| {
+        let workers = (1..).zip(self.workers).map(|(nth, worker)| {
             let (stop, stopped) = oneshot::channel::<()>();
+            // The same after a crash: a worker that comes back under its name in another life tells the
+            // engine that what it ran before is lost, so that nothing waits for a lease to end.
+            let worker = worker.or_named(|| format!("embedded-{nth}"));
             let working = worker.run_until(server.clone(), stopped);
             (stop, tokio::spawn(working))
         });

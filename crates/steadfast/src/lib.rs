@@ -71,6 +71,7 @@ mod retry;
 mod server;
 mod status;
 mod step;
+mod temporary;
 mod worker;
 
 pub use client::{Client, ClientError};

@@ -15,7 +15,7 @@ use steadfast_worker::remote::{Call, Functions, Handle, RemoteConfig, RemoteErro
 use steadfast_worker::{KILL_GRACE, LOG_CAP};
 
 use crate::error::FunctionError;
-use crate::{Context, Error, Server};
+use crate::{Context, Error, Server, temporary};
 
 /// Functions wait more than they work, mostly.
 const SLOTS_PER_CORE: u32 = 16;
@@ -140,6 +140,13 @@ impl Worker {
         Ok(working.await?)
     }
 
+    /// One without a name of its own has this one.
+    #[cfg(feature = "embedded")]
+    pub(crate) fn or_named(mut self, name: impl FnOnce() -> String) -> Self {
+        self.0.name.get_or_insert_with(name);
+        self
+    }
+
     /// And its folder, if it is only for now.
     fn config(
         self,
@@ -154,7 +161,7 @@ impl Worker {
         let (folder, temporary) = match builder.processes.clone() {
             Some(folder) => (folder, None),
             None => {
-                let made = tempfile::Builder::new().prefix("steadfast-worker-").tempdir();
+                let made = temporary::folder(&std::env::temp_dir());
                 let made = made.map_err(WorkerErrorKind::Folder)?;
                 (made.path().to_owned(), Some(made))
             }

@@ -27,7 +27,8 @@ use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
 /// What a process may not take over from us: what this program has handlers for, so that none of them
 /// runs in a child that has our memory; SIGPIPE, which Rust ignores; and how attempts are ended.
-const RESET: [c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS];
+const RESET: [c_int; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS];
 
 /// The highest signal that is not a real-time one; nobody here has handlers for those.
 const LAST_SIGNAL: c_int = 31;

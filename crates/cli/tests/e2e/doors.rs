@@ -27,7 +27,8 @@ fn up_goes_on_with_its_jobs_however_it_ended() {
             .to_string(),
     );
     place.has_lines("ran", 1);
-    up.process.signal(Signal::TERM);
+    // Its terminal is closed.
+    up.process.signal(Signal::HUP);
     assert!(up.process.ends().success(), "{}", up.process.said());
     assert!(!is_there(&place.lines("pids")[0]), "a process outlived it");
     let up = place.server().start_up();

@@ -160,6 +160,15 @@ fn draining_a_worker_that_does_not_exist_says_so() {
 
 #[test]
 fn sigterm_to_a_worker_hands_its_work_on_at_once() {
+    hands_its_work_on(Signal::TERM);
+}
+
+#[test]
+fn a_worker_whose_terminal_is_closed_hands_its_work_on_at_once() {
+    hands_its_work_on(Signal::HUP);
+}
+
+fn hands_its_work_on(told_by: Signal) {
     let place = Place::new();
     // A lease that nobody here waits for.
     let server = place.server().lease(60_000).start();
@@ -171,7 +180,7 @@ fn sigterm_to_a_worker_hands_its_work_on_at_once() {
     let _second = place.worker(&server.url(), "w2").start();
     server.until_worker("w2", "connected");
     let asked = now();
-    first.signal(Signal::TERM);
+    first.signal(told_by);
     place.has_lines("ran", 2);
     assert!(asked.elapsed() < Duration::from_secs(20), "it waited for the lease");
     assert!(first.ends().success());
