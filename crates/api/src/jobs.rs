@@ -46,7 +46,7 @@ impl From<&JobStatus> for proto::JobStatus {
         let items = items.flat_map(|(_, step)| &step.items);
         let retry_at = items.filter_map(|item| item.retry_available_at_ms).min();
         let (max_retries_failure, max_retries_preemption) = limits(status);
-        let status_json = serde_json::to_string(status).unwrap_or_default();
+        let status_json = status_json(status);
         Self {
             job_id: status.id.clone(),
             state: state.into(),
@@ -68,16 +68,23 @@ impl From<&JobStatus> for proto::JobStatus {
                 .and_then(|item| item.output.as_ref())
                 .map(Value::to_string)
                 .unwrap_or_default(),
-            status_json: if status_json.len() > STATUS_JSON_BYTES {
-                String::new()
-            } else {
-                status_json
-            },
+            status_json,
             max_retries_failure,
             max_retries_preemption,
             retry_available_at_ms: ms(retry_at),
         }
     }
+}
+
+/// The result says again what items gave: of a large one that goes first.
+fn status_json(status: &JobStatus) -> String {
+    let fits = |text: &String| text.len() <= STATUS_JSON_BYTES;
+    let whole = serde_json::to_string(status).ok().filter(fits);
+    let smaller = || {
+        let without = JobStatus { result: None, ..status.clone() };
+        serde_json::to_string(&without).ok().filter(fits)
+    };
+    whole.or_else(smaller).unwrap_or_default()
 }
 
 /// The item that failed its step, and with it the job.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use steadfast_core::account::{Accounts, Charged};
-use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role, StepState};
+use steadfast_core::event::{Event, ItemId, JobState, Recorded, Requester, Role, StepState};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::{Action, Allowance, Plan};
+use steadfast_core::plan::{Action, Allowance, LateResults, Plan};
+use steadfast_core::result::{InOrder, JobResult};
 use steadfast_core::time::Timestamp;
 
 /// Of a large fan-out the first so many items are shown, and of an item the last so many attempts.
@@ -25,6 +26,20 @@ pub struct JobStatus {
     pub completion: Option<CompletionView>,
     pub retried_from: Option<String>,
     pub retry_budget: Option<BudgetView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_effort: Option<BestEffortView>,
+    /// Who cancelled it, or what was left of it after its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_request: Option<RequestView>,
+    /// Who paused it, while it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_request: Option<RequestView>,
+    /// Who asked for it, if it is the retry of another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_request: Option<RequestView>,
+    /// Once it has ended: what the runs that count gave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
     pub runs: Vec<RunView>,
     #[serde(skip)]
     pub totals: Totals,
@@ -57,26 +72,55 @@ pub struct BudgetView {
 }
 
 #[derive(Clone, Debug, Serialize)]
+pub struct BestEffortView {
+    pub min_datacenters: MinDatacenters,
+    pub deadline_ms: u64,
+    pub deadline_at_ms: Option<Timestamp>,
+    pub grace_ms: u64,
+    pub late_results: LateResults,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MinDatacenters {
+    /// None: the job left it to the operator.
+    pub requested: Option<u32>,
+    pub effective: u32,
+}
+
+/// Who asked for something, and why; null where that is not known.
+#[derive(Clone, Debug, Serialize)]
+pub struct RequestView {
+    pub at_ms: Timestamp,
+    pub by: Option<Arc<str>>,
+    pub reason: Option<Arc<str>>,
+}
+
+impl RequestView {
+    fn new(at: Timestamp, requested: &Requester) -> Self {
+        let Requester { by, reason } = requested.clone();
+        Self { at_ms: at, by, reason }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
 pub struct RunView {
     pub datacenter: Option<String>,
     pub state: JobState,
-    pub steps: BTreeMapInOrder<StepView>,
-}
-
-/// A map in the order of the plan.
-#[derive(Clone, Debug)]
-pub struct BTreeMapInOrder<T>(pub Vec<(String, T)>);
-
-impl<T: Serialize> Serialize for BTreeMapInOrder<T> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
+    /// It ended after the job had.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
+    pub steps: InOrder<StepView>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct StepView {
     pub state: StepState,
     pub counts: BTreeMap<&'static str, u32>,
+    /// Of the job's budget, by this step in all datacenters together, as its share is counted.
+    pub retries_used: u32,
+    /// The step that failed, and without which this one cannot be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_because: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub items: Vec<ItemView>,
@@ -279,7 +323,8 @@ impl JobStatus {
         let runs = (0..job.runs.len() as u32).map(|run| RunView {
             datacenter: job.plan.datacenter(run).map(str::to_owned),
             state: job.run_state(run),
-            steps: BTreeMapInOrder(
+            late: job.runs[run as usize].late,
+            steps: InOrder(
                 (0..job.plan.steps().len() as u32)
                     .map(|step| {
                         (job.plan.step(step).name.clone(), StepView::new(job, attempts, run, step))
@@ -304,6 +349,22 @@ impl JobStatus {
                 ratio: budget.ratio.map(|ratio| ratio.ratio),
                 used: job.retries,
             }),
+            best_effort: job.plan.best_effort().map(|best| BestEffortView {
+                min_datacenters: MinDatacenters {
+                    requested: best.min_requested,
+                    effective: best.min_datacenters,
+                },
+                deadline_ms: best.deadline_ms,
+                deadline_at_ms: job.deadline_at(),
+                grace_ms: best.grace_ms,
+                late_results: best.late_results,
+            }),
+            cancel_request: (job.cancel.as_ref())
+                .map(|cancel| RequestView::new(cancel.at, &cancel.requested)),
+            pause_request: job.paused_at.map(|at| RequestView::new(at, &job.paused_by)),
+            retry_request: (job.retried_from.as_ref())
+                .map(|_| RequestView::new(job.accepted_at, &job.retried_by)),
+            result: job.result(),
             runs: runs.collect(),
             totals: attempts.totals,
             plan: job.plan.clone(),
@@ -333,6 +394,8 @@ impl StepView {
         Self {
             state: state.state,
             counts,
+            retries_used: job.step_retries[step as usize],
+            skipped_because: state.because.map(|because| job.plan.step(because).name.clone()),
             error: match &state.failure {
                 Some(steadfast_core::event::StepFailure::FanOut(error)) => Some(error.clone()),
                 _ => None,

@@ -2,7 +2,7 @@
 
 use steadfast_core::again::again;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, JobState, Recorded};
+use steadfast_core::event::{JobId, JobState, Recorded, Requester};
 use steadfast_engine::{Assignment, Live, Observer, Room, Work, Workers};
 
 use crate::args::{JobArgs, Output, RetryArgs};
@@ -65,7 +65,7 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
             );
             live.inbox().drain();
             live.inbox().adopt(adopted)?;
-            live.inbox().wish(&row.id, Input::Cancel)?;
+            live.inbox().wish(&row.id, Input::Cancel(Requester::NOBODY))?;
             live.stop().map_err(|error| error.to_string())?;
             data.forget_lock(&row.id);
         }

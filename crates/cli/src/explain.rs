@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Deserialize;
 use steadfast_core::event::{JobState, Recorded};
-use steadfast_core::explain::{Select, explain};
+use steadfast_core::explain::explain;
 use steadfast_core::time::human_ms;
 
 use crate::args::{ExplainArgs, Output};
@@ -26,9 +26,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Done {
             None => None,
             Some(name) => {
                 let job = data::state(store, &row.id)?;
-                let none = || format!("job {} has no step `{name}`", row.id);
-                let step = Some(job.plan.find(name).ok_or_else(none)?);
-                Some(Select { step, item: None })
+                let select = job.plan.select(name);
+                Some(select.map_err(|why| format!("job {}: {why}", row.id))?)
             }
         };
         let explained = explain(&log, clock::now(), select.as_ref());

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use steadfast_api::{Attempts, JobStatus};
 use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Source};
+use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Requester, Source};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
 use steadfast_engine::{Adopted, Live, Lost, Observer, Room, Stopped};
@@ -323,7 +323,7 @@ impl Session<'_> {
             if ticks.is_multiple_of(10) {
                 lock.touch();
                 if lock.cancel_asked() {
-                    let _ = live.inbox().wish(&self.id, Input::Cancel);
+                    let _ = live.inbox().wish(&self.id, Input::Cancel(Requester::NOBODY));
                 }
             }
             if let Some(job) = &seen.job {
@@ -335,7 +335,7 @@ impl Session<'_> {
                 }
                 if !over && job.state().is_terminal() {
                     // Enough datacenters are done, and nobody stays to wait for the others.
-                    let _ = live.inbox().wish(&self.id, Input::Cancel);
+                    let _ = live.inbox().wish(&self.id, Input::Cancel(Requester::NOBODY));
                 }
             }
             let now = interrupts.count();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::event::{Accepted, JobId, JobState, Kept, StepState};
+use crate::event::{Accepted, JobId, JobState, Kept, Requester, StepState};
 use crate::job::{Aside, Job, StepRun};
 use crate::plan::Plan;
 use crate::policy::{Policy, Problems};
@@ -71,7 +71,8 @@ pub fn again(
     }
     let spent = if grant.is_some() { old.step_retries.clone() } else { vec![] };
     let source = old.source.as_deref().cloned();
-    Ok(Accepted { id, plan, retried_from: Some(job()), kept, spent, source })
+    let requested = Requester::NOBODY;
+    Ok(Accepted { id, plan, retried_from: Some(job()), requested, kept, spent, source })
 }
 
 /// What was compensated is no longer done.

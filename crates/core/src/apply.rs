@@ -8,8 +8,10 @@ mod item;
 
 use std::sync::Arc;
 
-use crate::event::{Event, ItemId, JobState, Recorded, Role, RunEnd, StepFailure, StepState};
-use crate::job::{Aside, Completion, Job, Phase, Run, StepRun, WorkItem};
+use crate::event::{
+    Event, ItemId, JobState, Recorded, Requester, Role, RunEnd, StepFailure, StepState,
+};
+use crate::job::{Aside, CancelRequest, Completion, Job, Phase, Run, StepRun, WorkItem};
 use crate::time::Timestamp;
 
 /// An event that cannot follow what the log says so far.
@@ -103,8 +105,15 @@ impl Fold<'_> {
         match event {
             Event::JobAccepted(_) => Err("a job is accepted once"),
             Event::JobStarted => self.job_started(),
-            Event::JobPaused => self.job_paused(),
-            Event::JobResumed => self.job_resumed(),
+            Event::JobPaused { requested } => self.job_paused(requested),
+            Event::JobResumed { .. } => self.job_resumed(),
+            Event::CancelRequested { requested } => {
+                if self.job.is_over() {
+                    return Err("nothing of the job is left to cancel");
+                }
+                self.job.cancel = Some(CancelRequest { at: self.at, requested: requested.clone() });
+                Ok(())
+            }
             Event::EngineRestarted { down_since } => self.engine_restarted(*down_since),
             Event::StepReady { run, step, items, values } => {
                 let state = self.step_in(*run, *step, StepState::Waiting)?;
@@ -258,16 +267,18 @@ impl Fold<'_> {
         Ok(())
     }
 
-    fn job_paused(&mut self) -> Result<(), Refused> {
+    fn job_paused(&mut self, requested: &Requester) -> Result<(), Refused> {
         if self.job.state.is_terminal() || self.job.paused_at.is_some() {
             return Err("the job has ended or is paused");
         }
         self.job.paused_at = Some(self.at);
+        self.job.paused_by = requested.clone();
         Ok(())
     }
 
     fn job_resumed(&mut self) -> Result<(), Refused> {
         let paused_at = self.job.paused_at.take().ok_or("the job is not paused")?;
+        self.job.paused_by = Requester::NOBODY;
         let at = self.at;
         self.each_live(|item| {
             let since = item.since.max(paused_at);

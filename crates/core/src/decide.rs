@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::account::Charged;
 use crate::apply::{Illegal, Killed, apply};
 use crate::event::{
-    Accepted, CompletionReason, Event, FailedOn, ItemId, JobState, Recorded, RunEnd,
+    Accepted, CompletionReason, Event, FailedOn, ItemId, JobState, Recorded, Requester, RunEnd,
 };
 use crate::follow::follow;
 use crate::job::{Job, Phase, Timer, WorkItem};
@@ -67,9 +67,9 @@ pub enum Input {
     Restarted {
         down_since: Timestamp,
     },
-    Pause,
-    Resume,
-    Cancel,
+    Pause(Requester),
+    Resume(Requester),
+    Cancel(Requester),
 }
 
 /// Why an input has no effect. The job is as it was.
@@ -208,18 +208,26 @@ pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Re
             }
             Ok(events)
         }
-        Input::Pause if job.state().is_terminal() => Err(Refusal::Ended),
-        Input::Pause if job.paused_at.is_some() => Err(Refusal::AlreadyPaused),
-        Input::Pause => Ok(vec![Event::JobPaused]),
-        Input::Resume => {
+        Input::Pause(_) if job.state().is_terminal() => Err(Refusal::Ended),
+        Input::Pause(_) if job.paused_at.is_some() => Err(Refusal::AlreadyPaused),
+        Input::Pause(requested) => Ok(vec![Event::JobPaused { requested: requested.clone() }]),
+        Input::Resume(requested) => {
             let paused_at = job.paused_at.ok_or(Refusal::NotPaused)?;
-            let mut events = vec![Event::JobResumed];
+            let mut events = vec![Event::JobResumed { requested: requested.clone() }];
             events.extend(overdue(job, FailedOn::Resume, paused_at, now));
             Ok(events)
         }
-        Input::Cancel if job.is_over() => Err(Refusal::Ended),
-        Input::Cancel if job.state().is_terminal() => Ok(end_runs(job, RunEnd::Cancelled)),
-        Input::Cancel => Ok(vec![job_ended(job, JobState::Cancelled, CompletionReason::Cancelled)]),
+        Input::Cancel(_) if job.is_over() => Err(Refusal::Ended),
+        Input::Cancel(requested) => {
+            let mut events = vec![Event::CancelRequested { requested: requested.clone() }];
+            if job.state().is_terminal() {
+                events.extend(end_runs(job, RunEnd::Cancelled));
+            } else {
+                let reason = CompletionReason::Cancelled;
+                events.push(job_ended(job, JobState::Cancelled, reason));
+            }
+            Ok(events)
+        }
     }
 }
 

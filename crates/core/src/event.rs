@@ -88,8 +88,19 @@ pub enum Event {
     JobAccepted(Box<Accepted>),
     /// `not_before` has come, or there was none.
     JobStarted,
-    JobPaused,
-    JobResumed,
+    JobPaused {
+        #[serde(default, skip_serializing_if = "Requester::is_unknown")]
+        requested: Requester,
+    },
+    JobResumed {
+        #[serde(default, skip_serializing_if = "Requester::is_unknown")]
+        requested: Requester,
+    },
+    /// Somebody wants it to end; the end itself follows.
+    CancelRequested {
+        #[serde(default, skip_serializing_if = "Requester::is_unknown")]
+        requested: Requester,
+    },
     /// Everything the job waits for has been at rest since `down_since`.
     EngineRestarted {
         down_since: Timestamp,
@@ -223,6 +234,9 @@ pub struct Accepted {
     pub plan: Arc<Plan>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried_from: Option<JobId>,
+    /// Who asked for the retry.
+    #[serde(default, skip_serializing_if = "Requester::is_unknown")]
+    pub requested: Requester,
     /// What is kept of the job it retries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
@@ -232,6 +246,62 @@ pub struct Accepted {
     /// The file it was read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+}
+
+/// Who asked for something, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    /// The name of a token, or [`LOCAL_USER`]. None: a server that asks nobody who they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Arc<str>>,
+    /// In their own words: shown as text, never trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Arc<str>>,
+}
+
+/// Whoever works on a data folder directly, without a server that would know a token.
+pub const LOCAL_USER: &str = "local user";
+/// Characters of a reason: a sentence or two, because it stays in the log for good.
+pub const LONGEST_REASON: usize = 500;
+
+/// A reason that is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a reason has 1 to {LONGEST_REASON} characters, not {0}")]
+pub struct InvalidReason(usize);
+
+impl Requester {
+    /// Nobody in particular.
+    pub const NOBODY: Self = Self { by: None, reason: None };
+
+    pub fn new(by: Option<&str>, reason: Option<&str>) -> Result<Self, InvalidReason> {
+        let reason = reason.map(str::trim);
+        match reason.map(|reason| reason.chars().count()) {
+            None | Some(1..=LONGEST_REASON) => {}
+            Some(length) => return Err(InvalidReason(length)),
+        }
+        Ok(Self { by: by.map(Into::into), reason: reason.map(Into::into) })
+    }
+
+    pub fn local(reason: Option<&str>) -> Result<Self, InvalidReason> {
+        Self::new(Some(LOCAL_USER), reason)
+    }
+
+    pub fn is_unknown(&self) -> bool {
+        self.by.is_none() && self.reason.is_none()
+    }
+}
+
+/// ` by ci: wrong input`, or as much of it as is known: what follows a verb.
+impl fmt::Display for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(by) = &self.by {
+            write!(f, " by {by}")?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Where a job came from: what `resume` holds against the file of that time.
@@ -245,7 +315,8 @@ pub struct Source {
 
 impl Accepted {
     pub fn new(id: JobId, plan: Arc<Plan>) -> Self {
-        Self { id, plan, retried_from: None, kept: vec![], spent: vec![], source: None }
+        let requested = Requester::NOBODY;
+        Self { id, plan, retried_from: None, requested, kept: vec![], spent: vec![], source: None }
     }
 }
 
@@ -396,8 +467,9 @@ impl Event {
         match self {
             Self::JobAccepted(_) => "JobAccepted",
             Self::JobStarted => "JobStarted",
-            Self::JobPaused => "JobPaused",
-            Self::JobResumed => "JobResumed",
+            Self::JobPaused { .. } => "JobPaused",
+            Self::JobResumed { .. } => "JobResumed",
+            Self::CancelRequested { .. } => "CancelRequested",
             Self::EngineRestarted { .. } => "EngineRestarted",
             Self::StepReady { .. } => "StepReady",
             Self::AttemptStarted { .. } => "AttemptStarted",

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::account::{Charged, History, Shared};
 use crate::apply::{Illegal, apply, replay};
@@ -23,6 +24,7 @@ use crate::event::{Event, FailedOn, ItemId, Recorded, Role};
 use crate::job::{Job, Phase};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
+use crate::select::Select;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
@@ -73,25 +75,6 @@ pub struct LeftOut {
     pub verdicts: u64,
 }
 
-/// The part of a job that is asked about, in all its runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Select {
-    pub step: Option<u32>,
-    /// Of the step's work; fallbacks and compensations are none.
-    pub item: Option<u32>,
-}
-
-impl Select {
-    fn has_step(&self, step: u32) -> bool {
-        self.step.is_none_or(|only| only == step)
-    }
-
-    fn has(&self, id: ItemId) -> bool {
-        let has_item = self.item.is_none_or(|only| id.role == Role::Item && only == id.index);
-        has_item && self.has_step(id.step)
-    }
-}
-
 /// A work item, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Named {
@@ -102,18 +85,23 @@ pub struct Named {
     pub role: Role,
     #[serde(rename = "item")]
     pub index: u32,
+    /// The element of `for_each`, where it tells more than its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
     #[serde(skip)]
     pub id: ItemId,
 }
 
 impl Named {
-    fn new(plan: &Plan, id: ItemId) -> Self {
+    fn new(job: &Job, id: ItemId) -> Self {
+        let plan = &job.plan;
         Self {
             name: plan.item_name(id),
             datacenter: plan.datacenter(id.run).map(str::to_owned),
             step: plan.step(id.step).name.clone(),
             role: id.role,
             index: id.index,
+            value: job.telling_value(id),
             id,
         }
     }
@@ -143,7 +131,7 @@ pub fn explain(
     let (waiting, waiting_left_out) = waiting::waiting(&job, &watch.charged, only, now);
     let (seen, verdicts_left_out) = watch.most_telling();
     let mut rules = Rules::default();
-    let verdicts = seen.iter().map(|seen| seen.explained(&job.plan, &mut rules)).collect();
+    let verdicts = seen.iter().map(|seen| seen.explained(&job, &mut rules)).collect();
     let left_out =
         LeftOut { steps: steps_left_out, waiting: waiting_left_out, verdicts: verdicts_left_out };
     Ok(Explanation { job: standing::job(&job, now), steps, waiting, verdicts, left_out })
@@ -266,7 +254,8 @@ impl<'a> Seen<'a> {
         Some(Self { record, item, history, history_before: history, shared, ground, items_started })
     }
 
-    fn explained(&self, plan: &Plan, rules: &mut Rules) -> VerdictExplanation {
+    fn explained(&self, job: &Job, rules: &mut Rules) -> VerdictExplanation {
+        let plan: &Plan = &job.plan;
         let Self { record, item, history, shared, ground, items_started, .. } = *self;
         let policy = &plan.step(item.step).policy;
         let outcome = match ground {
@@ -305,7 +294,7 @@ impl<'a> Seen<'a> {
         VerdictExplanation {
             seq: record.seq,
             at: record.at,
-            item: Named::new(plan, item),
+            item: Named::new(job, item),
             attempt,
             on,
             outcome: outcome.map(ToString::to_string),

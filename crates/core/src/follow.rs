@@ -15,7 +15,7 @@ use crate::plan::{AfterFailure, ForEach, LateResults};
 pub fn follow(job: &Job, event: &Event) -> Option<Event> {
     match *event {
         Event::JobAccepted(_) => {
-            let begins = job.state() == JobState::Pending && job.starts_at <= job.last_at;
+            let begins = !job.has_begun() && job.starts_at <= job.last_at;
             begins.then_some(Event::JobStarted)
         }
         Event::JobStarted => (0..job.runs.len() as u32).find_map(|run| after_step(job, run)),
@@ -43,8 +43,9 @@ pub fn follow(job: &Job, event: &Event) -> Option<Event> {
             };
             end_runs(job, end).into_iter().next()
         }
-        Event::JobPaused
-        | Event::JobResumed
+        Event::JobPaused { .. }
+        | Event::JobResumed { .. }
+        | Event::CancelRequested { .. }
         | Event::EngineRestarted { .. }
         | Event::AttemptStarted { .. }
         | Event::AttemptProgressed { .. }

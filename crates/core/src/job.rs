@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::account::{History, Shared};
 use crate::backoff::JitterSeed;
 use crate::event::{
-    CompletionReason, ItemId, JobId, JobState, Role, Source, StepFailure, StepState,
+    CompletionReason, ItemId, JobId, JobState, Requester, Role, Source, StepFailure, StepState,
 };
 use crate::outcome::Gist;
 use crate::plan::{ForEach, Plan};
@@ -32,6 +32,15 @@ pub struct Job {
     pub accepted_at: Timestamp,
     pub starts_at: Timestamp,
     pub paused_at: Option<Timestamp>,
+    /// Who paused it, as long as it is paused.
+    #[serde(default, skip_serializing_if = "Requester::is_unknown")]
+    pub paused_by: Requester,
+    /// Somebody cancelled it, or what was left of it after its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<CancelRequest>,
+    /// Who asked for it to be retried, if it is a retry.
+    #[serde(default, skip_serializing_if = "Requester::is_unknown")]
+    pub retried_by: Requester,
     pub finished_at: Option<Timestamp>,
     pub completion: Option<Completion>,
     /// Enough datacenters have succeeded since then.
@@ -53,6 +62,14 @@ pub struct Completion {
     /// Datacenters that had succeeded, of how many.
     pub succeeded: u32,
     pub of: u32,
+}
+
+/// When somebody wanted the job to end, who, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequest {
+    pub at: Timestamp,
+    #[serde(flatten)]
+    pub requested: Requester,
 }
 
 impl Completion {
@@ -247,18 +264,28 @@ pub enum Timer {
 }
 
 impl Job {
+    /// It runs from its first attempt on; until then it is pending, whatever it waits for.
     pub fn state(&self) -> JobState {
         match self.state {
             JobState::Pending | JobState::Running if self.paused_at.is_some() => JobState::Paused,
+            JobState::Running if self.last_token == 0 => JobState::Pending,
             state => state,
         }
     }
 
+    /// Likewise, of its own attempts.
     pub fn run_state(&self, run: u32) -> JobState {
-        match self.runs[run as usize].state {
+        let state = &self.runs[run as usize];
+        match state.state {
             JobState::Pending | JobState::Running if self.paused_at.is_some() => JobState::Paused,
+            JobState::Running if !state.has_attempts() => JobState::Pending,
             state => state,
         }
+    }
+
+    /// `not_before` has come, or there was none: what is ready may start.
+    pub fn has_begun(&self) -> bool {
+        self.state != JobState::Pending
     }
 
     /// From the moment it may begin, so that `not_before` does not eat it up.
@@ -427,6 +454,12 @@ impl Job {
         values.get(id.index as usize).cloned()
     }
 
+    /// The value of an item whose number does not tell it: not that of a range.
+    pub fn telling_value(&self, id: ItemId) -> Option<Value> {
+        let counted = matches!(self.plan.step(id.step).for_each, ForEach::Range(_));
+        self.item_value(id).filter(|_| id.role == Role::Item && !counted)
+    }
+
     /// What a step gave: its output, or of a fan-out the list of them, in order.
     pub fn output(&self, run: u32, step: u32) -> Option<Value> {
         let state = self.step_run(run, step)?;
@@ -448,6 +481,17 @@ fn live_aside(aside: Option<&Aside>, id: ItemId) -> Option<(ItemId, &WorkItem)> 
 impl Run {
     pub(crate) fn is_live(&self) -> bool {
         self.state == JobState::Running
+    }
+
+    fn has_attempts(&self) -> bool {
+        let aside_tried = |aside: &Option<Aside>| match aside {
+            Some(Aside::Live(item)) => item.history.attempts > 0,
+            Some(Aside::Succeeded | Aside::Failed(_)) => true,
+            Some(Aside::Cancelled) | None => false,
+        };
+        self.steps.iter().any(|step| {
+            step.attempts > 0 || aside_tried(&step.fallback) || aside_tried(&step.compensation)
+        })
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`decide`] → [`follow`](mod@follow) → [`apply`](mod@apply) | an input, what it entails, and the fold |
 //! | [`duration`], [`text`] | `1h30m`, and what others wrote in our messages |
 //! | [`template`] | what `{{ … }}` stands for |
+//! | [`result`], [`select`] | what a job gave; a part of it by its printed name |
 //! | [`again`](mod@again) | retrying a whole job by hand |
 //! | [`explain`](mod@explain) | why a job is where it is, and what would have changed that |
 //! | [`forecast`](mod@forecast) | what a policy will do, before anything runs |
@@ -36,6 +37,8 @@ pub mod outcome;
 pub mod plan;
 pub mod policy;
 pub mod ranges;
+pub mod result;
+pub mod select;
 pub mod template;
 pub mod text;
 pub mod time;

@@ -304,6 +304,9 @@ pub enum NotBefore {
 #[serde(deny_unknown_fields)]
 pub struct BestEffort {
     pub min_datacenters: u32,
+    /// What the job itself asked for; none: it left that to the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_requested: Option<u32>,
     pub deadline_ms: u64,
     #[serde(default)]
     pub grace_ms: u64,

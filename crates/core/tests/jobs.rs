@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use steadfast_core::again::{CannotRetry, again};
 use steadfast_core::decide::{Input, Refusal, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Role, StepState};
+use steadfast_core::event::{
+    Accepted, Event, ItemId, JobState, Recorded, Requester, Role, StepState,
+};
 use steadfast_core::job::{Job, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{
@@ -95,7 +97,7 @@ fn a_cancel_takes_what_waits_with_it() {
     let retry = Timer::Retry(job.item("s", 1));
     assert!(job.job.timer_due(&retry).is_some(), "a retry is pending");
 
-    job.input(&Input::Cancel).expect("can be cancelled");
+    job.input(&Input::Cancel(Requester::NOBODY)).expect("can be cancelled");
     assert_eq!(job.job.state(), JobState::Cancelled);
     assert!(job.job.is_over());
     assert_eq!(job.job.timer_due(&retry), None, "the pending retry is gone with the same decision");
@@ -103,7 +105,7 @@ fn a_cancel_takes_what_waits_with_it() {
     assert_eq!(job.job.runs[0].steps[1].state, StepState::Cancelled);
     let late = Input::Report { item: running, token, outcome: Outcome::OK };
     assert_eq!(job.input(&late), Err(Refusal::StaleFence));
-    assert_eq!(job.input(&Input::Cancel), Err(Refusal::Ended));
+    assert_eq!(job.input(&Input::Cancel(Requester::NOBODY)), Err(Refusal::Ended));
     // Should an outcome be judged all the same, it stops for that reason.
     assert_eq!(job.job.shared(running, 1).halted, Some(StopReason::Cancelled));
 }
@@ -120,8 +122,8 @@ fn a_pause_holds_starts_and_the_budgets_clock_but_not_what_runs() {
     let mut job = Driven::new(PlanDraft::new("j", vec![one]));
     let item = job.item("s", 0);
     job.start(item);
-    job.input(&Input::Pause).expect("can be paused");
-    assert_eq!(job.input(&Input::Pause), Err(Refusal::AlreadyPaused));
+    job.input(&Input::Pause(Requester::NOBODY)).expect("can be paused");
+    assert_eq!(job.input(&Input::Pause(Requester::NOBODY)), Err(Refusal::AlreadyPaused));
     job.report(item, FailureKind::Exited(1).into());
     assert_eq!(job.job.state(), JobState::Paused);
     job.fire(Timer::Retry(item));
@@ -131,8 +133,8 @@ fn a_pause_holds_starts_and_the_budgets_clock_but_not_what_runs() {
     let down_since = job.now;
     job.now = job.now.plus(3_600_000);
     job.input(&Input::Restarted { down_since }).expect("restarts");
-    job.input(&Input::Resume).expect("goes on");
-    assert_eq!(job.input(&Input::Resume), Err(Refusal::NotPaused));
+    job.input(&Input::Resume(Requester::NOBODY)).expect("goes on");
+    assert_eq!(job.input(&Input::Resume(Requester::NOBODY)), Err(Refusal::NotPaused));
     assert_eq!(job.job.live(item).expect("alive").history.downtime_ms, 0);
     job.start(item);
     job.report(item, Outcome::OK);
@@ -146,9 +148,9 @@ fn a_window_that_closed_during_a_pause_is_closed() {
     one.policy = Policy::new(policy).expect("valid");
     let mut job = Driven::new(PlanDraft::new("j", vec![one]));
     job.run("s", 0, FailureKind::Exited(1).into());
-    job.input(&Input::Pause).expect("can be paused");
+    job.input(&Input::Pause(Requester::NOBODY)).expect("can be paused");
     job.now = job.now.plus(60_001);
-    job.input(&Input::Resume).expect("goes on");
+    job.input(&Input::Resume(Requester::NOBODY)).expect("goes on");
     assert_eq!(job.job.runs[0].steps[0].failed[&0].reason, StopReason::WindowExpired);
     assert_eq!(job.job.state(), JobState::Failed);
 }

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use steadfast_core::apply::{apply, replay};
 use steadfast_core::backoff::{Backoff, Draw, Jitter};
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Role, StepState};
+use steadfast_core::event::{
+    Accepted, Event, ItemId, JobState, Recorded, Requester, Role, StepState,
+};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{
@@ -162,6 +164,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             draft.best_effort =
                 best_effort.map(|(min, deadline_ms, grace_ms, update)| BestEffort {
                     min_datacenters: min.min(datacenters.max(1) as u32),
+                    min_requested: None,
                     deadline_ms,
                     grace_ms,
                     late_results: if update {
@@ -329,8 +332,12 @@ impl World {
                 self.now = self.now.plus(u64::from(amount) * 2);
                 self.input(&Input::Restarted { down_since });
             }
-            14 => drop(self.input(if which % 2 == 0 { &Input::Pause } else { &Input::Resume })),
-            _ if which % 8 == 0 => drop(self.input(&Input::Cancel)),
+            14 => drop(self.input(if which % 2 == 0 {
+                &Input::Pause(Requester::NOBODY)
+            } else {
+                &Input::Resume(Requester::NOBODY)
+            })),
+            _ if which % 8 == 0 => drop(self.input(&Input::Cancel(Requester::NOBODY))),
             _ => {}
         }
     }
@@ -342,7 +349,7 @@ impl World {
                 return;
             }
             if self.job.paused_at.is_some() {
-                self.input(&Input::Resume);
+                self.input(&Input::Resume(Requester::NOBODY));
             }
             self.start_some(100);
             let waits = self.live_in(Phase::AwaitingCallback);
@@ -540,7 +547,10 @@ fn an_event_that_cannot_have_happened_is_refused() {
     assert_eq!(refused(&|r| r.at = Timestamp(0)), "it is older than the event before it");
     assert_eq!(refused(&|r| r.event = Event::RetryDue { item }), "it is too early");
     assert_eq!(refused(&|r| r.event = Event::JobStarted), "the job has started before");
-    assert_eq!(refused(&|r| r.event = Event::JobResumed), "the job is not paused");
+    assert_eq!(
+        refused(&|r| r.event = Event::JobResumed { requested: Requester::NOBODY }),
+        "the job is not paused"
+    );
     let start = |attempt, token| Event::AttemptStarted { item, attempt, token, worker: "w".into() };
     assert_eq!(refused(&|r| r.event = start(2, 9)), "nothing of the step may start");
     assert_eq!(refused(&|r| r.event = start(2, 1)), "its fence token is not above all before it");

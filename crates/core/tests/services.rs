@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use steadfast_core::apply::replay;
 use steadfast_core::decide::{Input, Refusal, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Role};
+use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Requester, Role};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{
@@ -235,7 +235,7 @@ fn a_restart_leaves_what_a_service_has_with_it() {
 fn a_cancel_does_not_wait_for_a_service_and_a_late_word_changes_nothing() {
     let mut job = Driven::new(call());
     let token = job.hand_over();
-    job.input(&Input::Cancel).expect("can be cancelled");
+    job.input(&Input::Cancel(Requester::NOBODY)).expect("can be cancelled");
     assert!(job.job.is_over());
     assert_eq!(job.callback(token, Outcome::OK), Err(Refusal::StaleFence));
     let late = Input::LateCallback { item: ITEM, attempt: 1, outcome: Outcome::OK };

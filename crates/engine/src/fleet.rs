@@ -24,7 +24,8 @@ pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
 pub use words::{
-    AttemptKey, FleetNews, FleetRules, NameInUse, WorkerSpec, WorkerState, WorkerView,
+    AttemptKey, FleetNews, FleetRules, Missed, NameInUse, Undraining, WorkerSpec, WorkerState,
+    WorkerView,
 };
 
 #[derive(Debug)]
@@ -89,7 +90,7 @@ impl Fleet {
         let mut known = BTreeMap::new();
         let mut health = Health::default();
         let mut open = None;
-        let (mut same, mut draining) = (false, false);
+        let (mut same, mut draining, mut undrain) = (false, false, false);
         if let Some(before) = self.members.get(&name) {
             same = before.spec.incarnation == spec.incarnation;
             if !same && before.connected && before.lease_ends > mono {
@@ -101,6 +102,7 @@ impl Fleet {
             health = before.health;
             open = before.open;
             draining = same && before.draining;
+            undrain = same && before.undrain;
             for (key, held) in before.held {
                 if holds.contains(&key) {
                     known.insert(key, held);
@@ -129,6 +131,7 @@ impl Fleet {
             session,
             connected: true,
             draining,
+            undrain,
             lease_ends,
             held: known,
             health,
@@ -178,6 +181,7 @@ impl Fleet {
     pub(crate) fn drain(&mut self, name: &str) -> bool {
         let Some(member) = self.members.get_mut(name) else { return false };
         let name = member.spec.name.clone();
+        member.undrain = false;
         if !member.draining {
             member.draining = true;
             self.news.push(FleetNews::Draining { worker: name.clone() });
@@ -186,8 +190,35 @@ impl Fleet {
         true
     }
 
-    pub(crate) fn is_draining(&self, name: &str) -> bool {
-        self.members.get(name).is_some_and(|member| member.draining)
+    /// Somebody takes a drain back. It is in force until the worker says that it has heard.
+    pub(crate) fn want_undrain(&mut self, name: &str) -> Undraining {
+        let Some(member) = self.members.get_mut(name) else { return Undraining::Unknown };
+        if !member.draining {
+            return Undraining::NotDraining;
+        }
+        member.undrain = true;
+        if member.connected { Undraining::Ask } else { Undraining::Away }
+    }
+
+    /// The worker takes new work again.
+    pub(crate) fn undrained(&mut self, name: &str) {
+        let Some(member) = self.members.get_mut(name) else { return };
+        let name = member.spec.name.clone();
+        member.undrain = false;
+        if member.draining {
+            member.draining = false;
+            self.news.push(FleetNews::Undrained { worker: name.clone() });
+        }
+        self.keep_open(&name);
+    }
+
+    /// What a worker that comes back must be told.
+    pub(crate) fn missed(&self, name: &str) -> Missed {
+        match self.members.get(name) {
+            Some(member) if member.undrain => Missed::Undrain,
+            Some(member) if member.draining => Missed::Drain,
+            _ => Missed::Nothing,
+        }
     }
 
     /// An attempt that was under way when the engine stopped: its worker has a lease to come back in.
@@ -221,6 +252,7 @@ impl Fleet {
                 session: 0,
                 connected: false,
                 draining: false,
+                undrain: false,
                 lease_ends,
                 cpu_used_milli: 0,
                 memory_used: 0,

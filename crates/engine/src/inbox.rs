@@ -10,7 +10,7 @@ use steadfast_core::time::Timestamp;
 use steadfast_store::IdempotencyKey;
 
 use crate::engine::Engine;
-use crate::fleet::NameInUse;
+use crate::fleet::{Missed, NameInUse, Undraining};
 use crate::mailbox::{NotSent, Sender};
 use crate::workers::Arriving;
 
@@ -64,10 +64,12 @@ pub(crate) enum Message {
     Adopt { adopted: Box<Adopted>, reply: Reply<Answer> },
     Input { job: JobId, input: Input, reply: Option<Reply<Answer>> },
     Note { job: Box<Job>, epoch: u64, input: Input, reply: Reply<Answer> },
-    Connect { arriving: Box<Arriving>, reply: Reply<Result<bool, NameInUse>> },
+    Connect { arriving: Box<Arriving>, reply: Reply<Result<Missed, NameInUse>> },
     Beat { worker: Arc<str>, incarnation: Arc<str>, reply: Reply<bool> },
     Away { worker: Arc<str>, session: u64 },
     DrainWorker { worker: String, reply: Reply<bool> },
+    UndrainWorker { worker: String, reply: Reply<Undraining> },
+    Undrained { worker: Arc<str> },
     Look(Box<dyn FnOnce(&Engine) + Send>),
     Drain,
     Stop,
@@ -138,7 +140,7 @@ impl Inbox {
     pub fn connect(
         &self,
         arriving: Arriving,
-        reply: Reply<Result<bool, NameInUse>>,
+        reply: Reply<Result<Missed, NameInUse>>,
     ) -> Result<(), Unheard> {
         self.try_send(Message::Connect { arriving: Box::new(arriving), reply })
     }
@@ -162,6 +164,16 @@ impl Inbox {
     /// A worker takes nothing new. Answered with whether there is such a worker.
     pub fn drain_worker(&self, worker: &str, reply: Reply<bool>) -> Result<(), Unheard> {
         self.try_send(Message::DrainWorker { worker: worker.to_owned(), reply })
+    }
+
+    /// Somebody takes that back. Answered with whether the worker must be told now.
+    pub fn undrain_worker(&self, worker: &str, reply: Reply<Undraining>) -> Result<(), Unheard> {
+        self.try_send(Message::UndrainWorker { worker: worker.to_owned(), reply })
+    }
+
+    /// The worker takes new work again. Waits for room, as the worker does not say it again.
+    pub fn undrained(&self, worker: &Arc<str>) {
+        let _ = self.0.send(Message::Undrained { worker: worker.clone() }, true);
     }
 
     /// A look at the workers and at what waits for them. Of jobs only what is durable may be shown, so

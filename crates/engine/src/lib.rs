@@ -28,7 +28,8 @@ pub use batch::{Assignment, Batch, Effect, Log};
 pub use crash::crash_point;
 pub use engine::{Engine, Unknown};
 pub use fleet::{
-    AttemptKey, Fleet, FleetNews, FleetRules, NameInUse, WorkerSpec, WorkerState, WorkerView,
+    AttemptKey, Fleet, FleetNews, FleetRules, Missed, NameInUse, Undraining, WorkerSpec,
+    WorkerState, WorkerView,
 };
 pub use inbox::{Adopted, Answer, Inbox, Lost, NotDone, Reply, Unheard};
 pub use live::{Clock, Live, Observer, Stopped, Workers};

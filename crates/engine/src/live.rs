@@ -311,13 +311,17 @@ impl Decider {
             Message::Connect { arriving, reply } => {
                 let worker = arriving.spec.name.clone();
                 let connected = self.engine.connect(*arriving, now).map(|more| batch.join(more));
-                reply(connected.map(|()| self.engine.is_draining(&worker)));
+                reply(connected.map(|()| self.engine.missed(&worker)));
             }
             Message::Beat { worker, incarnation, reply } => {
                 reply(self.engine.beat(&worker, &incarnation));
             }
             Message::Away { worker, session } => self.engine.away(&worker, session),
             Message::DrainWorker { worker, reply } => reply(self.engine.drain_worker(&worker)),
+            Message::UndrainWorker { worker, reply } => {
+                reply(self.engine.undrain_worker(&worker));
+            }
+            Message::Undrained { worker } => self.engine.undrained(&worker),
             Message::Look(look) => look(&self.engine),
             Message::Drain => self.engine.drain(),
             Message::Stop => {}

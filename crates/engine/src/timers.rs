@@ -140,7 +140,7 @@ impl Timers {
             Event::RunFailing { .. }
             | Event::ItemSucceeded { .. }
             | Event::ItemFailed { .. }
-            | Event::JobResumed
+            | Event::JobResumed { .. }
             | Event::EngineRestarted { .. } => self.set_all(key, job),
             _ => {}
         }

@@ -12,7 +12,8 @@ use steadfast_core::time::Timestamp;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::engine::{Engine, JobKey};
 use crate::fleet::{
-    Arrival, AttemptKey, Fleet, FleetNews, Held, NameInUse, Needs, WorkerSpec, WorkerView,
+    Arrival, AttemptKey, Fleet, FleetNews, Held, Missed, NameInUse, Needs, Undraining, WorkerSpec,
+    WorkerView,
 };
 use crate::room::Room;
 
@@ -122,8 +123,21 @@ impl Engine {
         self.fleet().is_some_and(|fleet| fleet.drain(worker))
     }
 
-    pub(crate) fn is_draining(&mut self, worker: &str) -> bool {
-        self.fleet().is_some_and(|fleet| fleet.is_draining(worker))
+    /// Somebody takes a drain of it back.
+    pub fn undrain_worker(&mut self, worker: &str) -> Undraining {
+        self.fleet().map_or(Undraining::Unknown, |fleet| fleet.want_undrain(worker))
+    }
+
+    /// The worker says that it takes new work again.
+    pub fn undrained(&mut self, worker: &str) {
+        if let Some(fleet) = self.fleet() {
+            fleet.undrained(worker);
+        }
+    }
+
+    /// What it was not told while it was away.
+    pub fn missed(&mut self, worker: &str) -> Missed {
+        self.fleet().map_or(Missed::Nothing, |fleet| fleet.missed(worker))
     }
 
     /// Ends leases and quarantines that are over.

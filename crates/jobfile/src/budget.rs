@@ -160,6 +160,7 @@ impl Reader<'_> {
         ];
         let mut best = BestEffort {
             min_datacenters: self.operator.best_effort_min_datacenters,
+            min_requested: None,
             deadline_ms: self.operator.best_effort_deadline_ms,
             grace_ms: 0,
             late_results: self.operator.late_results,
@@ -185,6 +186,7 @@ impl Reader<'_> {
             && let Some(count) = self.count(&at, 0)
         {
             best.min_datacenters = count;
+            best.min_requested = Some(count);
         }
         if let Some(at) = job.get("best_effort_deadline_seconds")
             && let Some(seconds) = self.number(&at)
@@ -214,6 +216,7 @@ impl Reader<'_> {
             && let Some(count) = self.count(&at, 0)
         {
             best.min_datacenters = count;
+            best.min_requested = Some(count);
         }
         if let Some(at) = block.get("deadline")
             && let Some(ms) = self.positive_duration(&at, "write `deadline: 5m`")

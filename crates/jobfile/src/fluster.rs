@@ -1,11 +1,13 @@
 //! Fluster's requests, which come by its API and never in a file: `RetryConfig`, and the job around it.
 
 mod launch;
+mod warn;
 
 use steadfast_core::backoff::Backoff;
 use steadfast_core::policy::{Policy, PolicyDraft, Problem, Problems};
 
 pub use launch::{Entrypoint, FlusterJob, plan};
+pub use warn::warnings;
 
 /// Its fields, none of which has to be there: unset is not 0.
 #[derive(Clone, Debug, Default, PartialEq)]

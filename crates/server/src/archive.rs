@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use steadfast_api::JobStatus;
 use steadfast_core::event::{ItemId, JobId, Recorded};
-use steadfast_core::explain::{Explanation, Select, explain};
+use steadfast_core::explain::{Explanation, explain};
 use steadfast_core::job::Job;
+use steadfast_core::select::NoSuchPart;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
 use steadfast_store::{Filter, Folder, Page, Row, Store, StoreError};
@@ -123,8 +124,7 @@ impl Archive {
                     (_, None) => return Err(Trouble::no_job(&id)),
                     (None, _) => None,
                     (Some(name), Some(plan)) => {
-                        let none = || Trouble::NotFound(format!("job {id} has no step {name:?}"));
-                        Some(Select { step: Some(plan.find(&name).ok_or_else(none)?), item: None })
+                        Some(plan.select(&name).map_err(|why| no_part(&id, &why))?)
                     }
                 };
                 explain(&log, now, select.as_ref()).map_err(Trouble::internal)
@@ -160,6 +160,11 @@ impl Archive {
         let key = key.to_owned();
         self.readers.read(move |store| Ok(store.key(&key)?)).await
     }
+}
+
+/// A step or item that the job does not have.
+pub fn no_part(id: &str, why: &NoSuchPart) -> Trouble {
+    Trouble::NotFound(format!("job {id}: {why}"))
 }
 
 fn state(store: &mut dyn Store, id: &str) -> Result<Job, Trouble> {

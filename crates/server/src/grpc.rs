@@ -13,8 +13,8 @@ use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
 use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_api::{JobStatus, proto, wire_state};
 use steadfast_core::event::JobState;
-use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::{self, FlusterDefaults};
+use steadfast_jobfile::{Operator, Warning};
 use steadfast_store::{Filter, Row};
 use tokio_stream::Stream;
 use tonic::service::Routes;
@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 use tonic_health::server::HealthReporter;
 
 use crate::archive::{Archive, job_id};
+use crate::caller::Caller;
 use crate::hub::WorkerSessions;
 use crate::news::News;
 use crate::orders::{Orders, Submission};
@@ -101,6 +102,14 @@ async fn told(status: Arc<JobStatus>) -> Result<proto::JobStatus, Trouble> {
     writing.await.map_err(Trouble::internal)
 }
 
+fn warned(warnings: Vec<Warning>) -> Vec<proto::Warning> {
+    let warning = |Warning { code, path, line, message }| {
+        let code = String::from(code);
+        proto::Warning { code, path, line, message }
+    };
+    warnings.into_iter().map(warning).collect()
+}
+
 fn key(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
@@ -123,11 +132,13 @@ impl Jobs for JobsService {
                 let (job, files) = launch::job(request);
                 let plan = fluster::plan(&job, self.defaults, &self.operator);
                 let plan = plan.map_err(|wrong| Trouble::BadRequest(wrong.to_string()))?;
+                let warnings = fluster::warnings(&plan);
                 let plan = Arc::new(plan);
-                self.orders.submit(Submission { plan, files, key, digest }).await?
+                self.orders.submit(Submission { plan, files, warnings, key, digest }).await?
             }
         };
-        Ok(Response::new(proto::LaunchJobResponse { job_id: submitted.id.to_string() }))
+        let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
+        Ok(Response::new(proto::LaunchJobResponse { job_id, warnings }))
     }
 
     async fn submit_job(
@@ -138,7 +149,8 @@ impl Jobs for JobsService {
         let files = files.into_iter().map(launch::attached).collect();
         let key = key(idempotency_key);
         let submitted = self.orders.submit_file(file.into_bytes(), "job.yaml", files, key).await?;
-        Ok(Response::new(proto::SubmitJobResponse { job_id: submitted.id.to_string() }))
+        let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
+        Ok(Response::new(proto::SubmitJobResponse { job_id, warnings }))
     }
 
     async fn get_job_status(
@@ -170,7 +182,10 @@ impl Jobs for JobsService {
         &self,
         request: Request<proto::TerminateJobRequest>,
     ) -> Result<Response<proto::TerminateJobResponse>, Status> {
-        self.orders.cancel(&request.into_inner().job_id).await?;
+        let caller = Caller::of(request.extensions());
+        let proto::TerminateJobRequest { job_id, reason } = request.into_inner();
+        let requested = caller.requests(key(reason).as_deref())?;
+        self.orders.cancel(&job_id, requested).await?;
         Ok(Response::new(proto::TerminateJobResponse {}))
     }
 

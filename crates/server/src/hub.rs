@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use steadfast_api::proto;
 use steadfast_core::event::JobId;
-use steadfast_engine::{Assignment, AttemptKey, Engine, Inbox, Unheard, Work, Workers};
+use steadfast_engine::{Assignment, AttemptKey, Engine, Inbox, Undraining, Unheard, Work, Workers};
 use steadfast_store::Folder;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -64,6 +64,8 @@ struct Session {
     held: HashSet<AttemptKey>,
     /// The worker has said that it takes nothing new.
     drains: watch::Sender<bool>,
+    /// How often it has said that it takes new work again.
+    undrained: watch::Sender<u64>,
     ended: Arc<Notify>,
 }
 
@@ -172,6 +174,39 @@ impl WorkersView for Fleet {
             Ok(false) => {
                 let name: String = name.chars().take(64).collect();
                 Err(Trouble::NotFound(format!("there is no worker {name:?}")))
+            }
+            Err(_) => Err(unheard(Unheard::Stopped)),
+        }
+    }
+
+    async fn undrain(&self, name: &str) -> Result<(), Trouble> {
+        let (tell, told) = oneshot::channel();
+        let reply = Box::new(move |undraining| {
+            let _ = tell.send(undraining);
+        });
+        // From before it is asked, so that its answer is not missed.
+        let undrained = self.hub.sessions().get(name).map(|session| session.undrained.subscribe());
+        self.inbox.undrain_worker(name, reply).map_err(unheard)?;
+        match told.await {
+            Ok(Undraining::NotDraining | Undraining::Away) => Ok(()),
+            Ok(Undraining::Ask) => {
+                self.hub.tell(name, Kind::Undrain(proto::Undrain {}));
+                let Some(mut undrained) = undrained else { return Ok(()) };
+                match timeout(KNOWN_WITHIN, undrained.changed()).await {
+                    Ok(Ok(())) => Ok(()),
+                    _ => Err(Trouble::NotPossible(format!(
+                        "worker {name:?} has not said within {} s that it takes new work again: it may be \
+                         leaving, or be of a version that cannot; `steadfast workers` shows what it does",
+                        KNOWN_WITHIN.as_secs()
+                    ))),
+                }
+            }
+            Ok(Undraining::Unknown) => {
+                let name: String = name.chars().take(64).collect();
+                Err(Trouble::NotFound(format!(
+                    "there is no worker {name:?}; one that was drained leaves when it has finished: start \
+                     it again"
+                )))
             }
             Err(_) => Err(unheard(Unheard::Stopped)),
         }

@@ -5,6 +5,7 @@
 
 pub mod archive;
 pub mod callbacks;
+pub mod caller;
 pub mod clock;
 pub mod config;
 pub mod grpc;

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex as Held, PoisonError};
 use sha2::{Digest as _, Sha256};
 use steadfast_core::again::{CannotRetry, again};
 use steadfast_core::decide::{Input, Refusal};
-use steadfast_core::event::{Accepted, JobId, JobState};
+use steadfast_core::event::{Accepted, JobId, JobState, Requester};
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_engine::{Inbox, NotDone};
-use steadfast_jobfile::{Operator, load};
+use steadfast_jobfile::{Operator, Warning, load};
 use steadfast_store::{Folder, IdempotencyKey};
 use tokio::sync::Mutex;
 
@@ -46,6 +46,8 @@ pub struct Orders {
 pub struct Submission {
     pub plan: Arc<Plan>,
     pub files: Vec<AttachedFile>,
+    /// What the door found odd about it.
+    pub warnings: Vec<Warning>,
     pub key: Option<String>,
     /// Of everything that makes the submission what it is: [`digest`].
     pub digest: String,
@@ -56,6 +58,8 @@ pub struct Submitted {
     pub id: JobId,
     /// It was submitted before, with the same key and body.
     pub existing: bool,
+    /// What is valid and will still surprise, by this server's settings.
+    pub warnings: Vec<Warning>,
 }
 
 /// How a job is to be run again.
@@ -65,6 +69,7 @@ pub struct Again {
     pub from: Option<String>,
     /// More attempts and budget.
     pub grant: Option<u32>,
+    pub requested: Requester,
     pub key: Option<String>,
 }
 
@@ -127,48 +132,54 @@ impl Orders {
         let attached = files.iter().zip(&flags);
         let parts = attached.flat_map(|(file, flag)| [file.path.as_bytes(), &file.content, flag]);
         let digest = digest(std::iter::once(text.as_slice()).chain(parts));
-        // The same body again is answered before it is read, as what is valid may have changed since.
-        if let Some(known) = self.known(key.as_deref(), &digest).await? {
-            return Ok(known);
-        }
+        // The same body again is the same job, whatever reading it gives: what is valid may have changed since.
+        let known = self.known(key.as_deref(), &digest).await?;
         let (operator, name) = (self.operator.clone(), name.to_owned());
         let loaded = tokio::task::spawn_blocking(move || load(&name, &text, &operator));
-        let job = loaded.await.map_err(Trouble::internal)?.map_err(Trouble::InvalidJob)?;
-        self.submit(Submission { plan: Arc::new(job.plan), files, key, digest }).await
+        let loaded = loaded.await.map_err(Trouble::internal)?;
+        if let Some(known) = known {
+            // Whoever asks again may not have heard the first answer.
+            let warnings = loaded.map(|job| job.warnings).unwrap_or_default();
+            return Ok(Submitted { warnings, ..known });
+        }
+        let job = loaded.map_err(Trouble::InvalidJob)?;
+        let (plan, warnings) = (Arc::new(job.plan), job.warnings);
+        self.submit(Submission { plan, files, warnings, key, digest }).await
     }
 
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Trouble> {
-        let Submission { plan, files, key, digest } = submission;
+        let Submission { plan, files, warnings, key, digest } = submission;
         self.fits(&plan)?;
         let files = files::checked(files, &plan, self.attached)?;
         let id = new_id();
         let accepted = Accepted::new(id.clone(), plan);
         let folder = self.folder.clone();
         let put = move || files::put(&folder.files(&id), &files);
-        self.accept(accepted, put, key, digest).await
+        let submitted = self.accept(accepted, put, key, digest).await?;
+        Ok(Submitted { warnings, ..submitted })
     }
 
-    pub async fn cancel(&self, id: &str) -> Result<(), Trouble> {
-        self.wish(id, Input::Cancel, JobState::Cancelled).await
+    pub async fn cancel(&self, id: &str, requested: Requester) -> Result<(), Trouble> {
+        self.wish(id, Input::Cancel(requested), JobState::Cancelled).await
     }
 
-    pub async fn pause(&self, id: &str) -> Result<(), Trouble> {
-        self.wish(id, Input::Pause, JobState::Paused).await
+    pub async fn pause(&self, id: &str, requested: Requester) -> Result<(), Trouble> {
+        self.wish(id, Input::Pause(requested), JobState::Paused).await
     }
 
-    pub async fn resume(&self, id: &str) -> Result<(), Trouble> {
-        self.wish(id, Input::Resume, JobState::Running).await
+    pub async fn resume(&self, id: &str, requested: Requester) -> Result<(), Trouble> {
+        self.wish(id, Input::Resume(requested), JobState::Running).await
     }
 
     /// A new job that keeps what succeeded.
     pub async fn retry(&self, id: &str, how: Again) -> Result<Submitted, Trouble> {
         let old = self.archive.job(id).await?;
-        let Again { from, grant, key } = how;
+        let Again { from, grant, requested, key } = how;
         let grant_text = grant.map(|grant| grant.to_string()).unwrap_or_default();
         let from_text = from.as_deref().map(|step| format!("from {step}")).unwrap_or_default();
-        let parts =
-            ["retry".as_bytes(), id.as_bytes(), from_text.as_bytes(), grant_text.as_bytes()];
-        let digest = digest(parts);
+        let reason = requested.reason.as_deref().unwrap_or_default();
+        let parts = ["retry", id, &from_text, &grant_text, reason];
+        let digest = digest(parts.map(str::as_bytes));
         if let Some(known) = self.known(key.as_deref(), &digest).await? {
             return Ok(known);
         }
@@ -180,6 +191,7 @@ impl Orders {
             why => Trouble::NotPossible(why.to_string()),
         })?;
         accepted.source = None;
+        accepted.requested = requested;
         self.fits(&accepted.plan)?;
         let (before, after) = (self.folder.files(&old.id), self.folder.files(&new));
         let wanted = files::wanted(&accepted.plan)?;
@@ -197,7 +209,9 @@ impl Orders {
         check_key(key)?;
         match self.archive.find_key(key).await? {
             None => Ok(None),
-            Some((id, known)) if known == digest => Ok(Some(Submitted { id, existing: true })),
+            Some((id, known)) if known == digest => {
+                Ok(Some(Submitted { id, existing: true, warnings: vec![] }))
+            }
             Some((job, _)) => Err(Trouble::IdempotencyConflict { job }),
         }
     }
@@ -239,7 +253,7 @@ impl Orders {
                 taken?
             });
             asking.await.map_err(Trouble::internal)??;
-            Ok(Submitted { id, existing: false })
+            Ok(Submitted { id, existing: false, warnings: vec![] })
         });
         accepting.await.map_err(Trouble::internal)?
     }

@@ -1,5 +1,7 @@
 //! REST over a real port, with a real engine and store behind it.
 
+#[path = "rest/seen.rs"]
+mod seen;
 #[path = "rest/server.rs"]
 mod server;
 
@@ -467,6 +469,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
             "post /v1/jobs/{id}/resume",
             "post /v1/jobs/{id}/retry",
             "post /v1/workers/{name}/drain",
+            "post /v1/workers/{name}/undrain",
         ]
     );
     // Each is there: what is not would answer with the fallback's words.

@@ -5,10 +5,12 @@
 //! bytes.
 
 mod outcome;
+mod record;
 mod report;
 mod script;
 mod world;
 
+pub use record::{Recording, record};
 pub use report::{Decision, Rehearsal, RunReport, StepReport, VerdictName};
 pub use script::{Script, load_script};
 pub use world::{Options, TooManyDecisions, rehearse, rehearse_into};

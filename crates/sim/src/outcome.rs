@@ -25,8 +25,23 @@ impl Entry {
         };
         let failed = |kind| Failure::new(kind);
         let colon = || match argument {
-            Some((":", argument)) => Ok(argument),
+            Some((":", argument)) => {
+                Ok(argument.split_once('=').map_or(argument, |(value, _)| value))
+            }
             _ => Err(format!("`{name}` needs a value, as in `{name}:1`")),
+        };
+        // What it said beside that, which rules can match: `exit:75=quota exceeded`, `timeout=silent`.
+        let said = match argument {
+            Some((":", argument)) => argument.split_once('=').map(|(_, text)| text),
+            Some((_, text)) => Some(text),
+            None => None,
+        };
+        let error = |text: &str| ErrorText { kind: None, message: text.to_owned() };
+        let saying = |outcome: Outcome| match (outcome, said) {
+            (Outcome::Failed(failure), Some(text)) => {
+                Outcome::Failed(Failure { error: Some(error(text)), ..failure })
+            }
+            (outcome, _) => outcome,
         };
         let number = |least: u8, most: u8, what: &str| {
             let text = colon()?;
@@ -47,15 +62,17 @@ impl Entry {
             },
             "exit" => match colon()? {
                 "0" => return Err("exit code 0 is success: write `ok`".into()),
-                _ => FailureKind::Exited(number(1, 255, "an exit code of a failure")?).into(),
+                _ => {
+                    saying(FailureKind::Exited(number(1, 255, "an exit code of a failure")?).into())
+                }
             },
-            "signal" => FailureKind::Signalled(number(1, 64, "a signal")?).into(),
+            "signal" => saying(FailureKind::Signalled(number(1, 64, "a signal")?).into()),
             "http" => {
                 let text = colon()?;
                 let status = text.parse().ok().filter(|status| (100..600).contains(status));
                 let status =
                     status.ok_or_else(|| format!("`{text}` is not an HTTP status (100 to 599)"))?;
-                Outcome::from_http_status(status)
+                saying(Outcome::from_http_status(status))
             }
             "defer" => {
                 let asked = Some(Asked::DeferMs(parse_duration(colon()?)?));
@@ -77,17 +94,19 @@ impl Entry {
                     "permanent" => Permanence::Said,
                     _ => Permanence::Open,
                 };
-                let error = match argument {
+                let text = match argument {
                     None => None,
-                    Some(("=", text)) => Some(ErrorText { kind: None, message: text.to_owned() }),
+                    Some(("=", text)) => Some(error(text)),
                     Some(_) => return Err(format!("an error text is written `{name}=TEXT`")),
                 };
-                Outcome::Failed(Failure { permanence, error, ..failed(kind) })
+                Outcome::Failed(Failure { permanence, error: text, ..failed(kind) })
+            }
+            "timeout" if !matches!(argument, Some((":", _))) => {
+                saying(FailureKind::TimedOut.into())
             }
             "timeout" | "lost" | "not_started" | "never" if argument.is_some() => {
                 return Err(format!("`{name}` takes no value"));
             }
-            "timeout" => FailureKind::TimedOut.into(),
             "lost" => Outcome::LOST,
             "not_started" => Outcome::NOT_BEGUN,
             "never" => {
@@ -147,6 +166,27 @@ mod tests {
         let outcome = Some(Outcome::Succeeded { output });
         assert_eq!(entry, Entry::Attempt { outcome, takes_ms: 5000 });
         assert!(Entry::parse(r#"ok={"mail":"a@b"}"#).is_ok());
+    }
+
+    #[test]
+    fn what_an_attempt_said_stands_beside_how_it_ended() {
+        for (text, label) in [
+            ("exit:75=quota exceeded", "exit:75"),
+            ("signal:9=oom=yes", "signal:9"),
+            ("http:503=busy", "http:503"),
+            ("timeout=silent", "timeout"),
+        ] {
+            let Ok(Entry::Attempt { outcome: Some(outcome), takes_ms: 1000 }) =
+                Entry::parse(&format!("{text}@1s"))
+            else {
+                panic!("{text}")
+            };
+            assert_eq!(outcome.to_string(), label);
+            let Outcome::Failed(Failure { error: Some(error), .. }) = outcome else {
+                panic!("{text}")
+            };
+            assert_eq!(Some(error.message.as_str()), text.split_once('=').map(|(_, said)| said));
+        }
     }
 
     #[test]

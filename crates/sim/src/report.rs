@@ -11,7 +11,8 @@ use steadfast_core::event::{
 };
 use steadfast_core::job::{Completion, Job, Phase};
 use steadfast_core::outcome::Label;
-use steadfast_core::plan::{LateResults, Plan};
+use steadfast_core::plan::{ForEach, LateResults, Plan};
+use steadfast_core::result::JobResult;
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Cause, StopReason};
 
@@ -23,6 +24,8 @@ pub struct Rehearsal {
     pub finished_ms: Option<u64>,
     pub runs: Vec<RunReport>,
     pub completion: Option<Completion>,
+    /// Once it has ended.
+    pub result: Option<JobResult>,
     pub decisions: Vec<Decision>,
     /// Attempts under way when it ended, and since when.
     pub unfinished: Vec<(ItemId, Timestamp)>,
@@ -44,6 +47,9 @@ pub struct StepReport {
     /// Why it failed without an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What to write into the script so that it has items.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -140,11 +146,16 @@ impl Rehearsal {
                     LateResults::LogOnly
                 }),
                 steps: steps
-                    .map(|step| StepReport {
+                    .enumerate()
+                    .map(|(index, step)| StepReport {
                         state: step.state,
                         attempts: step.attempts,
                         error: match &step.failure {
                             Some(StepFailure::FanOut(error)) => Some(error.clone()),
+                            _ => None,
+                        },
+                        hint: match &step.failure {
+                            Some(StepFailure::FanOut(_)) => items_hint(&job.plan, index as u32),
                             _ => None,
                         },
                     })
@@ -157,6 +168,7 @@ impl Rehearsal {
             finished_ms: job.finished_at.map(|at| at.0),
             runs: runs.collect(),
             completion: job.completion,
+            result: job.result(),
             decisions,
             unfinished: job
                 .all_live()
@@ -177,6 +189,16 @@ impl Rehearsal {
     }
 }
 
+/// A step whose items are the output of another has none unless the script says what that gives.
+fn items_hint(plan: &Plan, step: u32) -> Option<String> {
+    let ForEach::Output { step: source, path } = &plan.step(step).for_each else { return None };
+    let list = serde_json::json!(["a", "b"]);
+    let output = path.iter().rev().fold(list, |inner, key| {
+        serde_json::Value::Object([(key.clone(), inner)].into_iter().collect())
+    });
+    Some(format!("say in the script what `{source}` gives, such as  {source}: ['ok={output}']"))
+}
+
 impl Serialize for Rehearsal {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -193,6 +215,7 @@ impl Serialize for Rehearsal {
         map.serialize_entry("finished_ms", &self.finished_ms)?;
         map.serialize_entry("runs", &Each(0..self.runs.len(), |run| RunJson(self, run)))?;
         map.serialize_entry("completion", &completion)?;
+        map.serialize_entry("result", &self.result)?;
         let decisions = Each(0..self.decisions.len(), |i| DecisionJson(self, &self.decisions[i]));
         map.serialize_entry("decisions", &decisions)?;
         if self.plan.datacenters().is_empty() {
@@ -221,6 +244,7 @@ impl Serialize for RunJson<'_> {
         map.serialize_entry("state", run.state.name())?;
         map.serialize_entry("finished_ms", &run.finished_ms)?;
         if let Some(late) = run.late {
+            map.serialize_entry("late", &true)?;
             map.serialize_entry("late_result", &late)?;
         }
         map.serialize_entry("steps", &StepsJson(self.0, self.1))?;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use steadfast_core::event::{ItemId, Role};
 use steadfast_core::outcome::Outcome;
-use steadfast_core::plan::{ForEach, Plan, nearest};
+use steadfast_core::plan::Plan;
+use steadfast_core::select::{NoSuchPart, Select};
 use steadfast_jobfile::{Limits, Node, Problem, Span, document};
 
 use crate::outcome::Entry;
@@ -159,7 +160,7 @@ impl Reader<'_> {
     fn entry(&mut self, text: &str, span: Span, value: &Node) {
         let key = match self.key(text) {
             Ok(key) => Some(key),
-            Err((message, help)) => {
+            Err(NoSuchPart { message, help }) => {
                 self.bad(span, text, message, help);
                 None
             }
@@ -170,62 +171,11 @@ impl Reader<'_> {
         }
     }
 
-    /// `STEP`, `STEP[2]`, `STEP!`, `STEP~`, each with `DC/` before it or not.
-    fn key(&self, text: &str) -> Result<Key, (String, Option<String>)> {
-        let plain = |message: String| (message, None);
-        let (run, rest) = match text.split_once('/') {
-            None => (None, text),
-            Some((datacenter, rest)) => {
-                let known = self.plan.datacenters();
-                let Some(run) = known.iter().position(|name| name == datacenter) else {
-                    let help = nearest(datacenter, known.iter().map(String::as_str));
-                    return Err((format!("the job has no datacenter `{datacenter}`"), help));
-                };
-                (Some(run as u32), rest)
-            }
-        };
-        let (name, role, index) = match rest.strip_suffix(']').and_then(|rest| rest.split_once('['))
-        {
-            Some((name, index)) => {
-                let index = index.parse::<u32>();
-                let index =
-                    index.map_err(|_| plain(format!("`{text}`: an item is a number, from 0")))?;
-                (name, Role::Item, Some(index))
-            }
-            None => match (rest.strip_suffix('!'), rest.strip_suffix('~')) {
-                (Some(name), _) => (name, Role::Fallback, None),
-                (_, Some(name)) => (name, Role::Compensation, None),
-                (None, None) => (rest, Role::Item, None),
-            },
-        };
-        let Some(step) = self.plan.find(name) else {
-            let help = nearest(name, self.plan.steps().iter().map(|step| step.name.as_str()));
-            return Err((format!("the job has no step `{name}`"), help));
-        };
-        let draft = self.plan.step(step);
-        let items = match &draft.for_each {
-            ForEach::Once => Some(1),
-            ForEach::List(list) => Some(list.len()),
-            ForEach::Range(count) => Some(*count as usize),
-            ForEach::Output { .. } => None,
-        };
-        if let (Some(index), Some(items)) = (index, items)
-            && index as usize >= items
-        {
-            let last = items.saturating_sub(1);
-            return Err(plain(format!(
-                "`{name}` has {items} items, 0 to {last}; there is no [{index}]"
-            )));
-        }
-        let fallback =
-            draft.on_failure.as_ref().is_some_and(|on_failure| on_failure.action.is_some());
-        if role == Role::Fallback && !fallback {
-            return Err(plain(format!("`{name}` has no `on_failure` to run")));
-        }
-        if role == Role::Compensation && draft.compensate.is_none() {
-            return Err(plain(format!("`{name}` has no `compensate`")));
-        }
-        Ok(Key { run, step, role, index })
+    /// `STEP`, `STEP[2]`, `STEP!`, `STEP~`, each with `DC/` before it or not: as items are printed. A step by
+    /// itself is its work, not its fallback.
+    fn key(&self, text: &str) -> Result<Key, NoSuchPart> {
+        let Select { run, step, role, item } = self.plan.select(text)?;
+        Ok(Key { run, step: step.unwrap_or(0), role: role.unwrap_or_default(), index: item })
     }
 
     fn list(&mut self, path: &str, value: &Node) -> Option<List> {

@@ -7,7 +7,7 @@ use steadfast_core::apply::replay;
 use steadfast_core::event::{Event, Recorded};
 use steadfast_core::plan::Plan;
 use steadfast_jobfile::{Operator, load};
-use steadfast_sim::{Options, Rehearsal, Script, load_script, rehearse, rehearse_into};
+use steadfast_sim::{Options, Rehearsal, Script, load_script, record, rehearse, rehearse_into};
 
 fn plan(job: &str) -> Arc<Plan> {
     let loaded = load("job.yaml", job.as_bytes(), &Operator::default());
@@ -76,6 +76,14 @@ proptest! {
             Event::ItemSucceeded { .. } | Event::RetryScheduled { .. } | Event::ItemFailed { .. }
         ));
         prop_assert_eq!(verdicts.count(), first.decisions.len());
+        // What was recorded of it plays the same again, but for downtimes, which a script cannot place.
+        if !text.contains("down:") {
+            let recording = record(&log, &plan);
+            let recorded = load_script("recorded", recording.text.as_bytes(), &plan);
+            let recorded = recorded.map_err(|why| TestCaseError::fail(format!("{why:?}\n{}", recording.text)))?;
+            let (third, _) = events(&plan, &recorded, &options);
+            prop_assert_eq!(bytes(&first), bytes(&third), "{}", recording.text);
+        }
     }
 }
 
@@ -86,6 +94,53 @@ fn a_job_without_end_is_stopped_and_told() {
     let options = Options { max_decisions: 1000, ..Options::default() };
     let error = rehearse(plan, &script, &options).expect_err("it goes on").to_string();
     assert!(error.starts_with("stopped after 1000 decisions, at 16h"), "{error}");
+}
+
+#[test]
+fn a_script_is_recorded_from_what_happened() {
+    let job = "name: j\nsteps: { fetch: { run: x }, index: { needs: [fetch], for_each: { output: fetch.files }, \
+               argv: [x, '{{ item }}'] }, tidy: { needs: [index], run: x, retry: { max_attempts: 1 } } }";
+    let plan = plan(job);
+    let what = "fetch: ['exit:22=no route@5s', 'ok={\"files\":[\"a\",\"b\"]}@4s']\nindex: ['ok@20s']\n\
+                \"index[1]\": [lost@8s, 'fail=bad: @5s@1s', 'ok@20s']\ntidy: [never]";
+    let (_, log) = events(&plan, &script(what, &plan), &Options::default());
+    let recording = record(&log, &plan);
+    assert_eq!(
+        recording.text,
+        r#"# What happened to job rehearsal: every attempt, and how long it took.
+fetch: ["exit:22=no route@5s", "ok={\"files\":[\"a\",\"b\"]}@4s"]
+"index[0]": ["ok@20s"]
+"index[1]": ["lost@8s", "fail=bad: @5s@1s", "ok@20s"]
+tidy: ["never"]
+"#
+    );
+    assert_eq!(recording.notes, ["attempt 1 of tidy had no outcome: it is `never` in the script"]);
+    let renamed = load("job.yaml", job.replace("tidy", "clean").as_bytes(), &Operator::default());
+    let changed = record(&log, &renamed.expect("valid").plan);
+    assert_eq!(changed.notes[1], "`tidy` is left out: the job has no step `tidy`");
+    assert!(!changed.text.contains("tidy"), "{}", changed.text);
+}
+
+#[test]
+fn a_fan_out_over_an_output_that_is_not_scripted_says_what_to_write() {
+    let plan = plan(
+        "name: j\nsteps: { fetch: { run: x }, index: { needs: [fetch], \
+         for_each: { output: fetch.found.files }, run: x } }",
+    );
+    let rehearsal = rehearse(plan.clone(), &Script::default(), &Options::default()).expect("ends");
+    let step = &rehearsal.runs[0].steps[1];
+    assert_eq!(step.error.as_deref(), Some("the output `fetch.found.files` is missing"));
+    let hint = step.hint.as_deref().expect("a hint");
+    let written = "fetch: ['ok={\"found\":{\"files\":[\"a\",\"b\"]}}']";
+    assert!(hint.ends_with(written), "{hint}");
+    let scripted = rehearse(plan.clone(), &script(written, &plan), &Options::default());
+    let scripted = scripted.expect("ends");
+    assert_eq!(scripted.runs[0].steps[1].attempts, 2, "what the hint says works");
+    assert_eq!(
+        serde_json::to_value(&scripted).expect("JSON")["result"]["outputs"]["fetch"]["found"]["files"]
+            [1],
+        "b"
+    );
 }
 
 #[test]

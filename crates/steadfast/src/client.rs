@@ -190,7 +190,7 @@ impl Client {
     /// A job that is cancelled is never retried. Cancelling it again changes nothing; one that has ended
     /// otherwise is a [conflict](ClientError::Conflict).
     pub async fn cancel(&self, job: &str) -> Result<(), ClientError> {
-        let request = proto::TerminateJobRequest { job_id: job.to_owned() };
+        let request = proto::TerminateJobRequest { job_id: job.to_owned(), reason: String::new() };
         let answer = self.ask(|mut jobs| {
             let request = request.clone();
             async move { jobs.terminate_job(request).await }

@@ -99,10 +99,27 @@ pub struct RetryConfig {
     #[prost(int32, repeated, tag = "7")]
     pub no_retry_on_exit_codes: ::prost::alloc::vec::Vec<i32>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LaunchJobResponse {
     #[prost(string, tag = "1")]
     pub job_id: ::prost::alloc::string::String,
+    /// What is valid and will still surprise, by this server's settings.
+    #[prost(message, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<Warning>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Warning {
+    /// Stable: budget_clamped, attempts_unreachable, …
+    #[prost(string, tag = "1")]
+    pub code: ::prost::alloc::string::String,
+    /// What it is about: retry_budget.total; of LaunchJob a field of the request.
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    /// Of the job file, from 1; 0: there is none.
+    #[prost(uint32, tag = "3")]
+    pub line: u32,
+    #[prost(string, tag = "4")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubmitJobRequest {
@@ -125,10 +142,13 @@ pub struct AttachedFile {
     #[prost(bool, tag = "3")]
     pub executable: bool,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SubmitJobResponse {
     #[prost(string, tag = "1")]
     pub job_id: ::prost::alloc::string::String,
+    /// As in LaunchJobResponse.
+    #[prost(message, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<Warning>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetJobStatusRequest {
@@ -229,6 +249,9 @@ pub struct JobAttempt {
 pub struct TerminateJobRequest {
     #[prost(string, tag = "1")]
     pub job_id: ::prost::alloc::string::String,
+    /// Why, for the job's history; at most 500 characters. Empty: not said.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TerminateJobResponse {}
@@ -1016,7 +1039,7 @@ pub mod jobs_server {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromWorker {
-    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub kind: ::core::option::Option<from_worker::Kind>,
 }
 /// Nested message and enum types in `FromWorker`.
@@ -1037,11 +1060,14 @@ pub mod from_worker {
         Draining(super::Draining),
         #[prost(message, tag = "6")]
         Progress(super::Progress),
+        /// The answer to Undrain: the worker takes new work again, or drains because its own host told it to.
+        #[prost(message, tag = "7")]
+        Undrained(super::Undrained),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToWorker {
-    #[prost(oneof = "to_worker::Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "to_worker::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub kind: ::core::option::Option<to_worker::Kind>,
 }
 /// Nested message and enum types in `ToWorker`.
@@ -1065,6 +1091,9 @@ pub mod to_worker {
         /// Take nothing new.
         #[prost(message, tag = "6")]
         Drain(super::Drain),
+        /// Never mind an earlier Drain. Answered with Undrained, whether or not the worker was draining.
+        #[prost(message, tag = "7")]
+        Undrain(super::Undrain),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1383,6 +1412,10 @@ pub struct Draining {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Drain {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Undrain {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Undrained {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetFileRequest {
     #[prost(string, tag = "1")]

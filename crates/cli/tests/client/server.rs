@@ -131,6 +131,10 @@ impl WorkersView for OneWorker {
         }])
     }
 
+    async fn undrain(&self, name: &str) -> Result<(), Trouble> {
+        self.drain(name).await
+    }
+
     async fn drain(&self, name: &str) -> Result<(), Trouble> {
         let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
         (name == "rack-3").then_some(()).ok_or_else(none)

@@ -149,7 +149,7 @@ fn a_killed_job_is_never_tried_again() {
     let retry = RetryConfig { max_retries_failure: Some(5), ..RetryConfig::default() };
     let job = jobs.launch(&gated(&place, "gate"), retry);
     place.has_lines("ran", 1);
-    let request = TerminateJobRequest { job_id: job.clone() };
+    let request = TerminateJobRequest { job_id: job.clone(), reason: String::new() };
     jobs.runtime.block_on(jobs.client.terminate_job(request)).expect("terminated");
     let status = jobs.end(&job);
     assert_eq!(status.state(), JobState::Killed, "{status:#?}");

@@ -32,9 +32,17 @@ fn a_job_that_waits_for_a_worker_says_for_which() {
     says(&labelled, "no worker has the label gpu=yes");
     for job in [&big, &labelled] {
         let status = server.status(job);
-        assert_eq!(status["state"], "running");
+        assert_eq!(status["state"], "pending", "no attempt of it has started");
+        assert_eq!(status["runs"][0]["state"], "pending");
         assert_eq!(item(&status)["state"], "ready");
         assert_eq!(item(&status)["attempts"], json!([]));
+        let listed = |state: &str| {
+            let page = server.get(&format!("/v1/jobs?state={state}")).json();
+            let jobs = page["jobs"].as_array().expect("jobs").clone();
+            jobs.iter().any(|row| row["id"] == job.as_str() && row["state"] == state)
+        };
+        assert!(listed("pending") && !listed("running"), "the list and its filter agree");
+        assert!(explained(job).starts_with("pending: "), "{}", explained(job));
     }
 }
 

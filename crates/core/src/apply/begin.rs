@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::event::{Accepted, JobState, StepState};
+use crate::event::{Accepted, JobState, Requester, StepState};
 use crate::job::{Job, Run, StepRun};
 use crate::plan::{NotBefore, Plan};
 use crate::ranges::Ranges;
@@ -36,6 +36,9 @@ impl Job {
             accepted_at: at,
             starts_at,
             paused_at: None,
+            paused_by: Requester::NOBODY,
+            cancel: None,
+            retried_by: accepted.requested.clone(),
             finished_at: None,
             completion: None,
             min_reached_at: None,

@@ -5,12 +5,13 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::MOST_SHOWN;
 use super::waiting::{WaitsFor, all_steps, step_waits, unmet, until_start, untouched, waits_for};
 use super::words::{and, count, until};
-use super::{MOST_SHOWN, Select};
-use crate::event::{CompletionReason, JobId, JobState, Role, StepFailure, StepState};
+use crate::event::{CompletionReason, JobId, JobState, Requester, Role, StepFailure, StepState};
 use crate::job::{Aside, Job, Phase, Run, StepRun, Stopped, Timer, WorkItem};
 use crate::plan::{ForEach, Plan};
+use crate::select::Select;
 use crate::time::{Timestamp, human_ms};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,7 +55,7 @@ pub(super) fn job(job: &Job, now: Timestamp) -> JobExplanation {
     let walls = [Timer::Begin, Timer::JobTimeout, Timer::Deadline, Timer::Grace];
     let until = walls.iter().filter_map(|timer| job.timer_due(timer)).min();
     let why = match state {
-        JobState::Pending => format!("it starts {}", until_start(job, now)),
+        JobState::Pending if !job.has_begun() => format!("it starts {}", until_start(job, now)),
         JobState::Paused => {
             let running = job.runs.iter().map(|run| u64::from(run.in_flight)).sum();
             let still = match running {
@@ -62,9 +63,11 @@ pub(super) fn job(job: &Job, now: Timestamp) -> JobExplanation {
                 n => format!("; {} still", count(n, "attempt runs", "attempts run")),
             };
             let paused = human_ms(now.since(job.paused_at.unwrap_or(now)));
-            format!("for {paused}, nothing starts until it is resumed{still}")
+            let by = requested(&job.paused_by, "paused").map(|by| format!("; {by}"));
+            let by = by.unwrap_or_default();
+            format!("for {paused}, nothing starts until it is resumed{still}{by}")
         }
-        JobState::Running => running(job, now),
+        JobState::Pending | JobState::Running => running(job, now),
         JobState::Succeeded | JobState::Partial | JobState::Failed | JobState::Cancelled => {
             ended(job)
         }
@@ -172,7 +175,10 @@ fn ended(job: &Job) -> String {
     };
     let failed = || (0..job.runs.len() as u32).find_map(|run| run_failed(job, run));
     match completion.reason {
-        CompletionReason::Cancelled => "somebody cancelled it".to_owned(),
+        CompletionReason::Cancelled => {
+            let by = job.cancel.as_ref().and_then(|by| requested(&by.requested, "cancelled"));
+            by.unwrap_or_else(|| "somebody cancelled it".to_owned())
+        }
         CompletionReason::RunFailed => failed().unwrap_or_else(|| "a run failed".to_owned()),
         CompletionReason::TimedOut => {
             let timeout = human_ms(plan.timeout_ms().unwrap_or(0));
@@ -181,9 +187,11 @@ fn ended(job: &Job) -> String {
         }
         CompletionReason::DeadlineExpired => {
             let deadline = human_ms(plan.best_effort().map_or(0, |best| best.deadline_ms));
-            format!("{of}{short} when the deadline of {deadline} passed")
+            format!("{of}{short} when the deadline of {deadline} passed{}", late(job))
         }
-        CompletionReason::MinDatacentersReached => format!("{of}, enough for min_datacenters"),
+        CompletionReason::MinDatacentersReached => {
+            format!("{of}, enough for min_datacenters{}", late(job))
+        }
         CompletionReason::AllReported if plan.datacenters().is_empty() && failed().is_none() => {
             let goals = plan.goals().iter().map(|&goal| format!("`{}`", plan.step(goal).name));
             match plan.goals().len() {
@@ -196,6 +204,28 @@ fn ended(job: &Job) -> String {
             None => of,
         },
     }
+}
+
+/// `ci cancelled it: wrong input`; none where nothing is known.
+fn requested(requester: &Requester, did: &str) -> Option<String> {
+    if requester.is_unknown() {
+        return None;
+    }
+    let by = requester.by.as_deref().unwrap_or("somebody");
+    let why = requester.reason.as_ref().map(|reason| format!(": {reason}"));
+    Some(format!("{by} {did} it{}", why.unwrap_or_default()))
+}
+
+/// `; later ap-south succeeded, added to the result`
+fn late(job: &Job) -> String {
+    let mut text = String::new();
+    let runs = job.runs.iter().enumerate().filter(|(_, run)| run.late);
+    for (index, run) in runs {
+        let datacenter = job.plan.datacenter(index as u32).unwrap_or_default();
+        let added = if run.counted { "added to the result" } else { "only logged" };
+        text.push_str(&format!("; later {datacenter} {}, {added}", run.state));
+    }
+    text
 }
 
 /// ` in eu-west`
@@ -257,9 +287,9 @@ fn step_failed(job: &Job, run: u32, step: u32) -> String {
 }
 
 pub(super) fn steps(job: &Job, only: Select, now: Timestamp) -> (Vec<StepExplanation>, u64) {
-    let told = all_steps(job).filter(|(_, step, state)| {
+    let told = all_steps(job).filter(|(run, step, state)| {
         let smooth = state.state == StepState::Succeeded && state.failed.is_empty();
-        only.has_step(*step) && !smooth
+        only.has_step(*run, *step) && !smooth
     });
     let mut left_out = 0;
     let mut steps = vec![];

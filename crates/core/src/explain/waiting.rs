@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::words::{and, count, since, until};
-use super::{MOST_SHOWN, Named, Select};
+use super::{MOST_SHOWN, Named};
 use crate::account::Charged;
 use crate::event::{ItemId, JobState, Role, StepState};
 use crate::job::{Job, Phase, StepRun, Timer, WorkItem};
+use crate::select::Select;
 use crate::time::Timestamp;
 use crate::verdict::Cause;
 
@@ -176,7 +177,7 @@ pub(super) fn waiting(
     for (id, item) in live().filter(|(_, item)| !is_running(item)) {
         keep(&|| waiting_item(job, id, item, charged, now));
     }
-    for (run, step, state) in all_steps(job).filter(|(_, step, _)| only.has_step(*step)) {
+    for (run, step, state) in all_steps(job).filter(|(run, step, _)| only.has_step(*run, *step)) {
         if state.state == StepState::Waiting {
             keep(&|| waiting_step(job, run, step, now));
         }
@@ -330,7 +331,7 @@ fn waiting_item(
     };
     Waiting {
         name: job.plan.item_name(id),
-        item: Some(Named::new(&job.plan, id)),
+        item: Some(Named::new(job, id)),
         why,
         since: Some(item.since),
         until: end,

@@ -8,7 +8,7 @@ mod would_change;
 use std::sync::Arc;
 
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, ItemId, Recorded, Role};
+use steadfast_core::event::{Accepted, ItemId, Recorded, Requester, Role};
 use steadfast_core::explain::{Explanation, VerdictExplanation, explain};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -108,9 +108,9 @@ impl Driven {
                 self.input(&Input::Restarted { down_since });
             }
             Happens::Paused(ms) => {
-                self.input(&Input::Pause);
+                self.input(&Input::Pause(Requester::NOBODY));
                 self.now = self.now.plus(*ms);
-                self.input(&Input::Resume);
+                self.input(&Input::Resume(Requester::NOBODY));
             }
         }
     }

@@ -3,14 +3,16 @@
 use crate::{Driven, Happens, budget, defaults, exits, lost, one, play, step};
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Event, FailedOn, ItemId, Role};
-use steadfast_core::explain::{Explanation, Select, WaitsFor, Why, explain};
+use steadfast_core::event::{Event, FailedOn, ItemId, Requester, Role};
+use steadfast_core::explain::{Explanation, WaitsFor, Why, explain};
 use steadfast_core::job::Timer;
 use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{
-    Action, AfterFailure, BestEffort, ForEach, MaxFailed, NotBefore, OnFailure, Plan, PlanDraft,
+    Action, AfterFailure, BestEffort, ForEach, LateResults, MaxFailed, NotBefore, OnFailure, Plan,
+    PlanDraft,
 };
 use steadfast_core::policy::{PolicyDraft, RuleDraft, Then};
+use steadfast_core::select::Select;
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::Cause;
 
@@ -218,8 +220,8 @@ fn a_fan_out_names_the_item_that_was_one_too_many() {
         )
     );
     assert_eq!(explanation.verdicts[2].item.name, "s!");
-    let only =
-        explain(&job.log, job.now, Some(&Select { step: Some(0), item: Some(1) })).expect("holds");
+    let only = explain(&job.log, job.now, Some(&Select { item: Some(1), ..Select::step(0) }))
+        .expect("holds");
     assert_eq!(only.verdicts.iter().map(|v| v.item.name.as_str()).collect::<Vec<_>>(), ["s[1]"]);
 }
 
@@ -247,7 +249,7 @@ fn what_waits_says_for_what_and_until_when() {
     );
     assert_eq!(
         job.explain().job.sentence,
-        "running: 1 item waits for a worker, 2 steps wait for `first`"
+        "pending: 1 item waits for a worker, 2 steps wait for `first`"
     );
     job.run(job.item("first", 0), Outcome::OK);
     job.run(job.item("s", 0), FailureKind::Exited(1).into());
@@ -286,7 +288,7 @@ fn what_waits_says_for_what_and_until_when() {
     assert_eq!(ready.why, Why::Ready { waits_for: WaitsFor::Parallelism { most: 2, running: 2 } });
     assert_eq!(ready.sentence, "waits for `parallelism: 2`: 2 run, for 0s");
 
-    job.input(&Input::Pause);
+    job.input(&Input::Pause(Requester::NOBODY));
     job.now = job.now.plus(60_000);
     let explanation = job.explain();
     assert_eq!(
@@ -316,10 +318,26 @@ fn losses_and_a_job_that_has_not_begun() {
 fn cancelled_timed_out_and_partial() {
     let mut job = Driven::new(one(defaults()));
     job.start(job.item("s", 0));
-    job.input(&Input::Cancel);
+    job.input(&Input::Cancel(Requester::NOBODY));
     let explanation = job.explain();
     assert_eq!(explanation.job.sentence, "cancelled: somebody cancelled it");
     assert_eq!(explanation.steps[0].sentence, "cancelled with the job");
+
+    for (by, reason, told) in [
+        (Some("ci"), None, "cancelled: ci cancelled it"),
+        (Some("ci"), Some("wrong input"), "cancelled: ci cancelled it: wrong input"),
+        (None, Some("wrong input"), "cancelled: somebody cancelled it: wrong input"),
+    ] {
+        let mut job = Driven::new(one(defaults()));
+        job.input(&Input::Cancel(Requester::new(by, reason).expect("short")));
+        assert_eq!(job.explain().job.sentence, told);
+    }
+    let mut job = Driven::new(one(defaults()));
+    job.input(&Input::Pause(Requester::local(Some("disk swap")).expect("short")));
+    assert_eq!(
+        job.explain().job.sentence,
+        "paused: for 0s, nothing starts until it is resumed; local user paused it: disk swap"
+    );
 
     let mut job = Driven::new(PlanDraft { timeout_ms: Some(5000), ..one(defaults()) });
     job.start(job.item("s", 0));
@@ -330,8 +348,13 @@ fn cancelled_timed_out_and_partial() {
     let mut draft = one(defaults());
     draft.datacenters = vec!["a".into(), "b".into(), "c".into()];
     let late_results = steadfast_core::plan::LateResults::LogOnly;
-    draft.best_effort =
-        Some(BestEffort { min_datacenters: 2, deadline_ms: 5000, grace_ms: 0, late_results });
+    draft.best_effort = Some(BestEffort {
+        min_datacenters: 2,
+        min_requested: None,
+        deadline_ms: 5000,
+        grace_ms: 0,
+        late_results,
+    });
     let mut job = Driven::new(draft);
     job.run(job.item("s", 0), Outcome::OK);
     job.now = job.now.plus(5000);
@@ -341,6 +364,46 @@ fn cancelled_timed_out_and_partial() {
         "partial: 1 of 3 datacenters succeeded, fewer than min_datacenters (2) when the deadline \
          of 5s passed"
     );
+}
+
+#[test]
+fn what_comes_late_is_told_with_what_became_of_it() {
+    for (late_results, added) in
+        [(LateResults::LogOnly, "only logged"), (LateResults::UpdateResult, "added to the result")]
+    {
+        let mut draft = one(PolicyDraft { max_attempts: Some(1), ..defaults() });
+        draft.datacenters = vec!["a".into(), "b".into(), "c".into()];
+        let (min_datacenters, deadline_ms, grace_ms) = (1, 5000, 0);
+        draft.best_effort = Some(BestEffort {
+            min_datacenters,
+            min_requested: None,
+            deadline_ms,
+            grace_ms,
+            late_results,
+        });
+        let mut job = Driven::new(draft);
+        let [first, second, third] = [0, 1, 2].map(|run| ItemId { run, ..job.item("s", 0) });
+        for item in [first, second, third] {
+            job.start(item);
+        }
+        job.report(first, Outcome::OK);
+        job.report(second, Outcome::OK);
+        job.report(third, FailureKind::Exited(1).into());
+        assert_eq!(
+            job.explain().job.sentence,
+            format!(
+                "succeeded: 1 of 3 datacenters succeeded, enough for min_datacenters; later b \
+                 succeeded, {added}; later c failed, only logged"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_job_that_no_attempt_was_made_of_is_pending_and_says_what_it_waits_for() {
+    let job = Driven::new(one(defaults()));
+    let explanation = job.explain();
+    assert_eq!(explanation.job.sentence, "pending: 1 item waits for a worker");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(super) struct Member {
     pub(super) session: u64,
     pub(super) connected: bool,
     pub(super) draining: bool,
+    /// It was away when somebody took a drain back: it hears of that when it returns.
+    pub(super) undrain: bool,
     pub(super) lease_ends: u64,
     pub(super) cpu_used_milli: u64,
     pub(super) memory_used: u64,

@@ -83,6 +83,10 @@ pub enum FleetNews {
     Draining {
         worker: Arc<str>,
     },
+    /// It takes new work again.
+    Undrained {
+        worker: Arc<str>,
+    },
     Quarantined {
         worker: Arc<str>,
         for_ms: u64,
@@ -126,6 +130,27 @@ impl WorkerState {
             Self::Quarantined => "quarantined",
         }
     }
+}
+
+/// What a worker that comes back has to be told, because it was away when somebody wanted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    Nothing,
+    Drain,
+    Undrain,
+}
+
+/// What becomes of a wish to take a drain back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undraining {
+    /// There is no such worker.
+    Unknown,
+    /// There is nothing to take back.
+    NotDraining,
+    /// The worker must be told, and says when it has heard.
+    Ask,
+    /// It is told when it comes back.
+    Away,
 }
 
 /// Why a worker cannot come in.

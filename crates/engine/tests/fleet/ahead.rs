@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use steadfast_core::account::Charged;
-use steadfast_core::event::JobState;
+use steadfast_core::event::{JobState, Requester};
 
 use super::*;
 
@@ -241,7 +241,12 @@ fn what_waits_at_a_worker_survives_a_broken_connection_and_a_restart() {
 fn a_cancel_takes_back_what_waits_too() {
     let (mut world, hand, job) = ahead(5000);
     let mut batch = Batch::default();
-    let answer = world.engine.handle(&job, &Input::Cancel, Timestamp(world.now), &mut batch);
+    let answer = world.engine.handle(
+        &job,
+        &Input::Cancel(Requester::NOBODY),
+        Timestamp(world.now),
+        &mut batch,
+    );
     answer.expect("known").expect("it may be cancelled");
     let effects = world.done(batch);
     let taken: BTreeSet<AttemptKey> = effects

@@ -13,8 +13,8 @@ use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Log, Room,
-    WorkerSpec, WorkerState,
+    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Log, Missed,
+    Room, Undraining, WorkerSpec, WorkerState,
 };
 
 struct World {
@@ -390,6 +390,39 @@ fn a_drain_that_found_the_worker_away_holds_when_it_is_back_and_not_for_its_next
         let (_, effects) = world.submit(fan_out("a", 1));
         assert_eq!(on(&effects, "w1"), takes, "life {incarnation}");
     }
+}
+
+#[test]
+fn a_drain_that_is_taken_back_holds_until_the_worker_has_heard() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    world.submit(fan_out("a", 1));
+    assert_eq!(world.engine.undrain_worker("w1"), Undraining::NotDraining);
+    assert_eq!(world.engine.undrain_worker("w2"), Undraining::Unknown);
+    assert!(world.engine.drain_worker("w1"));
+    assert_eq!(world.engine.undrain_worker("w1"), Undraining::Ask);
+    let (_, effects) = world.submit(fan_out("b", 1));
+    assert_eq!(on(&effects, "w1"), 0, "it has not said so");
+    world.engine.undrained("w1");
+    assert_eq!(on(&world.wait(0), "w1"), 1, "now it has");
+    assert!(world.news().contains(&FleetNews::Undrained { worker: "w1".into() }));
+}
+
+#[test]
+fn a_drain_is_taken_back_from_a_worker_that_is_away_when_it_returns() {
+    let mut world = World::new();
+    world.connect(worker("w1", 2));
+    let (_, effects) = world.submit(fan_out("a", 1));
+    let held: Vec<_> = assigned(&effects).iter().map(|one| (one.job.clone(), one.token)).collect();
+    assert!(world.engine.drain_worker("w1"));
+    world.engine.away("w1", world.sessions);
+    assert_eq!(world.engine.undrain_worker("w1"), Undraining::Away);
+    world.arrive(worker("w1", 2), true, &held).expect("its name");
+    assert_eq!(world.engine.missed("w1"), Missed::Undrain);
+    world.engine.undrained("w1");
+    assert_eq!(world.engine.missed("w1"), Missed::Nothing);
+    let (_, effects) = world.submit(fan_out("b", 1));
+    assert_eq!(on(&effects, "w1"), 1);
 }
 
 #[test]

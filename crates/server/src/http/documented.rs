@@ -68,13 +68,18 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .also("text/event-stream")
         .problems(&[400, 404, 503]);
     let explain = Described::of_job("explainJob", "Why a job is where it is")
-        .parameter(query("step", "Only this step.", &text()))
+        .parameter(query(
+            "step",
+            "Only this step, or item: fetch, index[2], eu-west/index[2], publish!.",
+            &text(),
+        ))
         .answer(200, "What it waits for, and each verdict with its accounts.", "Explanation")
         .problems(&[400, 404, 503]);
     let wish = |id, about| {
         Described::of_job(id, about)
+            .body("application/json", "Wish", false)
             .answer(200, "The status after it.", "JobStatus")
-            .problems(&[404, 409, 415, 503, 507])
+            .problems(&[400, 404, 409, 413, 415, 503, 507])
     };
     let retry = Described::of_job("retryJob", "Run an ended job again, keeping what succeeded")
         .parameter(key())
@@ -88,7 +93,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(200, "A page of attempts.", "AttemptsPage")
         .problems(&[400, 404, 503]);
     let list_logs = Described::of_job("listLogs", "Which logs there are")
-        .parameter(query("step", "Only of this step.", &text()))
+        .parameter(query("step", "Only of this step or item, named as in explanations.", &text()))
         .parameter(query("cursor", "The `next` of the page before.", &log_cursor))
         .parameter(limit(limits.items))
         .answer(200, "A page of logs, by step and name.", "LogsPage")
@@ -107,6 +112,11 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .parameter(path("name", "Of the worker.", &text()))
         .answer(200, "The worker after it.", "Worker")
         .problems(&[404, 415, 503]);
+
+    let undrain = Described::new("undrainWorker", "Give a worker that drains new work again")
+        .parameter(path("name", "Of the worker.", &text()))
+        .answer(200, "The worker after it.", "Worker")
+        .problems(&[404, 409, 415, 503]);
 
     let token = json!({"type": "string", "pattern": "^[0-9A-Za-z._-]+$"});
     let callback = Described::new(
@@ -134,6 +144,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&post, "/v1/callbacks/{token}", callbacks::callback, callback)
         .add(&get, "/v1/workers", workers::list, list_workers)
         .add(&post, "/v1/workers/{name}/drain", workers::drain, drain)
+        .add(&post, "/v1/workers/{name}/undrain", workers::undrain, undrain)
 }
 
 impl Routes {

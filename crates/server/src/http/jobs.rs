@@ -8,19 +8,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_core::event::JobState;
+use steadfast_core::event::{JobState, Requester};
 use steadfast_store::Filter;
 
 use super::query::{Names, Params};
 use super::{App, body};
+use crate::caller::Caller;
 use crate::orders::{Again, AttachedFile, Submitted};
 use crate::trouble::Trouble;
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
 const WRAPPING: usize = 1 << 20;
-/// What `retry` is told.
-const RETRY_BYTES: usize = 64 << 10;
+/// What `cancel`, `retry` and the like are told.
+const WISH_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +47,15 @@ struct RetryBody {
     from: Option<String>,
     #[serde(default)]
     grant: Option<Whole>,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WishBody {
+    #[serde(default)]
+    reason: Option<String>,
 }
 
 /// JSON knows no whole numbers: 2.0 is 2.
@@ -124,9 +134,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Trouble> {
 
 /// 201 of a new job, 200 of one that this very submission has made before.
 fn created(submitted: &Submitted) -> Result<Response, Trouble> {
-    let Submitted { id, existing } = submitted;
+    let Submitted { id, existing, warnings } = submitted;
     let status = if *existing { StatusCode::OK } else { StatusCode::CREATED };
-    let mut response = super::json(status, &json!({ "id": id }))?;
+    let mut response = super::json(status, &json!({ "id": id, "warnings": warnings }))?;
     let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).map_err(Trouble::internal)?;
     response.headers_mut().insert("location", location);
     Ok(response)
@@ -204,52 +214,70 @@ pub(super) async fn attempts(
 pub(super) async fn cancel(
     State(app): State<App>,
     Names(id): Names<String>,
+    caller: Caller,
     headers: HeaderMap,
+    body: Body,
 ) -> Result<Response, Trouble> {
-    body::refuse_forms(&headers)?;
-    app.orders.cancel(&id).await?;
+    let requested = wish(&caller, &headers, body).await?;
+    app.orders.cancel(&id, requested).await?;
     super::json(StatusCode::OK, &*app.archive.status(&id).await?)
 }
 
 pub(super) async fn pause(
     State(app): State<App>,
     Names(id): Names<String>,
+    caller: Caller,
     headers: HeaderMap,
+    body: Body,
 ) -> Result<Response, Trouble> {
-    body::refuse_forms(&headers)?;
-    app.orders.pause(&id).await?;
+    let requested = wish(&caller, &headers, body).await?;
+    app.orders.pause(&id, requested).await?;
     super::json(StatusCode::OK, &*app.archive.status(&id).await?)
 }
 
 pub(super) async fn resume(
     State(app): State<App>,
     Names(id): Names<String>,
+    caller: Caller,
     headers: HeaderMap,
+    body: Body,
 ) -> Result<Response, Trouble> {
-    body::refuse_forms(&headers)?;
-    app.orders.resume(&id).await?;
+    let requested = wish(&caller, &headers, body).await?;
+    app.orders.resume(&id, requested).await?;
     super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+}
+
+/// Who wishes something, and why.
+async fn wish(caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Requester, Trouble> {
+    let WishBody { reason } = optional_json(headers, body).await?;
+    caller.requests(reason.as_deref())
+}
+
+/// Nothing, or JSON.
+async fn optional_json<T>(headers: &HeaderMap, body: Body) -> Result<T, Trouble>
+where
+    T: Default + for<'de> Deserialize<'de>,
+{
+    body::refuse_forms(headers)?;
+    let bytes = body::read(headers, body, WISH_BYTES).await?;
+    let said = body::content_type(headers);
+    match said.as_deref() {
+        _ if bytes.is_empty() => Ok(T::default()),
+        Some("application/json") => read_json(&bytes),
+        _ => Err(Trouble::UnsupportedMedia("a body here is application/json".to_owned())),
+    }
 }
 
 pub(super) async fn retry(
     State(app): State<App>,
     Names(id): Names<String>,
+    caller: Caller,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
     let key = idempotency_key(&headers)?;
-    body::refuse_forms(&headers)?;
-    let bytes = body::read(&headers, body, RETRY_BYTES).await?;
-    let said = body::content_type(&headers);
-    let RetryBody { from, grant } = match said.as_deref() {
-        _ if bytes.is_empty() => RetryBody::default(),
-        Some("application/json") => read_json(&bytes)?,
-        _ => {
-            return Err(Trouble::UnsupportedMedia(
-                "what to retry is told as application/json".to_owned(),
-            ));
-        }
-    };
+    let RetryBody { from, grant, reason } = optional_json(&headers, body).await?;
+    let requested = caller.requests(reason.as_deref())?;
     let grant = grant.map(|Whole(grant)| grant);
-    created(&app.orders.retry(&id, Again { from, grant, key }).await?)
+    created(&app.orders.retry(&id, Again { from, grant, requested, key }).await?)
 }

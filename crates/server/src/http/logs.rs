@@ -16,13 +16,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use serde::Serialize;
-use steadfast_core::event::{JobId, Role};
+use steadfast_core::event::{ItemId, JobId, Role};
 use steadfast_core::plan::Plan;
+use steadfast_core::select::Select;
 use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
-use crate::archive::{Archive, job_id};
+use crate::archive::{Archive, job_id, no_part};
 use crate::news::Durable;
 use crate::trouble::Trouble;
 
@@ -55,7 +56,7 @@ pub(super) async fn list(
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
     let limit = params.limit(app.limits.items)?;
-    let step = params.text("step")?.map(str::to_owned);
+    let only = params.text("step")?.map(str::to_owned);
     let cursor = match params.text("cursor")? {
         None => None,
         Some(text) => {
@@ -65,14 +66,13 @@ pub(super) async fn list(
         }
     };
     let job = app.archive.job(&id).await?;
-    if let Some(name) = &step
-        && job.plan.find(name).is_none()
-    {
-        return Err(Trouble::NotFound(format!("job {id} has no step {name:?}")));
-    }
+    let only = match only {
+        None => Select::default(),
+        Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
+    };
     let folder = app.folder.logs(&id);
     let listing = tokio::task::spawn_blocking(move || {
-        listed(&folder, &job.plan, step.as_deref(), cursor.as_ref(), limit)
+        listed(&folder, &job.plan, only, cursor.as_ref(), limit)
     });
     let page = listing.await.map_err(Trouble::internal)?.map_err(Trouble::internal)?;
     super::json(StatusCode::OK, &page)
@@ -82,13 +82,16 @@ pub(super) async fn list(
 fn listed(
     folder: &Path,
     plan: &Plan,
-    only: Option<&str>,
+    only: Select,
     cursor: Option<&(String, String)>,
     limit: usize,
 ) -> io::Result<LogsPage> {
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
-    let steps = plan.steps().iter().map(|step| &step.name);
-    for step in steps.filter(|step| only.is_none_or(|only| only == *step)) {
+    for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
+        let index = index as u32;
+        if only.step.is_some_and(|only| only != index) {
+            continue;
+        }
         let entries = match fs::read_dir(folder.join(step)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -99,6 +102,13 @@ fn listed(
             let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".log")) else {
                 continue;
             };
+            let is_asked_for = |told: Told| {
+                let Told { run, role, item, .. } = told;
+                only.has(ItemId { run, step: index, role, index: item })
+            };
+            if !told(step, name).is_some_and(is_asked_for) {
+                continue;
+            }
             let key = (step.clone(), name.to_owned());
             if cursor.is_none_or(|cursor| key > *cursor) {
                 first.insert(key);

@@ -1,14 +1,16 @@
 //! The shapes of bodies, for the document. What a job file may hold comes from the table that reads it.
 
 use serde_json::{Map, Value, json};
-use steadfast_core::event::JobState;
+use steadfast_core::event::{JobState, LONGEST_REASON};
 
 /// All schemas that the routes name.
 pub(super) fn schemas() -> Map<String, Value> {
     let mut all = job_file();
     let more = [
         ("Submission", submission()),
-        ("Created", object(&[("id", id())])),
+        ("Created", object(&[("id", id()), ("warnings", list(&reference("Warning")))])),
+        ("Warning", warning()),
+        ("Wish", wish()),
         ("Again", again()),
         ("JobsPage", page("jobs", &reference("JobRow"))),
         ("JobRow", job_row()),
@@ -176,8 +178,33 @@ fn again() -> Value {
                 "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX,
                 "description": "So many more attempts and so much more budget.",
             },
+            "reason": reason(),
         },
     })
+}
+
+fn reason() -> Value {
+    json!({
+        "type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_REASON, "pattern": r"\S",
+        "description": "Why, for whoever reads the job's history.",
+    })
+}
+
+fn wish() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {"reason": reason()},
+    })
+}
+
+fn warning() -> Value {
+    object(&[
+        ("code", json!({"type": "string", "description": "Stable, for programs."})),
+        ("path", text()),
+        ("line", count()),
+        ("message", text()),
+    ])
 }
 
 fn job_row() -> Value {
@@ -198,7 +225,7 @@ fn job_status() -> Value {
         object(&[("total", allowance()), ("per_step", allowance()), ("used", count())]);
     budget["properties"]["ratio"] = json!({"type": "number"});
     let completion = object(&[("reason", text()), ("ratio", json!({"type": "number"}))]);
-    object(&[
+    let mut status = object(&[
         ("id", id()),
         ("name", text()),
         ("state", job_states()),
@@ -208,20 +235,77 @@ fn job_status() -> Value {
         ("retried_from", or_null(id())),
         ("retry_budget", or_null(budget)),
         ("runs", list(&reference("Run"))),
+    ]);
+    let optional = [
+        ("best_effort", best_effort()),
+        ("cancel_request", request()),
+        ("pause_request", request()),
+        ("retry_request", request()),
+        ("result", result()),
+    ];
+    for (name, schema) in optional {
+        status["properties"][name] = schema;
+    }
+    status
+}
+
+fn best_effort() -> Value {
+    let least = object(&[("requested", or_null(count())), ("effective", count())]);
+    object(&[
+        ("min_datacenters", least),
+        ("deadline_ms", count()),
+        ("deadline_at_ms", or_null(count())),
+        ("grace_ms", count()),
+        ("late_results", json!({"type": "string", "enum": ["log_only", "update_result"]})),
     ])
+}
+
+fn request() -> Value {
+    let mut request =
+        object(&[("at_ms", count()), ("by", or_null(text())), ("reason", or_null(text()))]);
+    request["description"] = json!("Who asked for it and why, as far as that is known.");
+    request
+}
+
+fn result() -> Value {
+    let outputs = json!({
+        "type": "object",
+        "description": "By step; of a job with datacenters by step and datacenter. Of a fan-out a list.",
+    });
+    let mut result = object(&[("datacenters", list(&text())), ("outputs", outputs)]);
+    result["description"] = json!("Once the job has ended: what the runs that count gave.");
+    result["properties"]["left_out"] = json!({
+        "type": "object", "additionalProperties": count(),
+        "description": "By step: outputs of a large fan-out that are not in `outputs`.",
+    });
+    result
 }
 
 fn run() -> Value {
     let steps = json!({"type": "object", "additionalProperties": reference("Step")});
-    object(&[("datacenter", or_null(text())), ("state", job_states()), ("steps", steps)])
+    let mut run =
+        object(&[("datacenter", or_null(text())), ("state", job_states()), ("steps", steps)]);
+    run["properties"]["late"] = json!({
+        "type": "boolean", "description": "It ended after the job had. Absent: it did not.",
+    });
+    run
 }
 
 fn step() -> Value {
     let counts = json!({"type": "object", "additionalProperties": count()});
-    let mut step =
-        object(&[("state", text()), ("counts", counts), ("items", list(&reference("Item")))]);
-    let optional =
-        [("error", text()), ("fallback", reference("Item")), ("compensation", reference("Item"))];
+    let mut step = object(&[
+        ("state", text()),
+        ("counts", counts),
+        ("retries_used", count()),
+        ("items", list(&reference("Item"))),
+    ]);
+    let skipped = json!({"type": "string", "description": "The step that failed before it."});
+    let optional = [
+        ("error", text()),
+        ("skipped_because", skipped),
+        ("fallback", reference("Item")),
+        ("compensation", reference("Item")),
+    ];
     for (name, schema) in optional {
         step["properties"][name] = schema;
     }

@@ -22,6 +22,9 @@ pub trait WorkersView: fmt::Debug + Send + Sync {
     /// Nothing new goes to it from now on. Of an unknown worker, [`Trouble::NotFound`].
     async fn drain(&self, name: &str) -> Result<(), Trouble>;
 
+    /// New work goes to it again. Of an unknown worker, [`Trouble::NotFound`].
+    async fn undrain(&self, name: &str) -> Result<(), Trouble>;
+
     /// Of every step of the job that has something to start: why it has not.
     async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, Trouble>;
 }
@@ -62,6 +65,20 @@ pub(super) async fn drain(
     // One that had nothing to do may be gone by now, as it was told.
     let gone = before.map(|worker| WorkerView { state: "draining", why: None, ..worker });
     match find(app.workers.list().await?).or(gone) {
+        Some(worker) => super::json(StatusCode::OK, &worker),
+        None => Err(Trouble::NotFound(format!("worker {name:?} has gone meanwhile"))),
+    }
+}
+
+pub(super) async fn undrain(
+    State(app): State<App>,
+    Names(name): Names<String>,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    body::refuse_forms(&headers)?;
+    app.workers.undrain(&name).await?;
+    let worker = app.workers.list().await?.into_iter().find(|worker| worker.name == name);
+    match worker {
         Some(worker) => super::json(StatusCode::OK, &worker),
         None => Err(Trouble::NotFound(format!("worker {name:?} has gone meanwhile"))),
     }

@@ -13,7 +13,9 @@ use steadfast_api::{Said as Word, proto};
 use steadfast_core::decide::Input;
 use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
-use steadfast_engine::{Answer, Arriving, AttemptKey, Inbox, NameInUse, Unheard, WorkerSpec};
+use steadfast_engine::{
+    Answer, Arriving, AttemptKey, Inbox, Missed, NameInUse, Unheard, WorkerSpec,
+};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt as _};
@@ -70,20 +72,31 @@ impl WorkerSessions {
         let held: HashSet<AttemptKey> = arriving.holds.iter().cloned().collect();
         // On the engine's thread, before the worker is assigned anything: what it is assigned must find
         // its way, and Welcome comes first.
-        let reply = Box::new(move |answer: Result<bool, NameInUse>| {
-            if let Ok(drain) = answer {
+        let reply = Box::new(move |answer: Result<Missed, NameInUse>| {
+            if let Ok(missed) = answer {
                 let rules = hub.0.rules;
                 let kind = proto::Welcome { lease_ms: rules.lease_ms, beat_ms: rules.beat_ms };
                 let _ = arrived.out.send(proto::ToWorker { kind: Some(Told::Welcome(kind)) });
-                if drain {
-                    // It was away when it was told.
-                    let kind = Some(Told::Drain(proto::Drain {}));
-                    let _ = arrived.out.send(proto::ToWorker { kind });
+                // It was away when it was to be told.
+                let missed = match missed {
+                    Missed::Nothing => None,
+                    Missed::Drain => Some(Told::Drain(proto::Drain {})),
+                    Missed::Undrain => Some(Told::Undrain(proto::Undrain {})),
+                };
+                if missed.is_some() {
+                    let _ = arrived.out.send(proto::ToWorker { kind: missed });
                 }
                 let Peer { id, name, out, ended, .. } = arrived;
                 let before = hub.sessions().insert(
                     name,
-                    Session { id, out, held, drains: watch::Sender::new(false), ended },
+                    Session {
+                        id,
+                        out,
+                        held,
+                        drains: watch::Sender::new(false),
+                        undrained: watch::Sender::new(0),
+                        ended,
+                    },
                 );
                 if let Some(before) = before {
                     before.ended.notify_one();
@@ -123,6 +136,13 @@ impl WorkerSessions {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
                     if let Some(session) = self.hub.sessions().get(&peer.name) {
                         session.drains.send_replace(true);
+                    }
+                }
+                Said::Undrained(_) => {
+                    self.inbox.undrained(&peer.name);
+                    if let Some(session) = self.hub.sessions().get(&peer.name) {
+                        session.drains.send_replace(false);
+                        session.undrained.send_modify(|times| *times += 1);
                     }
                 }
                 Said::Hello(_) => {}

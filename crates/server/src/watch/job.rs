@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_core::event::{
-    Accepted, Event, FailedOn, ItemId, JobId, JobState, Recorded, Role, RunEnd,
+    Accepted, Event, FailedOn, ItemId, JobId, JobState, Recorded, Requester, Role, RunEnd,
 };
 use steadfast_core::job::{Completion, Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -161,10 +161,12 @@ impl Watched {
                 told.counted.job_accepted();
                 said::accepted(accepted);
             }
-            Event::JobStarted
-            | Event::JobPaused
-            | Event::JobResumed
-            | Event::MinDatacentersReached => said::simple(self, record),
+            Event::JobStarted | Event::MinDatacentersReached => {
+                said::simple(self, record, &Requester::NOBODY);
+            }
+            Event::JobPaused { requested }
+            | Event::JobResumed { requested }
+            | Event::CancelRequested { requested } => said::simple(self, record, requested),
             Event::EngineRestarted { down_since } => said::restarted(self, at.since(*down_since)),
             Event::StepReady { run, step, .. } => {
                 self.ready.insert((*run, *step), at);

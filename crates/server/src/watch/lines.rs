@@ -13,6 +13,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Bytes of one field: a job's error text can be long, and a line is for reading.
 const FIELD: usize = 4096;
+/// Bytes of a list: the names of as many datacenters as a job can have.
+const LIST: usize = 4 * FIELD;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
@@ -91,16 +93,21 @@ impl Said {
 
 impl Visit for Said {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut text = Clipped(String::new());
+        let mut text = Clipped::new(LIST);
         // An error is the end of the room; what fits is there.
         let _ = write!(text, "{value:?}");
-        self.take(field, Value::from(text.0));
+        let list = Some(&text.text).filter(|text| text.starts_with('['));
+        let list = list.and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
+        match list {
+            Some(list) => self.take(field, Value::from(list)),
+            None => self.record_str(field, &text.text),
+        }
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        let mut text = Clipped(String::new());
+        let mut text = Clipped::new(FIELD);
         let _ = text.write_str(value);
-        self.take(field, Value::from(text.0));
+        self.take(field, Value::from(text.text));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
@@ -121,18 +128,36 @@ impl Visit for Said {
 }
 
 /// Takes as much as fits, and says that there was more.
-struct Clipped(String);
+struct Clipped {
+    text: String,
+    most: usize,
+}
+
+impl Clipped {
+    fn new(most: usize) -> Self {
+        Self { text: String::new(), most }
+    }
+}
 
 impl Write for Clipped {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = FIELD - self.0.len();
+        let room = self.most.saturating_sub(self.text.len());
         if text.len() <= room {
-            self.0.push_str(text);
+            self.text.push_str(text);
             return Ok(());
         }
-        self.0.push_str(&text[..text.floor_char_boundary(room.saturating_sub('…'.len_utf8()))]);
-        self.0.push('…');
+        self.text.push_str(&text[..text.floor_char_boundary(room.saturating_sub('…'.len_utf8()))]);
+        self.text.push('…');
         Err(fmt::Error)
+    }
+}
+
+/// A list of texts as JSON has it, which is how a field says that it is one: [`Lines`] writes it as a list.
+pub(super) struct JsonList<'a>(pub(super) &'a [&'a str]);
+
+impl fmt::Debug for JsonList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self.0).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -146,8 +171,12 @@ fn json(time: &str, level: Level, target: &str, said: Said) -> String {
         // A library's field cannot stand in for ours.
         line.entry(name).or_insert(value);
     }
-    let line = Value::Object(line).to_string();
-    // Strings are the only place of what is left: JSON itself escapes only the first 32.
+    inert_json(&Value::Object(line))
+}
+
+/// Strings are the only place of what is left: JSON itself escapes only the first 32.
+fn inert_json(value: &Value) -> String {
+    let line = value.to_string();
     line.chars().fold(String::with_capacity(line.len()), |mut inert, c| {
         if is_inert(c) {
             inert.push(c);
@@ -179,7 +208,7 @@ fn text(time: &str, level: Level, target: &str, said: &Said, colour: bool) -> St
     for (name, value) in &said.fields {
         let value = match value {
             Value::String(text) => value_text(text),
-            other => other.to_string(),
+            other => inert_json(other),
         };
         line.push_str(&format!(" {}{value}", paint("2", &format!("{name}="))));
     }

@@ -127,7 +127,7 @@ impl Watch {
         }
         if job.has_ended() {
             if was_live {
-                counted.budgets.hide(id);
+                counted.budgets.end(id, job.shown());
             }
         } else {
             counted.budgets.show(id, job.shown());

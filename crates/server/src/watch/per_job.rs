@@ -1,8 +1,9 @@
-//! AD-44's metrics: over all jobs, and by job for a bounded number of jobs that have not ended.
+//! AD-44's metrics: over all jobs, and by job for a bounded number of jobs.
 //!
 //! The series without `job_id` is the sum over all jobs since the process started and never goes
 //! back. Beside it, while the operator wants them, stand series with `job_id`: absolute numbers of
-//! the job itself, also after a restart, that are gone when it has ended. So
+//! the job itself, also after a restart. When it has ended they are shown once more, with what they came to, and
+//! are gone after that; a job that is under way takes the place of one that has ended. So
 //! `rate(retry_budget_consumed_total{job_id=""}[5m])` is right whatever jobs come and go.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,21 @@ pub(super) struct Budgets {
     exhausted: AtomicU64,
     /// Datacenters that had succeeded when best-effort jobs completed, of how many.
     succeeded: Mutex<(u64, u64)>,
-    shown: Mutex<BTreeMap<JobId, Shown>>,
+    shown: Mutex<Places>,
+}
+
+/// Those who have series, at most `most` together.
+#[derive(Debug, Default)]
+struct Places {
+    live: BTreeMap<JobId, Shown>,
+    /// Not seen by anybody since their end; ids sort by time, so the first has waited longest.
+    ended: BTreeMap<JobId, Shown>,
+}
+
+impl Places {
+    fn taken(&self) -> usize {
+        self.live.len() + self.ended.len()
+    }
 }
 
 /// What a job's own series say.
@@ -66,18 +81,42 @@ impl Budgets {
         if self.most == 0 || now == Shown::default() {
             return;
         }
-        let mut shown = lock(&self.shown);
-        if let Some(before) = shown.get_mut(job) {
+        let mut places = lock(&self.shown);
+        if let Some(before) = places.live.get_mut(job) {
             *before = now;
-        } else if shown.len() < self.most {
-            shown.insert(job.clone(), now);
+            return;
+        }
+        if places.taken() >= self.most {
+            places.ended.pop_first();
+        }
+        if places.taken() < self.most {
+            places.live.insert(job.clone(), now);
         }
     }
 
-    pub(super) fn hide(&self, job: &JobId) {
-        if self.most > 0 {
-            lock(&self.shown).remove(job);
+    /// The job has ended, and this is what it came to: to be seen once.
+    pub(super) fn end(&self, job: &JobId, now: Shown) {
+        if self.most == 0 || now == Shown::default() {
+            return;
         }
+        let mut places = lock(&self.shown);
+        places.live.remove(job);
+        if places.taken() < self.most {
+            places.ended.insert(job.clone(), now);
+        }
+    }
+
+    /// The job is another process's now.
+    pub(super) fn hide(&self, job: &JobId) {
+        lock(&self.shown).live.remove(job);
+    }
+
+    /// What is shown this time. Those that have ended are let go.
+    fn see(&self) -> Vec<(JobId, Shown)> {
+        let mut places = lock(&self.shown);
+        let mut all = std::mem::take(&mut places.ended);
+        all.extend(places.live.iter().map(|(job, shown)| (job.clone(), *shown)));
+        all.into_iter().collect()
     }
 }
 
@@ -91,8 +130,7 @@ pub(super) struct BudgetCollector(pub(super) std::sync::Arc<Budgets>);
 impl Collector for BudgetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         // Copied, so that nobody who counts waits for a scrape.
-        let shown: Vec<(JobId, Shown)> =
-            lock(&self.0.shown).iter().map(|(job, shown)| (job.clone(), *shown)).collect();
+        let shown = self.0.see();
         let counter = |encoder: &mut DescriptorEncoder,
                        name: &str,
                        help: &str,

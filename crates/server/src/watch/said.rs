@@ -8,7 +8,7 @@
 
 use steadfast_core::account::Accounts;
 use steadfast_core::event::{
-    Accepted, CompletionReason, FailedOn, ItemId, JobState, Recorded, Role, RunEnd,
+    Accepted, CompletionReason, FailedOn, ItemId, JobState, Recorded, Requester, Role, RunEnd,
 };
 use steadfast_core::job::Completion;
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -17,6 +17,7 @@ use steadfast_core::verdict::{Cause, StopReason};
 use tracing::{debug, info, warn};
 
 use super::job::Watched;
+use super::lines::JsonList;
 use super::metrics::cause_name;
 
 pub(super) fn accepted(accepted: &Accepted) {
@@ -32,13 +33,23 @@ pub(super) fn accepted(accepted: &Accepted) {
         retry_budget_per_step = budget.and_then(Budget::per_step),
         best_effort = plan.best_effort().is_some(),
         retried_from = accepted.retried_from.as_deref(),
+        by = accepted.requested.by.as_deref(),
+        reason = accepted.requested.reason.as_deref(),
         "JobAccepted"
     );
 }
 
-/// What of a job happened to it as a whole and needs no more words than its name.
-pub(super) fn simple(job: &Watched, record: &Recorded) {
-    info!(target: "steadfast::job", job_id = &*job.id, event_seq = record.seq, "{}", record.event.name());
+/// What of a job happened to it as a whole and needs no more words than its name and who asked for it.
+pub(super) fn simple(job: &Watched, record: &Recorded, requested: &Requester) {
+    info!(
+        target: "steadfast::job",
+        job_id = &*job.id,
+        event_seq = record.seq,
+        by = requested.by.as_deref(),
+        reason = requested.reason.as_deref(),
+        "{}",
+        record.event.name()
+    );
 }
 
 pub(super) fn restarted(job: &Watched, down_ms: u64) {
@@ -118,8 +129,8 @@ pub(super) fn job_ended(job: &Watched, state: JobState, completion: Completion, 
         datacenters = completion.of,
         min_datacenters = best.min_datacenters,
         deadline_ms = best.deadline_ms,
-        completed = ?among(JobState::Succeeded),
-        failed = ?among(JobState::Failed),
+        completed = ?JsonList(&among(JobState::Succeeded)),
+        failed = ?JsonList(&among(JobState::Failed)),
         "BestEffortCompletion"
     );
 }

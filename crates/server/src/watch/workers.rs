@@ -56,6 +56,9 @@ impl Watch {
             FleetNews::Draining { worker } => {
                 info!(target: "steadfast::worker", worker = &**worker, "WorkerDraining");
             }
+            FleetNews::Undrained { worker } => {
+                info!(target: "steadfast::worker", worker = &**worker, "WorkerUndrained");
+            }
             FleetNews::Quarantined { worker, for_ms, why } => {
                 let (worker, reason) = (&**worker, &**why);
                 warn!(target: "steadfast::worker", worker, for_ms, reason, "WorkerQuarantined");

@@ -2,12 +2,13 @@
 
 mod place;
 
-use place::{Place, request};
+use place::{Place, request, request as request_of};
 use steadfast_api::proto::{
     AttachedFile, JobState, JobStatus, LaunchJobRequest, ListJobsRequest, ListJobsResponse,
     ResourceSpec, RetryConfig, SubmitJobRequest, TerminateJobRequest, WatchJobRequest,
 };
 use steadfast_engine::Slots;
+use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::FlusterDefaults;
 use tonic::Code;
 
@@ -24,8 +25,41 @@ fn ids(status: &JobStatus) -> Vec<i32> {
 }
 
 async fn terminate(place: &mut Place, job: &str) -> Result<(), tonic::Status> {
-    let request = TerminateJobRequest { job_id: job.to_owned() };
+    let request = TerminateJobRequest { job_id: job.to_owned(), reason: String::new() };
     place.jobs.terminate_job(request).await.map(drop)
+}
+
+#[tokio::test]
+async fn what_surprises_is_told_with_the_servers_numbers_and_an_end_with_its_reason() {
+    let mut operator = Operator { budget_required: true, ..Operator::default() };
+    operator.budget_total.max = 7;
+    let mut place = Place::of(operator, FlusterDefaults::default(), Slots::unlimited()).await;
+    let file = "name: j\nretry_budget: { total: 500 }\nsteps: { a: { run: never } }".to_owned();
+    let request = SubmitJobRequest { file, ..SubmitJobRequest::default() };
+    let submitted = place.jobs.submit_job(request).await.expect("taken").into_inner();
+    let clamped = submitted.warnings.iter().find(|warning| warning.code == "budget_clamped");
+    let clamped = clamped.unwrap_or_else(|| panic!("{:?}", submitted.warnings));
+    assert_eq!((clamped.path.as_str(), clamped.line), ("retry_budget.total", 2));
+    assert!(clamped.message.contains("leaves 7"), "{}", clamped.message);
+
+    // The operator gives every job 3 retries for a step: more cannot be had.
+    let launch = LaunchJobRequest { retry: Some(retries(10)), ..request_of(&["never"]) };
+    let launched = place.jobs.launch_job(launch).await.expect("taken").into_inner();
+    let [warning] = launched.warnings.as_slice() else { panic!("{:?}", launched.warnings) };
+    assert_eq!(warning.code, "attempts_unreachable");
+    assert_eq!(warning.path, "retry.max_retries_failure");
+    assert!(warning.message.contains("10 retries") && warning.message.ends_with("leaves 3"));
+
+    let reason = "x".repeat(501);
+    let request = TerminateJobRequest { job_id: launched.job_id.clone(), reason };
+    let refused = place.jobs.terminate_job(request).await.expect_err("too long");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let reason = "wrong input".to_owned();
+    let request = TerminateJobRequest { job_id: launched.job_id.clone(), reason };
+    place.jobs.terminate_job(request).await.expect("ended");
+    let end = place.end(&launched.job_id).await;
+    let all: serde_json::Value = serde_json::from_str(&end.status_json).expect("JSON");
+    assert_eq!(all["cancel_request"]["reason"], "wrong input");
 }
 
 #[tokio::test]

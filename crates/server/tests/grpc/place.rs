@@ -38,6 +38,10 @@ impl Place {
     }
 
     pub(crate) async fn with(defaults: FlusterDefaults, slots: Slots) -> Self {
+        Self::of(Operator::default(), defaults, slots).await
+    }
+
+    pub(crate) async fn of(operator: Operator, defaults: FlusterDefaults, slots: Slots) -> Self {
         let here = tempfile::tempdir().expect("a folder");
         let folder = Folder::new(here.path().to_owned());
         let store = SqliteStore::open(&folder.database()).expect("a store");
@@ -50,7 +54,7 @@ impl Place {
             Box::new(Teller(news.clone())),
         );
         let archive = Archive::open(&folder, 2).expect("readers");
-        let operator = Arc::new(Operator::default());
+        let operator = Arc::new(operator);
         let inbox = live.inbox().clone();
         let orders = Orders::new(inbox, archive.clone(), operator.clone(), folder.clone());
         let service = JobsService::new(archive, orders, news, operator, defaults);

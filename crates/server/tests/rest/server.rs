@@ -18,6 +18,7 @@ use steadfast_server::callbacks::{Desk, Secrets, Tickets};
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
+use steadfast_server::tokens::{Granted, Scope};
 use steadfast_server::trouble::Trouble;
 use steadfast_store::{Folder, SqliteStore};
 
@@ -116,10 +117,25 @@ impl WorkersView for OneWorker {
         Ok(vec![])
     }
 
+    async fn undrain(&self, name: &str) -> Result<(), Trouble> {
+        self.drain(name).await
+    }
+
     async fn drain(&self, name: &str) -> Result<(), Trouble> {
         let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
         (name == "w1").then_some(()).ok_or_else(none)
     }
+}
+
+/// What the guard leaves in a request: whose token it came with, named by a header here.
+async fn named(mut request: axum::extract::Request) -> axum::extract::Request {
+    let name = request.headers().get("as-token").and_then(|name| name.to_str().ok());
+    if let Some(name) = name.map(str::to_owned) {
+        let granted =
+            Granted { id: "0123456789".to_owned(), name: Some(name), scope: Scope::Submit };
+        request.extensions_mut().insert(granted);
+    }
+    request
 }
 
 impl Server {
@@ -163,7 +179,9 @@ impl Server {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router(app)).await });
+        let as_token = axum::middleware::map_request(named);
+        let routes = router(app).layer(as_token);
+        tokio::spawn(async move { axum::serve(listener, routes).await });
         steadfast_server::tls::use_ring();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { url, folder, news, client, _root: root, _live: live }

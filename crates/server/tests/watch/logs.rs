@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded, Role};
+use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded, Requester, Role};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
@@ -104,8 +104,8 @@ fn a_best_effort_completion_and_its_late_result_are_logged() {
     let [done] = named(&lines, "BestEffortCompletion")[..] else { panic!("{text}") };
     assert_eq!(done["is_success"], true);
     assert_eq!((&done["datacenters_succeeded"], &done["datacenters"]), (&2.into(), &3.into()));
-    assert_eq!(done["completed"], "[\"us\", \"ap\"]");
-    assert_eq!(done["failed"], "[\"eu\"]");
+    assert_eq!(done["completed"], serde_json::json!(["us", "ap"]), "a list, not its text");
+    assert_eq!(done["failed"], serde_json::json!(["eu"]));
     assert_eq!(done["ratio"], 0.6667);
     assert!(named(&lines, "LateDatacenterResult").is_empty());
 
@@ -201,7 +201,7 @@ fn hostile() -> (JobId, Vec<Recorded>) {
     let inputs = [
         Input::Start { item, worker: HOSTILE.into() },
         Input::Report { item, token: 1, outcome: Outcome::Failed(failure) },
-        Input::Cancel,
+        Input::Cancel(Requester::new(Some(HOSTILE), Some(HOSTILE)).expect("it is short")),
     ];
     for input in inputs {
         log.extend(advance(&mut job, &input, Timestamp(1)).expect("it fits").log);
@@ -212,8 +212,15 @@ fn hostile() -> (JobId, Vec<Recorded>) {
 #[test]
 fn hostile_words_cannot_leave_their_field() {
     let (id, log) = hostile();
-    let expected =
-        ["JobAccepted", "JobStarted", "AttemptEnded", "RetryScheduled", "JobEnded", "RunEnded"];
+    let expected = [
+        "JobAccepted",
+        "JobStarted",
+        "AttemptEnded",
+        "RetryScheduled",
+        "CancelRequested",
+        "JobEnded",
+        "RunEnded",
+    ];
     for format in [LogFormat::Json, LogFormat::Text] {
         let (id, log) = (id.clone(), log.clone());
         let text = logged(format, "info", false, |watch| {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use proptest::prelude::*;
 use steadfast_core::apply::replay;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, Event, JobId, Recorded};
+use steadfast_core::event::{Accepted, Event, JobId, Recorded, Requester};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::time::Timestamp;
@@ -49,7 +49,9 @@ fn a_spent_budget_is_counted_once_for_each_retry_and_stop() {
     let over = page(&watch);
     assert_eq!(over.get("retry_budget_consumed_total"), 3.0);
     assert_eq!(over.get("retry_budget_exhausted_total"), 1.0);
-    assert!(!over.has("retry_budget_consumed_total{job_id=\"j1\"}"), "the job is terminal");
+    let own = "retry_budget_consumed_total{job_id=\"j1\"}";
+    assert_eq!(over.get(own), 3.0, "the job is terminal, and what it came to is seen once");
+    assert!(!page(&watch).has(own), "and then no more");
     assert_eq!(over.get("steadfast_jobs_live"), 0.0);
     assert_eq!(over.get("steadfast_jobs_ended_total{state=\"failed\"}"), 1.0);
     assert_eq!(over.get("steadfast_stops_total{reason=\"job_budget_exhausted\"}"), 1.0);
@@ -87,7 +89,9 @@ fn a_best_effort_job_shows_its_progress_and_then_adds_to_the_whole() {
     assert_eq!(done.get(reached), 1.0);
     assert_eq!(done.sum("best_effort_completions_total"), 1.0);
     assert!((done.get("best_effort_completion_ratio") - 2.0 / 3.0).abs() < 1e-9);
-    assert!(!done.has("best_effort_completion_ratio{job_id=\"j1\"}"));
+    let own = "best_effort_completion_ratio{job_id=\"j1\"}";
+    assert!((done.get(own) - 2.0 / 3.0).abs() < 1e-9, "once after its end");
+    assert!(!page(&watch).has(own), "and then no more");
     assert_eq!(done.get("steadfast_items_running"), 1.0, "the late run goes on");
     assert_eq!(watch.jobs_watched(), 1);
     hear(&watch, "j1", &log[ended + 1..]);
@@ -119,8 +123,17 @@ fn five_thousand_jobs_show_at_most_a_thousand_and_sums_lose_none() {
     for i in 0..2000 {
         hear(&watch, &format!("j{i:04}"), &log[ended..]);
     }
+    let last = page(&watch);
+    assert_eq!(last.named("retry_budget_consumed_total").count(), PER_JOB_MOST + 1, "seen once");
     assert_eq!(page(&watch).named("retry_budget_consumed_total").count(), 1);
-    hear(&watch, "j4000", &[Recorded { event: Event::JobPaused, ..log[ended].clone() }]);
+    hear(
+        &watch,
+        "j4000",
+        &[Recorded {
+            event: Event::JobPaused { requested: Requester::NOBODY },
+            ..log[ended].clone()
+        }],
+    );
     assert_eq!(page(&watch).get("retry_budget_consumed_total{job_id=\"j4000\"}"), 3.0);
     assert_eq!(page(&watch).get("retry_budget_consumed_total"), f64::from(all) * 3.0);
     promtool(&watch.metrics().render());
@@ -143,7 +156,8 @@ fn count(log: &[Recorded], of: impl Fn(&Event) -> bool) -> f64 {
 }
 
 /// What the log adds up to, without what the watch does to get there.
-fn check(page: &Page, log: &[Recorded], job: &Job) {
+/// `own`: the job's series are there, while it is under way and once after its end.
+fn check(page: &Page, log: &[Recorded], job: &Job, own: bool) {
     let started = count(log, |e| matches!(e, Event::AttemptStarted { .. }));
     let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running).count() as f64;
     assert_eq!(page.get("steadfast_attempts_started_total"), started);
@@ -176,8 +190,8 @@ fn check(page: &Page, log: &[Recorded], job: &Job) {
     assert_eq!(page.get("retry_budget_consumed_total"), f64::from(consumed));
     let live = !job.state().is_terminal();
     assert_eq!(page.get("steadfast_jobs_live"), f64::from(u8::from(live)));
-    assert_eq!(page.has("retry_budget_consumed_total{job_id=\"j\"}"), live);
-    if live {
+    assert_eq!(page.has("retry_budget_consumed_total{job_id=\"j\"}"), own);
+    if own {
         assert_eq!(page.get("retry_budget_consumed_total{job_id=\"j\"}"), f64::from(job.retries));
     }
 }
@@ -204,17 +218,19 @@ proptest! {
         let cut = 1 + ((log.len() - 1) as f64 * cut) as usize;
         hear(&watch, "j", &log[..cut]);
         let half = replay(&log[..cut]).expect("the log replays");
-        check(&page(&watch), &log[..cut], &half);
+        check(&page(&watch), &log[..cut], &half, true);
         hear(&watch, "j", &log[cut..]);
         let whole = replay(&log).expect("the log replays");
-        check(&page(&watch), &log, &whole);
+        // What a job came to is shown once after its end: by this page.
+        let last = page(&watch);
+        check(&last, &log, &whole, !half.state().is_terminal());
         prop_assert_eq!(watch.jobs_watched(), usize::from(!whole.is_over()));
 
         // A process that takes over in the middle ends with the same state.
         let after = Watch::new(metrics(true), None);
         after.adopted(&half);
         hear(&after, "j", &log[cut..]);
-        let (after_page, page) = (page(&after), page(&watch));
+        let (after_page, page) = (page(&after), last);
         for gauge in ["steadfast_items_running", "steadfast_jobs_live"] {
             prop_assert_eq!(after_page.get(gauge), page.get(gauge));
         }

@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) const LEASE_ENDED: &str = "the lease ended";
 pub(super) const PREEMPTED: &str = "preempted";
+/// Why a worker drains on the server's order, which can be taken back.
+pub(super) const SERVER_ASKED: &str = "the server asked for it";
 
 #[derive(Debug)]
 pub(super) struct Hand {
@@ -65,6 +67,8 @@ pub(super) struct State {
     lease: Lease,
     /// Why nothing new is taken.
     pub(super) draining: Option<String>,
+    /// How often the server took a drain back; each time it is answered.
+    pub(super) undrains: u64,
     welcomed: bool,
     /// Everything is over: a session may end, and none is opened any more.
     pub(super) leaving: bool,
@@ -197,6 +201,7 @@ impl Hand {
             voice: Voice::default(),
             lease: Lease::default(),
             draining: None,
+            undrains: 0,
             welcomed: false,
             leaving: false,
             client: None,
@@ -533,6 +538,18 @@ impl Hand {
         let mut state = self.state();
         state.draining.get_or_insert_with(|| why.to_owned());
         state.give_queue_back(why);
+        drop(state);
+        self.tell();
+    }
+
+    /// Takes new work again, if it was the server that wanted none taken: who is told to go by its own host goes.
+    /// The server is answered either way.
+    pub(super) fn undrain(&self) {
+        let mut state = self.state();
+        if state.draining.as_deref() == Some(SERVER_ASKED) {
+            state.draining = None;
+        }
+        state.undrains += 1;
         drop(state);
         self.tell();
     }

@@ -29,6 +29,8 @@ const FORGOTTEN: usize = 1_024;
 pub(super) struct Outbox {
     hand: Arc<Hand>,
     told_draining: bool,
+    /// Of those that were there when the session began, the server knows.
+    told_undrains: u64,
     printed: HashMap<Key, Printed>,
     reported: HashSet<Key>,
     /// It is time to see what running attempts have printed.
@@ -70,9 +72,11 @@ enum Found {
 
 impl Outbox {
     pub(super) fn new(hand: Arc<Hand>) -> Self {
+        let told_undrains = hand.state().undrains;
         Self {
             hand,
             told_draining: false,
+            told_undrains,
             printed: HashMap::new(),
             reported: HashSet::new(),
             look: true,
@@ -119,6 +123,12 @@ impl Outbox {
     /// What needs no disk.
     fn ready(&mut self) -> Option<Kind> {
         let state = self.hand.state();
+        if state.undrains > self.told_undrains {
+            // Before a drain that came later is told.
+            self.told_undrains = state.undrains;
+            self.told_draining = false;
+            return Some(Kind::Undrained(proto::Undrained {}));
+        }
         if let Some(why) = state.draining.as_ref().filter(|_| !self.told_draining) {
             self.told_draining = true;
             return Some(Kind::Draining(proto::Draining { why: why.clone() }));

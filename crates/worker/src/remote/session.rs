@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::connect::Client;
-use super::hand::Hand;
+use super::hand::{Hand, SERVER_ASKED};
 use super::lease::clock;
 use super::outbox::Outbox;
 use super::voice::Outgoing;
@@ -139,7 +139,8 @@ async fn receive(
                 }
                 hand.acknowledged(&key);
             }
-            Some(Kind::Drain(_)) => hand.drain("the server asked for it"),
+            Some(Kind::Drain(_)) => hand.drain(SERVER_ASKED),
+            Some(Kind::Undrain(_)) => hand.undrain(),
             // A newer server may say more than we understand; what it must know is in what we say.
             Some(Kind::Welcome(_) | Kind::Withdrawal(_) | Kind::Acknowledgement(_)) | None => {}
         }

@@ -40,6 +40,53 @@ async fn a_drain_by_the_server_lets_what_runs_finish_and_hands_the_rest_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_the_server_takes_back_is_over_and_can_come_again() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let marks = tempfile::tempdir().unwrap();
+    let mut worker = Worker::start(config(&server, folder.path()));
+    let mut session = server.session().await;
+    let go = marks.path().join("go");
+    let wait = format!("echo begun; while ! [ -e {} ]; do sleep 0.01; done", go.display());
+    let running = shell(1, &wait);
+    session.assign(&running).await;
+    session.printed(&running, "begun").await;
+    session.drain().await;
+    session.draining().await;
+    session.undrain().await;
+    session.undrained().await;
+    session.assign(&shell(2, "exit 0")).await;
+    let report = session.report().await;
+    is_success(&report);
+    session.acknowledge(&report).await;
+    session.drain().await;
+    session.draining().await;
+    std::fs::write(&go, "").unwrap();
+    let report = session.report().await;
+    is_success(&report);
+    session.acknowledge(&report).await;
+    worker.ended().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_its_host_told_to_go_goes_whatever_the_server_takes_back() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut worker = Worker::start(config(&server, folder.path()));
+    let mut session = server.session().await;
+    let stubborn = shell(1, "trap '' TERM; echo begun; while :; do sleep 0.01; done");
+    session.assign(&stubborn).await;
+    session.printed(&stubborn, "begun").await;
+    worker.handle.drain();
+    assert_eq!(session.draining().await, "preempted");
+    session.undrain().await;
+    session.undrained().await;
+    assert_eq!(session.draining().await, "preempted", "and it says so again");
+    worker.handle.kill();
+    let report = session.report().await;
+    session.acknowledge(&report).await;
+    worker.ended().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_told_to_go_reports_what_it_ran_as_preempted() {
     let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let three = RemoteConfig { slots: 3, ..config(&server, folder.path()) };

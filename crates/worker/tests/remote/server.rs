@@ -126,6 +126,15 @@ impl Session {
         self.say(to_worker::Kind::Drain(proto::Drain {})).await;
     }
 
+    pub(crate) async fn undrain(&self) {
+        self.say(to_worker::Kind::Undrain(proto::Undrain {})).await;
+    }
+
+    /// Its answer to that.
+    pub(crate) async fn undrained(&mut self) {
+        self.hear(|kind| matches!(kind, from_worker::Kind::Undrained(_)).then_some(())).await;
+    }
+
     /// The first thing said that `wanted` has a use for; the rest waits for its turn.
     async fn hear<T>(&mut self, wanted: impl Fn(&from_worker::Kind) -> Option<T>) -> T {
         if let Some(at) = self.aside.iter().position(|kind| wanted(kind).is_some()) {
