@@ -21,6 +21,7 @@ from steadfast import (
     Client,
     Conflict,
     Entrypoint,
+    InvalidRequest,
     JobFailed,
     JobStatus,
     RetryConfig,
@@ -29,6 +30,7 @@ from steadfast import (
 )
 
 QUICK = RetryConfig(max_retries_failure=3, initial_delay=0.01)
+QUICK_ONCE = RetryConfig(max_retries_failure=1, initial_delay=0.01)
 
 
 def raises_twice(word: str, *, end: str) -> str:
@@ -217,6 +219,73 @@ def test_a_job_that_is_terminated_is_killed_and_stays_so(client: Client) -> None
     assert job in [summary.job_id for summary in client.list(state="killed", name="sleeper")]
 
 
+def test_an_attempt_that_cannot_be_is_an_error_and_no_empty_log(client: Client) -> None:
+    job = client.submit(Entrypoint.from_command("echo", "hello"), "says", timeout="1m")
+    client.wait(job, "1m")
+    assert client.logs(job, attempt=1) == client.logs(job, item=0) == "hello\n"
+    for wrong in (0, -1):
+        with pytest.raises(InvalidRequest, match=f"there is no attempt {wrong}: attempts are counted from 1"):
+            client.logs(job, attempt=wrong)
+    with pytest.raises(InvalidRequest, match="items are counted from 0"):
+        client.logs(job, item=-1)
+
+
+def test_a_timeout_may_be_a_text(client: Client) -> None:
+    job = client.submit(Entrypoint.from_command("sleep", "1000"), "sleeps", timeout="50ms")
+    status = client.wait(job, LONG)
+    assert (status.attempts[0].outcome, status.attempts[0].state_name) == ("timed_out", "failed")
+    with pytest.raises(WaitTimeout, match="within 0.05 s"):
+        client.wait(client.submit(Entrypoint.from_command("sleep", "1000"), "sleeps"), "50ms")
+
+
+def test_what_waits_for_a_retry_is_pending_and_is_paused_resumed_and_retried(client: Client) -> None:
+    command = Entrypoint.from_command("sh", "-c", "exit $((STEADFAST_ATTEMPT < 3))")
+    job = client.submit(command, "waits", retry=RetryConfig(max_retries_failure=1, initial_delay="1h", max_delay="1h"))
+    for status in client.watch(job, LONG):
+        if status.retry_available_at_ms:
+            break
+    assert (status.state, status.attempts[0].state) == (
+        cluster_pb2.JOB_STATE_PENDING,
+        cluster_pb2.JOB_STATE_FAILED,
+    )
+    assert status.details is not None and status.details["state"] == "running"
+    client.pause(job)
+    client.pause(job)
+    assert client.status(job).state == cluster_pb2.JOB_STATE_PAUSED
+    client.resume(job)
+    assert client.status(job).state == cluster_pb2.JOB_STATE_PENDING
+    client.terminate(job)
+    assert client.wait(job, LONG).state == cluster_pb2.JOB_STATE_KILLED
+    with pytest.raises(Conflict):
+        client.pause(job)
+
+    failed = client.submit(command, "fails", retry=QUICK_ONCE)
+    assert client.wait(failed, LONG).failure_count == 2
+    again = client.retry(failed, grant=3, idempotency_key="again")
+    assert client.retry(failed, grant=3, idempotency_key="again") == again
+    status = client.wait(again, LONG)
+    assert status.has_succeeded and status.details is not None
+    assert status.details["retried_from"] == failed
+
+
+def test_the_clusters_defaults_hold_for_what_a_retry_does_not_say(tmp_path: Path, python: Path) -> None:
+    config = tmp_path / "steadfast.toml"
+    config.write_text(
+        "[fluster]\ndefault_max_retries_failure = 2\ndefault_max_retries_preemption = 7\n"
+        "default_retry_delay_ms = 1\n"
+    )
+    server = Server(tmp_path / "data", python, "up", "--config", str(config))
+    try:
+        with Client(server.url) as client:
+            for retry, attempts in [(None, 3), (RetryConfig(), 3), (RetryConfig(max_retries_failure=0), 1)]:
+                job = client.submit(Entrypoint.from_command("false"), "defaults", retry=retry)
+                status = client.wait(job, LONG)
+                assert len(status.attempts) == attempts, retry
+                assert (status.max_retries_failure, status.max_retries_preemption) == (attempts - 1, 7)
+    finally:
+        server.stop()
+
+
 def test_one_key_is_one_job(client: Client) -> None:
     command = Entrypoint.from_command("true")
     first = client.submit(command, "once", idempotency_key="python-once")
@@ -315,7 +384,10 @@ def test_the_async_client_does_the_same(server: Server) -> None:
             assert jobs[0] in [job.job_id for job in await client.list(limit=50)]
             sleeper = await client.submit(Entrypoint.from_command("sleep", "1000"), "sleeper")
             with pytest.raises(WaitTimeout):
-                await client.wait(sleeper, timeout=0.05)
+                await client.wait(sleeper, timeout="50ms")
+            await client.pause(sleeper)
+            assert (await client.status(sleeper)).state == cluster_pb2.JOB_STATE_PAUSED
+            await client.resume(sleeper)
             await client.terminate(sleeper)
             assert (await client.wait(sleeper, LONG)).state == cluster_pb2.JOB_STATE_KILLED
 
@@ -326,6 +398,10 @@ def test_the_async_client_does_the_same(server: Server) -> None:
             with pytest.raises(CallFailed) as raised:
                 await client.result(failed, LONG)
             assert raised.value.error_type == "KeyError"
+            again = await client.retry(failed, grant=1)
+            assert (await client.wait(again, LONG)).failure_count == 2
+            with pytest.raises(InvalidRequest, match="counted from 1"):
+                await client.logs(failed, attempt=0)
 
     asyncio.run(program())
 

@@ -79,7 +79,10 @@ def test_every_way_to_configure_retries_ends_as_the_document_says(
     assert waited[-1] < 16_000
 
     assert (crashes.state, crashes.failure_count) == (cluster_pb2.JOB_STATE_SUCCEEDED, 2)
-    assert (crashes.attempts[0].exit_code, crashes.attempts[1].signal) == (137, 11)
+    assert [attempt.exit_code for attempt in crashes.attempts] == [137, 139, 0]
+    assert (crashes.attempts[0].signal, crashes.attempts[1].signal) == (None, 11)
+    states = [attempt.state for attempt in crashes.attempts]
+    assert states == [cluster_pb2.JOB_STATE_FAILED] * 2 + [cluster_pb2.JOB_STATE_SUCCEEDED]
 
     assert (assertion.state, assertion.reason) == (cluster_pb2.JOB_STATE_FAILED, "exit_code_excluded")
     assert (assertion.failure_count, assertion.exit_code) == (1, 1)

@@ -3,9 +3,11 @@
 import json
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import cloudpickle
 import pytest
 
 from conftest import LONG, Server, program
@@ -81,18 +83,40 @@ def test_a_job_has_failed_also_if_its_log_cannot_be_read(
         client.result(job, LONG)
 
 
-def test_a_python_of_another_version_is_not_given_our_code(client: Client, tmp_path: Path) -> None:
-    # One that says that it is older.
+PRETENDS = {
+    "python": ("sys.version_info = (3, 9, 1)", "Python 3.9 with cloudpickle {cloudpickle}"),
+    "cloudpickle": ("import cloudpickle; cloudpickle.__version__ = '0.8.1'", "Python {python} with cloudpickle 0.8.1"),
+    "nothing": ("sys.modules['cloudpickle'] = None", "Python {python} with cloudpickle none"),
+}
+
+
+@pytest.mark.parametrize("what", PRETENDS)
+def test_another_version_is_one_error_that_names_both_and_costs_no_attempt(
+    client: Client, tmp_path: Path, what: str
+) -> None:
+    # A worker's Python that says that it is another.
+    pretends, theirs = PRETENDS[what]
     other = tmp_path / "python"
     other.write_text(
-        "#!/bin/sh\nexec python3 -c \"import sys; sys.version_info = (3, 9); sys.argv[:] = ['$1']; "
+        f'#!/bin/sh\nexec python3 -c "import sys; {pretends}; sys.argv[:] = [\'$1\']; '
         "import runpy; runpy.run_path('$1', run_name='__main__')\"\n"
     )
     other.chmod(0o755)
-    job = client.submit(Entrypoint.from_callable(print).with_python(str(other)), "older")
-    with pytest.raises(CallFailed, match="Python 3.9: code does not move between versions") as raised:
+    ours = {"python": "%d.%d" % sys.version_info[:2], "cloudpickle": cloudpickle.__version__}
+    often = RetryConfig(max_retries_failure=5, initial_delay=0.01)
+    job = client.submit(Entrypoint.from_callable(print).with_python(str(other)), "other", retry=often)
+    with pytest.raises(JobFailed) as raised:
         client.result(job, LONG)
-    assert raised.value.error_type == "WrongPython"
+    pickled = "pickled by Python {python} with cloudpickle {cloudpickle}".format(**ours)
+    assert pickled in str(raised.value) and theirs.format(**ours) in str(raised.value)
+    status = raised.value.status
+    assert (status.state, status.reason) == (cluster_pb2.JOB_STATE_FAILED, "permanent_error")
+    assert (status.failure_count, status.preemption_count, status.exit_code) == (0, 0, None)
+    assert [attempt.outcome for attempt in status.attempts] == ["not_completed"]
+    assert pickled in client.logs(job)
+
+
+def test_a_python_that_is_not_there_is_named(client: Client) -> None:
     missing = client.submit(Entrypoint.from_callable(print).with_python("no-such-python"), "missing")
     assert "no such program" in client.wait(missing, LONG).error
 
@@ -200,5 +224,10 @@ def test_what_the_server_refuses_names_the_field(client: Client, tmp_path: Path)
     job_file.write_text("name: a\nfiles: [gone.sh]\nsteps:\n  a: { run: x }\n")
     with pytest.raises(InvalidRequest, match="gone.sh.*cannot be attached"):
         client.submit_file(job_file)
+    with pytest.raises(ValueError, match="timeout: '5' has no unit"):
+        client.submit(TRUE, "unit", timeout="5")
+    for wish in (client.pause, client.resume, client.retry):
+        with pytest.raises(NotFound):
+            wish("nobody")
     with pytest.raises(SteadfastError):
         client.submit(TRUE, "")

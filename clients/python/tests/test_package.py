@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import steadfast
 from conftest import LONG, PACKAGE
 from steadfast import ResourceSpec, RetryConfig, cluster_pb2
+from steadfast.durations import milliseconds
 
 
 def test_the_stubs_are_what_the_proto_files_say(tmp_path: Path) -> None:
@@ -48,7 +51,32 @@ def test_a_retry_has_the_documents_names_and_defaults() -> None:
         "retry_on_exit_codes": [],
         "no_retry_on_exit_codes": [],
     }
+    assert RetryConfig() == RetryConfig(0, 100, 1.0, 60.0, 2.0, [], [])
+    assert RetryConfig().to_proto() == cluster_pb2.RetryConfig(), "what is not given is not sent"
+    zero = RetryConfig(max_retries_failure=0).to_proto()
+    assert zero.HasField("max_retries_failure") and not zero.HasField("max_retries_preemption")
+    more = dataclasses.replace(RetryConfig(max_retries_failure=3), backoff_multiplier=1.5).to_proto()
+    assert more == cluster_pb2.RetryConfig(max_retries_failure=3, backoff_multiplier=1.5)
+    sent = RetryConfig(initial_delay="1500ms", max_delay="1m").to_proto()
+    assert (sent.initial_retry_delay_ms, sent.max_retry_delay_ms) == (1500, 60_000)
     sent = RetryConfig(initial_delay=0.0001, max_delay=0.3).to_proto()
     assert (sent.initial_retry_delay_ms, sent.max_retry_delay_ms) == (1, 300)
     assert ResourceSpec is cluster_pb2.ResourceSpec
     assert cluster_pb2.ResourceSpec(cpu=1, memory="512m").cpu == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("500ms", 500), ("5s", 5000), ("1h30m", 5_400_000), ("1h 30m", 5_400_000), ("5min", 300_000),
+        ("90sec", 90_000), ("2 minutes", 120_000), ("1day", 86_400_000), (" 0s ", 0), (0.0001, 1), (2, 2000),
+    ],
+)  # fmt: skip
+def test_durations_are_read_as_job_files_write_them(text: str | float, ms: int) -> None:
+    assert milliseconds(text, "timeout") == ms
+
+
+@pytest.mark.parametrize("text", ["5", "", " ", "s", "-5s", "1.5s", "5 parsecs", "5s!", -1, float("nan"), True])
+def test_what_is_no_duration_is_refused_with_its_name(text: str | float) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        milliseconds(text, "timeout")

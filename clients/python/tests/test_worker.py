@@ -109,7 +109,7 @@ def test_a_function_that_takes_too_long_is_cancelled(
     input = {"ready": str(tmp_path / "ready"), "ended": str(tmp_path / "ended")}
     status = end(client, tmp_path, call, input, **{limit: "500ms"})
     assert status.output == "at last"
-    assert (status.attempts[0].state, status.failure_count) == ("timed_out", 1)
+    assert (status.attempts[0].outcome, status.failure_count) == ("timed_out", 1)
     assert ("heartbeat" in status.attempts[0].error) == (limit == "heartbeat")
 
 
@@ -195,7 +195,7 @@ def test_a_function_that_never_stops_costs_others_no_failure(bare_server: Server
         threads[1].start()
         status = client.wait(job, LONG)
         assert (status.output, status.failure_count, status.preemption_count) == ("at last", 1, 0)
-        assert (status.attempts[0].state, status.attempts[-1].worker_id) == ("timed_out", "well")
+        assert (status.attempts[0].outcome, status.attempts[-1].worker_id) == ("timed_out", "well")
     go_on.set()
     for worker, thread in zip((stuck, well), threads, strict=True):
         worker.stop()

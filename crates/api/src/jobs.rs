@@ -38,6 +38,8 @@ impl From<&JobStatus> for proto::JobStatus {
         let state = match (status.state, reason) {
             (JobState::Failed, Some("preemptions_exhausted")) => proto::JobState::WorkerFailed,
             (JobState::Failed, Some("unschedulable")) => proto::JobState::Unschedulable,
+            // What only waits is pending there, however often it has run.
+            (JobState::Running, _) if !runs(status) => proto::JobState::Pending,
             (state, _) => wire_state(state),
         };
         let last = first.and_then(|item| item.attempts.back());
@@ -51,7 +53,7 @@ impl From<&JobStatus> for proto::JobStatus {
             job_id: status.id.clone(),
             state: state.into(),
             name: status.name.clone(),
-            exit_code: last.and_then(|attempt| attempt.exit_code).map(i32::from),
+            exit_code: last.and_then(exit_code),
             error: failed.or(first).and_then(|item| error(status, item)).unwrap_or_default(),
             reason: reason.unwrap_or_default().to_owned(),
             submitted_at_ms: ms(Some(status.submitted_at_ms)),
@@ -59,7 +61,7 @@ impl From<&JobStatus> for proto::JobStatus {
             finished_at_ms: ms(status.finished_at_ms),
             worker_id: running.map(|attempt| attempt.worker.to_string()).unwrap_or_default(),
             failure_count: count(status.totals.failures),
-            preemption_count: count(status.totals.preemptions),
+            preemption_count: count(status.totals.losses),
             current_attempt_id: last.map_or(0, |attempt| from_zero(attempt.attempt)),
             attempts: first
                 .map(|item| item.attempts.iter().map(attempt).collect())
@@ -124,12 +126,41 @@ fn limits(status: &JobStatus) -> (i32, i32) {
     (retries, losses)
 }
 
+/// Some attempt is under way: at a worker, or at a service that has taken it.
+fn runs(status: &JobStatus) -> bool {
+    const UNDER_WAY: [&str; 2] = ["running", "awaiting_callback"];
+    let steps = status.runs.iter().flat_map(|run| &run.steps.0).map(|(_, step)| step);
+    steps.into_iter().any(|step| {
+        let aside = step.fallback.iter().chain(&step.compensation).map(|item| item.state);
+        UNDER_WAY.iter().any(|state| step.counts.contains_key(state))
+            || aside.into_iter().any(|state| UNDER_WAY.contains(&state))
+    })
+}
+
+/// As a shell tells it: death by signal N is 128 + N.
+fn exit_code(view: &AttemptView) -> Option<i32> {
+    let killed = view.signal.map(|signal| 128 + i32::from(signal));
+    view.exit_code.map(i32::from).or(killed)
+}
+
+fn attempt_state(word: &str) -> proto::JobState {
+    match word {
+        "running" => proto::JobState::Running,
+        "succeeded" => proto::JobState::Succeeded,
+        "worker_lost" => proto::JobState::WorkerFailed,
+        "killed" => proto::JobState::Killed,
+        // failed, not_completed, timed_out
+        _ => proto::JobState::Failed,
+    }
+}
+
 fn attempt(view: &AttemptView) -> proto::JobAttempt {
     proto::JobAttempt {
         attempt_id: from_zero(view.attempt),
         worker_id: view.worker.to_string(),
-        state: view.state.to_owned(),
-        exit_code: view.exit_code.map(i32::from),
+        state: attempt_state(view.state).into(),
+        outcome: view.state.to_owned(),
+        exit_code: exit_code(view),
         signal: view.signal.map(i32::from),
         error: view.error.clone().unwrap_or_default(),
         started_at_ms: ms(Some(view.started_at_ms)),

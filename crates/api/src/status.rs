@@ -6,12 +6,15 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 use steadfast_core::account::{Accounts, Charged};
-use steadfast_core::event::{Event, ItemId, JobState, Recorded, Requester, Role, StepState};
+use steadfast_core::event::{
+    Event, FailedOn, ItemId, JobState, Recorded, Requester, Role, StepState,
+};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{Action, Allowance, LateResults, Plan};
 use steadfast_core::result::{InOrder, JobResult};
 use steadfast_core::time::Timestamp;
+use steadfast_core::verdict::StopReason;
 
 /// Of a large fan-out the first so many items are shown, and of an item the last so many attempts.
 const SHOWN: usize = 100;
@@ -51,7 +54,8 @@ pub struct JobStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub failures: u32,
-    pub preemptions: u32,
+    /// Of workers: all that were survived, and those that were one too many.
+    pub losses: u32,
     /// When the first attempt of all began.
     pub started_at: Option<Timestamp>,
 }
@@ -236,6 +240,8 @@ pub struct Attempts {
     plan: Option<Arc<Plan>>,
     items: BTreeMap<ItemId, Told>,
     totals: Totals,
+    /// The attempt that ended last was lost; its verdict is the next event. Whether it had started.
+    lost: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -265,6 +271,10 @@ impl Attempts {
                 told.attempts.push_back(AttemptView::started(*attempt, worker.clone(), record.at));
             }
             Event::AttemptEnded { item, outcome, .. } => {
+                self.lost = match outcome {
+                    Outcome::Lost { started, .. } => Some(*started),
+                    _ => None,
+                };
                 let process = self.plan.as_ref().is_some_and(|plan| is_process(plan, *item));
                 let Some(told) = self.told(*item) else { return };
                 let Some(view) = told.attempts.back_mut() else { return };
@@ -284,8 +294,15 @@ impl Attempts {
                     told.accounts = Some(*accounts);
                 }
             }
-            Event::ItemFailed { item, accounts, charged, reason, .. } => {
+            Event::ItemFailed { item, on, accounts, charged, reason, .. } => {
                 self.charge(*charged);
+                // The loss that was one too many is charged to nothing.
+                let halted =
+                    [StopReason::Cancelled, StopReason::StepFailed, StopReason::JobTimedOut];
+                let lost = self.lost.take().filter(|_| *on == FailedOn::Outcome);
+                if lost.is_some_and(|started| started || !halted.contains(reason)) {
+                    self.totals.losses = self.totals.losses.saturating_add(1);
+                }
                 if let Some(told) = self.told(*item) {
                     told.accounts = Some(*accounts);
                     told.reason = Some(reason.name());
@@ -300,7 +317,7 @@ impl Attempts {
 
     fn charge(&mut self, charged: Charged) {
         self.totals.failures = self.totals.failures.saturating_add(charged.failures);
-        self.totals.preemptions = self.totals.preemptions.saturating_add(charged.preemptions);
+        self.totals.losses = self.totals.losses.saturating_add(charged.preemptions);
     }
 
     fn told(&mut self, item: ItemId) -> Option<&mut Told> {

@@ -117,8 +117,7 @@ impl Tasks for Shop {
             }
             Err(why) => return Err(permanent("template", why.clone())),
         };
-        let name = item.attempt_name(&work.step, *attempt);
-        let folder = self.data.folder.work(job).join(&name);
+        let folder = self.data.folder.work(job).join(&work.folder);
         let disk = |error: std::io::Error| {
             not_run("workdir", format!("{}: {error}", folder.display()), Permanence::Open)
         };

@@ -139,8 +139,7 @@ fn lost(job: &Job, data: &Data) -> Vec<Lost> {
     let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running);
     running
         .map(|(item, state)| {
-            let step = &job.plan.step(item.step).name;
-            let name = item.attempt_name(step, state.history.attempts);
+            let name = job.plan.folder_name(&job.id, item, state.history.attempts);
             let is_call = matches!(job.plan.action_of(item), Some(Action::Http(_)));
             let started = is_call || data.folder.work(&job.id).join(name).exists();
             Lost { item, token: state.token, started }

@@ -354,7 +354,8 @@ fn working_folders_go_unless_they_are_kept() {
     let ran = place.run(job);
     assert!(!place.path("data/work").join(ran.id()).exists());
     let ran = place.run_file(&place.path("job.yaml"), &["--keep"]);
-    let mine = place.path("data/work").join(ran.id()).join("s_0_attempt_1/mine");
+    let mine = place.path("data/work").join(ran.id());
+    let mine = mine.join(format!("{}_attempt_1/mine", ran.id()));
     assert_eq!(fs::read_to_string(mine).expect("kept"), "1\n");
     assert!(files_under(&place.path("data/locks")).is_empty(), "a job that ended is not locked");
 }

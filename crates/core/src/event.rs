@@ -37,7 +37,7 @@ impl ItemId {
         format!("{job}-{}-{step}-{role}{}", self.run, self.index)
     }
 
-    /// What an attempt's folder and log are called: `index_2_attempt_1`, with the datacenter's place
+    /// What an attempt's log is called, and mostly its [folder](Plan::folder_name): `index_2_attempt_1`, with the datacenter's place
     /// before it if there are several. A plain file name, because `step` is a checked one.
     pub fn attempt_name(self, step: &str, attempt: u32) -> String {
         let role = match self.role {

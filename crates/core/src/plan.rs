@@ -507,7 +507,17 @@ impl Plan {
         }
     }
 
-    /// Empty: one run, nowhere in particular.
+    /// What the folder of an attempt is called. Of a job that is one work item it is the job's,
+    /// `JOB_attempt_1`, as Fluster has it; of another it is the item's.
+    pub fn folder_name(&self, job: &str, item: ItemId, attempt: u32) -> String {
+        let step = self.step(item.step);
+        let alone = self.steps().len() == 1 && self.runs() == 1 && step.for_each == ForEach::Once;
+        if alone && item.role == Role::Item {
+            return format!("{job}_attempt_{attempt}");
+        }
+        item.attempt_name(&step.name, attempt)
+    }
+
     /// What an attempt of the item does.
     pub fn action_of(&self, item: ItemId) -> Option<&Action> {
         let step = self.step(item.step);

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Accounts, Charged, History, Shared};
-use crate::outcome::{Asked, Failure, Outcome, Permanence};
+use crate::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
 use crate::policy::{Policy, Then};
 use crate::time::Timestamp;
 
@@ -216,7 +216,10 @@ impl Book<'_> {
             return self.stop(reason, failed);
         }
         if failure.permanence == Permanence::Said {
-            return self.stop(StopReason::PermanentError, failed);
+            // What never began has not failed: a retry of the job has all its attempts.
+            let began = failure.kind != FailureKind::NotCompleted || failure.http_status.is_some();
+            let charged = if began { failed } else { Charged::default() };
+            return self.stop(StopReason::PermanentError, charged);
         }
         let rule = policy.rule_for(failure);
         let asked = failure.asked;

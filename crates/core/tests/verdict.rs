@@ -155,6 +155,22 @@ fn permanent_comes_before_rules_and_rules_before_a_status() {
 }
 
 #[test]
+fn what_can_never_begin_stops_and_is_charged_to_nothing() {
+    let said = |failure: Failure| {
+        case(Outcome::Failed(Failure { permanence: Permanence::Said, ..failure })).decide()
+    };
+    let stop = Decision::Stop { reason: StopReason::PermanentError };
+    let never_began = said(failure());
+    assert_eq!((never_began.decision, never_began.charged), (stop, Charged::default()));
+    let failed = Charged { failures: 1, ..Charged::default() };
+    let answered = Failure { http_status: Some(404), ..failure() };
+    for began in [answered, Failure::new(FailureKind::Exited(1))] {
+        let verdict = said(began);
+        assert_eq!((verdict.decision, verdict.charged), (stop, failed));
+    }
+}
+
+#[test]
 fn the_first_matching_rule_wins() {
     let rule =
         |then, delay_ms| RuleDraft { exit: Some(vec![75]), then, delay_ms, ..RuleDraft::default() };

@@ -15,6 +15,8 @@ use crate::batch::Assignment;
 pub struct Work {
     pub assignment: Assignment,
     pub step: String,
+    /// What the attempt's folder is called.
+    pub folder: String,
     pub datacenter: Option<String>,
     /// `{{ item }}`; none for a step without `for_each`, a fallback or a compensation.
     pub item: Option<Value>,
@@ -57,6 +59,7 @@ impl Work {
         };
         Self {
             step: step.name.clone(),
+            folder: plan.folder_name(&job.id, id, assignment.attempt),
             datacenter: plan.datacenter(id.run).map(str::to_owned),
             item: job.item_value(id).filter(|_| id.role == Role::Item),
             action,

@@ -72,7 +72,7 @@ pub struct Status {
     pub reason: Option<String>,
     /// Over all items.
     pub failures: u32,
-    /// Losses of workers, likewise.
+    /// Losses of workers, likewise, also the one that was one too many.
     pub preemptions: u32,
     /// One, or one for each datacenter. Empty if all of it would be more than 2 MiB.
     pub runs: Vec<Run>,
@@ -137,7 +137,11 @@ struct Shown {
 
 impl Status {
     pub(crate) fn read(told: proto::JobStatus) -> Result<Self, ClientError> {
-        let state = told.state().into();
+        let state = match told.state().into() {
+            // There it is pending whenever nothing runs; here until its first attempt has started.
+            State::Pending if told.started_at_ms > 0 => State::Running,
+            state => state,
+        };
         let runs = match told.status_json.as_str() {
             "" => Vec::new(),
             json => serde_json::from_str::<Shown>(json).map_err(ClientError::unintelligible)?.runs,

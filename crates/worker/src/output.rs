@@ -7,16 +7,33 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use serde_json::{Map, Value};
-use steadfast_core::outcome::{ErrorText, Failure, MOST_NESTED, nesting};
+use steadfast_core::outcome::{ErrorText, Failure, FailureKind, MOST_NESTED, Permanence, nesting};
 
 use crate::start::not_completed;
 
 /// Bytes of an error: it is kept with the attempt for ever, and shown in one line.
 const ERROR_CAP: u64 = 16 << 10;
 
-/// What a process that failed says of it; keys other than `type` and `message` are its own. `None`: nothing
-/// that can be understood. The exit code tells that it failed in any case.
-pub(crate) fn read_error(path: &Path) -> Option<ErrorText> {
+/// What a process that failed says of it; other keys are its own. `None`: nothing that can be understood. The
+/// exit code tells that it failed in any case.
+pub(crate) struct SaidError {
+    error: ErrorText,
+    /// Trying again cannot help.
+    permanent: bool,
+    /// What it was to do has begun.
+    started: bool,
+}
+
+/// How it failed, that ended with this exit code and said this.
+pub(crate) fn failure(code: u8, said: Option<SaidError>) -> Failure {
+    let exited = Failure::new(FailureKind::Exited(code));
+    let Some(SaidError { error, permanent, started }) = said else { return exited };
+    let kind = if started { exited.kind } else { FailureKind::NotCompleted };
+    let permanence = if permanent { Permanence::Said } else { Permanence::Open };
+    Failure { kind, permanence, error: Some(error), ..exited }
+}
+
+pub(crate) fn read_error(path: &Path) -> Option<SaidError> {
     let bytes = read_at_most(open(path).ok()?, ERROR_CAP + 1).ok()?;
     if bytes.len() as u64 > ERROR_CAP {
         return None;
@@ -29,7 +46,13 @@ pub(crate) fn read_error(path: &Path) -> Option<ErrorText> {
     let (kind, message) = (text("type")?, text("message")?);
     let message = if message.is_empty() { kind } else { message }.to_owned();
     let kind = (!kind.is_empty()).then(|| kind.to_owned());
-    (!message.is_empty()).then_some(ErrorText { kind, message })
+    let flag = |key: &str, unsaid: bool| match said.get(key) {
+        None => Some(unsaid),
+        Some(value) => value.as_bool(),
+    };
+    let (permanent, started) = (flag("permanent", false)?, flag("started", true)?);
+    let error = ErrorText { kind, message };
+    (!error.message.is_empty()).then_some(SaidError { error, permanent, started })
 }
 
 /// `None`: it wrote nothing.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Signal, WaitStatus, kill_process_group, pidfd_send_signal};
-use steadfast_core::outcome::{Failure, FailureKind, Outcome};
+use steadfast_core::outcome::{FailureKind, Outcome};
 
 use crate::log::Log;
 use crate::processes::{kill_attempt, members, wait};
@@ -67,10 +67,9 @@ fn outcome(status: WaitStatus, attempt: &Attempt) -> Outcome {
             Ok(output) => Outcome::Succeeded { output },
             Err(failure) => Outcome::Failed(failure),
         },
-        (Some(code), _) => Outcome::Failed(Failure {
-            error: output::read_error(&attempt.error()),
-            ..Failure::new(FailureKind::Exited(code as u8))
-        }),
+        (Some(code), _) => {
+            Outcome::Failed(output::failure(code as u8, output::read_error(&attempt.error())))
+        }
         (None, signal) => FailureKind::Signalled(signal.unwrap_or_default() as u8).into(),
     }
 }

@@ -16,6 +16,7 @@ from . import requests
 from .client import ANSWERED_WITHIN, GONE_FOR, _ended, _tail, _timeout
 from .config import RetryConfig
 from .connection import Place, can_pass, pause
+from .durations import Duration, seconds
 from .entrypoint import Entrypoint
 from .explanation import Explanation
 from .rest import Rest
@@ -57,7 +58,7 @@ class AsyncClient:
         scheduling_timeout_seconds: int = 0,
         retry: RetryConfig | None = None,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> JobId:
@@ -80,8 +81,9 @@ class AsyncClient:
         answer = await self._ask(self._jobs.GetJobStatus, pb.GetJobStatusRequest(job_id=job_id))
         return JobStatus.of(answer.job)
 
-    async def wait(self, job_id: str, timeout: float | None = None) -> JobStatus:
+    async def wait(self, job_id: str, timeout: Duration | None = None) -> JobStatus:
         """See Client.wait."""
+        timeout = None if timeout is None else seconds(timeout, "timeout")
         if timeout is not None and timeout <= 0:
             return _ended(await self.status(job_id), timeout)
         status = None
@@ -90,8 +92,9 @@ class AsyncClient:
         assert status is not None, "a watch ends with the job"
         return status
 
-    async def watch(self, job_id: str, timeout: float | None = None) -> AsyncIterator[JobStatus]:
+    async def watch(self, job_id: str, timeout: Duration | None = None) -> AsyncIterator[JobStatus]:
         """See Client.watch."""
+        timeout = None if timeout is None else seconds(timeout, "timeout")
         deadline = None if timeout is None else time.monotonic() + timeout
         last: JobStatus | None = None
         tries, give_up = 0, 0.0
@@ -127,7 +130,7 @@ class AsyncClient:
             await asyncio.sleep(max(min(pause(tries), rest), 0))
             tries += 1
 
-    async def result(self, job_id: str, timeout: float | None = None) -> Any:
+    async def result(self, job_id: str, timeout: Duration | None = None) -> Any:
         """See Client.result."""
         status = await self.wait(job_id, timeout)
         if status.has_succeeded:
@@ -138,6 +141,26 @@ class AsyncClient:
     async def terminate(self, job_id: str) -> None:
         """See Client.terminate."""
         await self._ask(self._jobs.TerminateJob, pb.TerminateJobRequest(job_id=job_id))
+
+    async def pause(self, job_id: str) -> None:
+        """See Client.pause."""
+        await asyncio.to_thread(self._rest.wish, job_id, "pause")
+
+    async def resume(self, job_id: str) -> None:
+        """See Client.resume."""
+        await asyncio.to_thread(self._rest.wish, job_id, "resume")
+
+    async def retry(
+        self,
+        job_id: str,
+        *,
+        from_step: str | None = None,
+        grant: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobId:
+        """See Client.retry."""
+        key = idempotency_key or requests.new_key()
+        return await asyncio.to_thread(self._rest.retry, job_id, from_step, grant, key)
 
     async def logs(
         self, job_id: str, step: str | None = None, *, item: int | None = None, attempt: int | None = None

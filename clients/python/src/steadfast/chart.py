@@ -53,8 +53,8 @@ def attempts(status: JobStatus) -> Chart:
         y = ROW * (row + 1)
         start = attempt.started_at_ms - begin
         took = max((attempt.finished_at_ms or attempt.started_at_ms) - attempt.started_at_ms, 0)
-        colour = COLOURS.get(attempt.state, "#616161")
-        what = inert(attempt.error) or attempt.state
+        colour = COLOURS.get(attempt.outcome, "#616161")
+        what = inert(attempt.error) or attempt.outcome
         short = what if len(what) <= 30 else what[:29] + "…"
         name = f"attempt {attempt.attempt_id + 1}"
         x, wide = LEFT + start * scale, max(took * scale, 3)

@@ -13,6 +13,7 @@ import grpc
 from . import requests
 from .config import RetryConfig
 from .connection import Place, can_pass, pause
+from .durations import Duration, seconds
 from .entrypoint import Entrypoint
 from .errors import SteadfastError, WaitTimeout
 from .explanation import Explanation
@@ -67,7 +68,7 @@ class Client:
         scheduling_timeout_seconds: int = 0,
         retry: RetryConfig | None = None,
         *,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> JobId:
@@ -81,7 +82,7 @@ class Client:
             ports: Names; a free port for each, in STEADFAST_PORT_<NAME>
             scheduling_timeout_seconds: How long it may wait for a worker; 0: for ever
             retry: RetryConfig(…); None: the server's defaults, which retry losses of the worker only
-            timeout: Seconds, of each attempt
+            timeout: Of each attempt: seconds, or a text as in job files, "1m30s"
             labels: What its worker must carry
             idempotency_key: The same key with the same request is the same job (default: a new one)
         """
@@ -100,11 +101,12 @@ class Client:
         answer = self._ask(self._jobs.GetJobStatus, pb.GetJobStatusRequest(job_id=job_id))
         return JobStatus.of(answer.job)
 
-    def wait(self, job_id: str, timeout: float | None = None) -> JobStatus:
+    def wait(self, job_id: str, timeout: Duration | None = None) -> JobStatus:
         """Returns when the job has ended, whatever its end; raises WaitTimeout if that takes longer.
 
         Goes on waiting while the server is restarted, up to ten minutes.
         """
+        timeout = None if timeout is None else seconds(timeout, "timeout")
         if timeout is not None and timeout <= 0:
             return _ended(self.status(job_id), timeout)
         status = None
@@ -113,8 +115,9 @@ class Client:
         assert status is not None, "a watch ends with the job"
         return status
 
-    def watch(self, job_id: str, timeout: float | None = None) -> Iterator[JobStatus]:
+    def watch(self, job_id: str, timeout: Duration | None = None) -> Iterator[JobStatus]:
         """The status now, and again after a change, until the job has ended."""
+        timeout = None if timeout is None else seconds(timeout, "timeout")
         deadline = None if timeout is None else time.monotonic() + timeout
         last: JobStatus | None = None
         tries, give_up = 0, 0.0
@@ -150,7 +153,7 @@ class Client:
             time.sleep(max(min(pause(tries), rest), 0))
             tries += 1
 
-    def result(self, job_id: str, timeout: float | None = None) -> Any:
+    def result(self, job_id: str, timeout: Duration | None = None) -> Any:
         """Waits, and returns what the callable returned, or the JSON that a command wrote to $STEADFAST_OUTPUT.
 
         Raises CallFailed with what the callable raised, or JobFailed. A result that is more than JSON is
@@ -166,12 +169,37 @@ class Client:
         """Ends what runs, and the job: it is KILLED, and never retried. Again: nothing more happens."""
         self._ask(self._jobs.TerminateJob, pb.TerminateJobRequest(job_id=job_id))
 
+    def pause(self, job_id: str) -> None:
+        """Nothing new of it starts; what runs goes on. Again: nothing more happens."""
+        self._rest.wish(job_id, "pause")
+
+    def resume(self, job_id: str) -> None:
+        """A job that was paused goes on."""
+        self._rest.wish(job_id, "resume")
+
+    def retry(
+        self,
+        job_id: str,
+        *,
+        from_step: str | None = None,
+        grant: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobId:
+        """A new job that keeps what succeeded of one that has ended, and does the rest again.
+
+        Args:
+            from_step: This step and all that need it are done again too
+            grant: So many more attempts, and so much more of its budget
+            idempotency_key: The same key is the same new job (default: a new one)
+        """
+        return self._rest.retry(job_id, from_step, grant, idempotency_key or requests.new_key())
+
     def logs(
         self, job_id: str, step: str | None = None, *, item: int | None = None, attempt: int | None = None
     ) -> str:
         """What attempts have printed, stdout and stderr together; more than one with a heading each.
 
-        `attempt` counts from 1.
+        `attempt` counts from 1, `item` from 0.
         """
         return self._rest.logs(job_id, step, item, attempt)
 

@@ -62,7 +62,7 @@ class Entrypoint:
 
         It is pickled here and now with its arguments, and by value with all that they use of this program (the
         notebook, the script, and modules beside it); packages that are installed must be where it runs, too. The
-        worker's `python3` has this Python's version, and cloudpickle.
+        worker's `python3` has this Python's version, and this cloudpickle's.
         """
         if not callable(function):
             raise TypeError(f"{function!r} cannot be called")
@@ -80,7 +80,9 @@ class Entrypoint:
                 f"{name} and its arguments have {len(pickled)} bytes when pickled, and at most "
                 f"{LARGEST_CALL} can be sent: put the data where workers can read it, and send its place"
             )
-        about = {"python": "%d.%d" % sys.version_info[:2], "name": name}
+        # Held against the worker's before anything of it is read.
+        versions = {"python": "%d.%d" % sys.version_info[:2], "cloudpickle": cloudpickle.__version__}
+        about = {**versions, "name": name}
         call = json.dumps(about).encode() + b"\n" + pickled
         runner = importlib.resources.files(__package__).joinpath("runner.py").read_bytes()
         files = (

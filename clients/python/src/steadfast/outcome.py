@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from .config import milliseconds
 from .context import Context
+from .durations import milliseconds
 from .errors import Defer, PermanentError, RetryAfter
 from .v1 import workers_pb2 as pb
 from .words import as_json

@@ -9,7 +9,8 @@ from typing import Any
 
 import cloudpickle
 
-from .config import RetryConfig, milliseconds
+from .config import RetryConfig
+from .durations import Duration, milliseconds
 from .entrypoint import Entrypoint
 from .errors import CallFailed, JobFailed, ResultTooLarge
 from .runner import RAISED
@@ -36,7 +37,7 @@ def launch(
     ports: Sequence[str] | None,
     scheduling_timeout_seconds: int,
     retry: RetryConfig | None,
-    timeout: float | None,
+    timeout: Duration | None,
     labels: Mapping[str, str] | None,
     idempotency_key: str | None,
 ) -> pb.LaunchJobRequest:

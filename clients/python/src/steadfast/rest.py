@@ -1,4 +1,4 @@
-"""What only the server's REST routes tell: logs, explanations, and which files a job file wants."""
+"""What only the server's REST routes do: logs, explanations, further wishes, and which files a job file wants."""
 
 from __future__ import annotations
 
@@ -116,6 +116,24 @@ class Rest:
     def explain(self, job_id: str, step: str | None = None) -> Explanation:
         return Explanation(self.get(f"jobs/{quote(job_id, safe='')}/explain", {"step": step}))
 
+    def wish(self, job_id: str, what: str) -> None:
+        """`pause` or `resume`."""
+        self._post(f"jobs/{quote(job_id, safe='')}/{what}", b"", {})
+
+    def retry(self, job_id: str, from_step: str | None, grant: int | None, key: str) -> JobId:
+        asked = {"from": from_step, "grant": grant}
+        body = json.dumps({name: value for name, value in asked.items() if value is not None}).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        made = self._post(f"jobs/{quote(job_id, safe='')}/retry", body, headers)
+        return JobId(json.loads(made)["id"])
+
+    def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        try:
+            # Without a word urllib calls every body a form, which no server of ours takes.
+            return self.ask(path, body=body, headers={"Content-Type": "application/octet-stream", **headers})
+        except Refused as refused:
+            raise refused.error() from None
+
     def log_files(self, job_id: str, step: str | None = None) -> list[LogFile]:
         files: list[LogFile] = []
         cursor: str | None = None
@@ -136,6 +154,12 @@ class Rest:
             raise refused.error() from None
 
     def logs(self, job_id: str, step: str | None, item: int | None, attempt: int | None) -> str:
+        if attempt is not None and attempt < 1:
+            raise InvalidRequest(
+                f"there is no attempt {attempt}: attempts are counted from 1 here, and from 0 only in attempt_id"
+            )
+        if item is not None and item < 0:
+            raise InvalidRequest(f"there is no item {item}: items are counted from 0")
         wanted = [
             log
             for log in self.log_files(job_id, step)

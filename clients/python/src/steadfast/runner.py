@@ -2,7 +2,8 @@
 
 Reads `steadfast_call.pickle` beside itself: a line of JSON, then the pickled (callable, args, kwargs). Leaves the
 result in $STEADFAST_OUTPUT, or what was raised in $STEADFAST_ERROR and on stderr, with exit status 1. A
-callable that exits by itself has the exit status that it asked for.
+callable that exits by itself has the exit status that it asked for. Where it cannot be called at all, by a Python or
+cloudpickle of another version than it was pickled with, it says that the work did not start and never will.
 """
 
 import base64
@@ -26,16 +27,16 @@ class ResultNotPicklable(Exception):
     pass
 
 
-class WrongPython(Exception):
-    pass
+class WrongVersion(Exception):
+    """It cannot be called here."""
 
 
-def say(kind, message):
+def say(kind, message, **more):
     """What the server is told of a failure: as much of it as is kept."""
     message = message.encode("utf-8", "replace").decode()
     most = len(message)
     while True:
-        said = json.dumps({"type": kind[:200], "message": message[:most]}).encode()
+        said = json.dumps({"type": kind[:200], "message": message[:most], **more}).encode()
         if len(said) <= ERROR_MOST:
             break
         most = most * 3 // 4
@@ -88,22 +89,28 @@ def written(result, cloudpickle):
     )
 
 
+def matching(about):
+    """cloudpickle, if it and this Python are those that the callable was pickled with."""
+    try:
+        import cloudpickle
+    except ImportError:
+        cloudpickle = None
+    python, version = "%d.%d" % sys.version_info[:2], getattr(cloudpickle, "__version__", "none")
+    if (python, version) == (about["python"], about["cloudpickle"]):
+        return cloudpickle
+    raise WrongVersion(
+        f"the callable was pickled by Python {about['python']} with cloudpickle {about['cloudpickle']}, and the "
+        f"worker's {sys.executable} is Python {python} with cloudpickle {version}: code does not move between "
+        f"versions. There: pip install cloudpickle=={about['cloudpickle']}; or use Entrypoint.with_python, or labels, "
+        f"to name a Python {about['python']} with it"
+    )
+
+
 def call(path):
     with open(path, "rb") as file:
         about = json.loads(file.readline())
         pickled = file.read()
-    ours, theirs = "%d.%d" % sys.version_info[:2], about["python"]
-    if ours != theirs:
-        raise WrongPython(
-            f"the callable was pickled by Python {theirs}, and {sys.executable} is Python {ours}: code does "
-            "not move between versions. Use Entrypoint.with_python, or workers with the same version"
-        )
-    try:
-        import cloudpickle
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"{sys.executable} has no cloudpickle, which callables need: pip install cloudpickle"
-        ) from error
+    cloudpickle = matching(about)
     function, args, kwargs = cloudpickle.loads(pickled)
     result = function(*args, **kwargs)
     if inspect.iscoroutine(result):
@@ -122,6 +129,10 @@ def main():
         if isinstance(exit.code, str):
             say("SystemExit", exit.code)
         raise
+    except WrongVersion as error:
+        say("WrongVersion", str(error), started=False, permanent=True)
+        print("steadfast:", error, file=sys.stderr)
+        sys.exit(1)
     except BaseException as error:
         kind = type(error).__name__
         last = "".join(traceback.format_exception_only(type(error), error)).strip()

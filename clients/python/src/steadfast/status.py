@@ -41,28 +41,38 @@ class JobAttempt:
     #: From 0.
     attempt_id: int
     worker_id: str
-    #: running, succeeded, failed, not_completed, timed_out, worker_lost, killed
-    state: str
+    #: One of cluster_pb2.JOB_STATE_RUNNING, SUCCEEDED, FAILED, KILLED, WORKER_FAILED
+    state: int
+    #: Of a process that has ended; death by signal N is 128 + N.
     exit_code: int | None
+    #: What killed it, if something did.
     signal: int | None
     error: str
     started_at_ms: int
     finished_at_ms: int
     #: The worker was lost; not charged to failures.
     is_worker_failure: bool
+    #: The state in finer words: running, succeeded, failed, not_completed, timed_out, worker_lost, killed
+    outcome: str
+
+    @property
+    def state_name(self) -> str:
+        """`succeeded`, `worker_failed`, …"""
+        return state_name(self.state)
 
     @classmethod
     def of(cls, told: pb.JobAttempt) -> JobAttempt:
         return cls(
             attempt_id=told.attempt_id,
             worker_id=told.worker_id,
-            state=told.state,
+            state=int(told.state),
             exit_code=told.exit_code if told.HasField("exit_code") else None,
             signal=told.signal if told.HasField("signal") else None,
             error=told.error,
             started_at_ms=told.started_at_ms,
             finished_at_ms=told.finished_at_ms,
             is_worker_failure=told.is_worker_failure,
+            outcome=told.outcome,
         )
 
 
@@ -74,10 +84,10 @@ class JobStatus:
     """
 
     job_id: JobId
-    #: One of cluster_pb2.JOB_STATE_…
+    #: One of cluster_pb2.JOB_STATE_…; PENDING whenever nothing of it runs and it has not ended
     state: int
     name: str
-    #: Of the last attempt, if it ended by itself.
+    #: Of the last attempt, if its process has ended; death by signal N is 128 + N.
     exit_code: int | None
     #: The last error; empty once it has succeeded.
     error: str
@@ -89,6 +99,7 @@ class JobStatus:
     #: Who has the current attempt; empty: nobody.
     worker_id: str
     failure_count: int
+    #: Every loss of a worker, also the one that was one too many.
     preemption_count: int
     #: The latest attempt, from 0.
     current_attempt_id: int

@@ -177,7 +177,7 @@ pub struct JobStatus {
     pub state: i32,
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
-    /// Of the last attempt, if it ended by itself.
+    /// Of the last attempt, if its process has ended. Death by signal N is 128 + N.
     #[prost(int32, optional, tag = "4")]
     pub exit_code: ::core::option::Option<i32>,
     /// The last error; empty once it has succeeded.
@@ -198,6 +198,7 @@ pub struct JobStatus {
     pub worker_id: ::prost::alloc::string::String,
     #[prost(int32, tag = "11")]
     pub failure_count: i32,
+    /// Every loss of a worker, also the one that was one too many.
     #[prost(int32, tag = "12")]
     pub preemption_count: i32,
     /// The latest attempt, from 0 as in Fluster.
@@ -228,11 +229,13 @@ pub struct JobAttempt {
     pub attempt_id: i32,
     #[prost(string, tag = "2")]
     pub worker_id: ::prost::alloc::string::String,
-    /// running, succeeded, failed, not_completed, timed_out, worker_lost, killed
-    #[prost(string, tag = "3")]
-    pub state: ::prost::alloc::string::String,
+    /// RUNNING, SUCCEEDED, FAILED, KILLED, or WORKER_FAILED if its worker was lost.
+    #[prost(enumeration = "JobState", tag = "3")]
+    pub state: i32,
+    /// Death by signal N is 128 + N.
     #[prost(int32, optional, tag = "4")]
     pub exit_code: ::core::option::Option<i32>,
+    /// What killed it, if something did.
     #[prost(int32, optional, tag = "5")]
     pub signal: ::core::option::Option<i32>,
     #[prost(string, tag = "6")]
@@ -244,6 +247,9 @@ pub struct JobAttempt {
     /// The worker was lost; not charged to failures.
     #[prost(bool, tag = "9")]
     pub is_worker_failure: bool,
+    /// The same in finer words: running, succeeded, failed, not_completed, timed_out, worker_lost, killed.
+    #[prost(string, tag = "10")]
+    pub outcome: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TerminateJobRequest {
@@ -286,7 +292,8 @@ pub struct JobSummary {
     pub job_id: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Why it failed only its status tells: here WORKER_FAILED and UNSCHEDULABLE are FAILED.
+    /// What only its status tells is left out: here WORKER_FAILED and UNSCHEDULABLE are FAILED, and a job is RUNNING
+    /// from its first attempt to its end.
     #[prost(enumeration = "JobState", tag = "3")]
     pub state: i32,
     #[prost(int64, tag = "4")]
@@ -298,6 +305,7 @@ pub struct JobSummary {
 #[repr(i32)]
 pub enum JobState {
     Unspecified = 0,
+    /// It has not ended, and nothing of it runs: it is queued, waits for a retry, or its worker was lost.
     Pending = 1,
     Running = 2,
     Succeeded = 3,
@@ -1216,6 +1224,9 @@ pub struct Assignment {
     /// What an earlier attempt of the item said last about how far it was, as JSON; empty: nothing.
     #[prost(string, tag = "17")]
     pub progress_json: ::prost::alloc::string::String,
+    /// What the attempt's folder is called, a plain file name; empty: after its step and item.
+    #[prost(string, tag = "18")]
+    pub folder: ::prost::alloc::string::String,
     #[prost(oneof = "assignment::Action", tags = "5, 6, 7, 8, 9")]
     pub action: ::core::option::Option<assignment::Action>,
 }

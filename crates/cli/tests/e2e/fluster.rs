@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use steadfast_api::proto::jobs_client::JobsClient;
 use steadfast_api::proto::{
-    Entrypoint, GetJobStatusRequest, JobState, JobStatus, LaunchJobRequest, RetryConfig,
-    TerminateJobRequest, WatchJobRequest, entrypoint,
+    Entrypoint, GetJobStatusRequest, JobAttempt, JobState, JobStatus, LaunchJobRequest,
+    RetryConfig, TerminateJobRequest, WatchJobRequest, entrypoint,
 };
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
@@ -74,8 +74,13 @@ fn failures_are_retried_up_to_the_limit_and_told_with_their_attempts() {
         initial_retry_delay_ms: Some(20),
         ..RetryConfig::default()
     };
-    let job = jobs.launch(&fails(&place, 2, 3), retry.clone());
+    let folders = place.text("folders");
+    let job = jobs.launch(&format!("pwd >> {folders}; {}", fails(&place, 2, 3)), retry.clone());
     let status = jobs.end(&job);
+    // As Fluster calls them, counted from 1.
+    let named = |folder: &String| folder.rsplit('/').next().unwrap_or_default().to_owned();
+    let folders: Vec<String> = place.lines("folders").iter().map(named).collect();
+    assert_eq!(folders, [1, 2, 3].map(|attempt| format!("{job}_attempt_{attempt}")));
     assert_eq!(status.state(), JobState::Succeeded, "{status:#?}");
     assert_eq!((status.failure_count, status.preemption_count), (2, 0));
     assert_eq!((status.max_retries_failure, status.max_retries_preemption), (2, 100));
@@ -126,6 +131,11 @@ fn a_lost_worker_is_a_preemption_and_one_too_many_is_a_worker_failure() {
     let first = place.worker(&server.url(), "w1").start();
     place.has_lines("ran", 1);
     first.kill();
+    let waits = wait_for("the loss", || {
+        let status = jobs.status(&job);
+        (status.preemption_count == 1).then_some(status)
+    });
+    assert_eq!(waits.state(), JobState::Pending, "nobody has it: {waits:#?}");
     let mut second = place.worker(&server.url(), "w2").start();
     place.has_lines("ran", 2);
     let status = jobs.status(&job);
@@ -137,7 +147,10 @@ fn a_lost_worker_is_a_preemption_and_one_too_many_is_a_worker_failure() {
     assert!(second.ends().success());
     let status = jobs.end(&job);
     assert_eq!(status.state(), JobState::WorkerFailed, "{status:#?}");
-    assert_eq!((status.failure_count, status.preemption_count), (0, 1));
+    // The one that was too many counts.
+    assert_eq!((status.failure_count, status.preemption_count), (0, 2));
+    let lost = [JobState::WorkerFailed; 2];
+    assert_eq!(status.attempts.iter().map(JobAttempt::state).collect::<Vec<_>>(), lost);
 }
 
 #[test]
@@ -154,7 +167,7 @@ fn a_killed_job_is_never_tried_again() {
     let status = jobs.end(&job);
     assert_eq!(status.state(), JobState::Killed, "{status:#?}");
     assert_eq!((status.failure_count, status.attempts.len()), (0, 1));
-    assert_eq!(status.attempts[0].state, "killed");
+    assert_eq!(status.attempts[0].state(), JobState::Killed);
     wait_for("a free slot", || server.worker("w1").filter(|worker| worker["busy"] == 0));
     assert_eq!(place.lines("ran").len(), 1);
 }

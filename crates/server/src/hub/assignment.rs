@@ -44,6 +44,7 @@ pub(super) fn assignment(work: Work, folder: &Folder, callbacks: &Addresses) -> 
     proto::Assignment {
         attempt: Some(proto::AttemptRef::new(job, *item, *attempt, *token)),
         step_name: work.step,
+        folder: work.folder,
         datacenter: work.datacenter.unwrap_or_default(),
         item_json: work.item.map(|item| item.to_string()).unwrap_or_default(),
         action: Some(action),

@@ -24,6 +24,10 @@ fn ids(status: &JobStatus) -> Vec<i32> {
     status.attempts.iter().map(|attempt| attempt.attempt_id).collect()
 }
 
+fn states(status: &JobStatus) -> Vec<JobState> {
+    status.attempts.iter().map(steadfast_api::proto::JobAttempt::state).collect()
+}
+
 async fn terminate(place: &mut Place, job: &str) -> Result<(), tonic::Status> {
     let request = TerminateJobRequest { job_id: job.to_owned(), reason: String::new() };
     place.jobs.terminate_job(request).await.map(drop)
@@ -117,7 +121,12 @@ async fn exit_codes_decide_what_is_retried() {
     let job = place.launch(&["signal:9", "exit:139", "ok"], only(&[137, 139])).await;
     let end = place.end(&job).await;
     assert_eq!((end.state(), end.failure_count), (JobState::Succeeded, 2));
-    assert_eq!((end.attempts[0].signal, end.attempts[0].exit_code), (Some(9), None));
+    assert_eq!((end.attempts[0].signal, end.attempts[0].exit_code), (Some(9), Some(137)));
+    assert_eq!(states(&end), [JobState::Failed, JobState::Failed, JobState::Succeeded]);
+
+    let job = place.launch(&["signal:11"], retries(0)).await;
+    let end = place.end(&job).await;
+    assert_eq!((end.state(), end.exit_code), (JobState::Failed, Some(139)));
 
     let never = RetryConfig { no_retry_on_exit_codes: vec![1], ..only(&[1, 2]) };
     let job = place.launch(&["exit:2", "exit:1"], never).await;
@@ -133,7 +142,7 @@ async fn a_killed_job_is_never_retried() {
     let seen = place.watch_until(&job, |status| status.retry_available_at_ms > 0).await;
     let waiting = seen.last().expect("at least one");
     let due = waiting.attempts[0].finished_at_ms + 3_600_000;
-    assert_eq!((waiting.state(), waiting.retry_available_at_ms), (JobState::Running, due));
+    assert_eq!((waiting.state(), waiting.retry_available_at_ms), (JobState::Pending, due));
     assert!(waiting.error.contains("exit code 1"), "{}", waiting.error);
     terminate(&mut place, &job).await.expect("killed");
     let end = place.end(&job).await;
@@ -147,10 +156,13 @@ async fn a_running_attempt_is_killed_with_its_job() {
     let mut place = Place::new().await;
     let job = place.launch(&["never"], retries(5)).await;
     let seen = place.watch_until(&job, |status| !status.attempts.is_empty()).await;
-    assert_eq!(seen.last().expect("at least one").worker_id, "w1");
+    let running = seen.last().expect("at least one");
+    assert_eq!((running.worker_id.as_str(), running.state()), ("w1", JobState::Running));
+    assert_eq!(states(running), [JobState::Running]);
     terminate(&mut place, &job).await.expect("killed");
     let end = place.end(&job).await;
-    assert_eq!((end.state(), end.attempts[0].state.as_str()), (JobState::Killed, "killed"));
+    assert_eq!((end.state(), end.attempts[0].state()), (JobState::Killed, JobState::Killed));
+    assert_eq!(end.attempts[0].outcome, "killed");
 }
 
 #[tokio::test]
@@ -175,6 +187,8 @@ async fn losses_of_the_worker_are_counted_apart() {
     assert_eq!((end.failure_count, end.preemption_count), (1, 2));
     let lost: Vec<bool> = end.attempts.iter().map(|attempt| attempt.is_worker_failure).collect();
     assert_eq!(lost, [true, false, true, false]);
+    let (lost, failed) = (JobState::WorkerFailed, JobState::Failed);
+    assert_eq!(states(&end), [lost, failed, lost, JobState::Succeeded]);
 
     let job = place.launch(&["lost"], retry).await;
     let end = place.end(&job).await;
@@ -182,7 +196,8 @@ async fn losses_of_the_worker_are_counted_apart() {
         (end.state(), end.reason.as_str()),
         (JobState::WorkerFailed, "preemptions_exhausted")
     );
-    assert_eq!((end.failure_count, end.preemption_count, end.attempts.len()), (0, 2, 3));
+    // The last one too.
+    assert_eq!((end.failure_count, end.preemption_count, end.attempts.len()), (0, 3, 3));
     assert_eq!((end.exit_code, end.error.as_str()), (None, "the worker was lost"));
 }
 
@@ -209,6 +224,8 @@ async fn a_job_that_no_worker_takes_in_time_is_unschedulable() {
     place.watch_until(&first, |status| !status.attempts.is_empty()).await;
     let waits = LaunchJobRequest { scheduling_timeout_seconds: 1, ..request(&["ok"]) };
     let job = place.jobs.launch_job(waits).await.expect("taken").into_inner().job_id;
+    let queued = place.watch_until(&job, |_| true).await;
+    assert_eq!(queued[0].state(), JobState::Pending, "nobody has it");
     let end = place.end(&job).await;
     assert_eq!((end.state(), end.reason.as_str()), (JobState::Unschedulable, "unschedulable"));
     assert_eq!((end.started_at_ms, end.current_attempt_id, ids(&end)), (0, 0, vec![]));
@@ -222,8 +239,12 @@ async fn watching_begins_with_what_is_and_ends_with_the_end() {
     let seen = place.watch(&job).await;
     let (last, before) = seen.split_last().expect("at least one");
     assert_eq!(last.state(), JobState::Succeeded);
-    assert!(before.iter().all(|status| status.state() == JobState::Running), "{before:?}");
-    assert!(before.iter().any(|status| status.retry_available_at_ms > 0), "{before:?}");
+    let waits = |status: &&JobStatus| status.retry_available_at_ms > 0;
+    assert!(before.iter().any(|status| waits(&status)), "{before:?}");
+    assert!(before.iter().filter(waits).all(|status| status.state() == JobState::Pending));
+    let under_way = |status: &JobStatus| states(status).last() == Some(&JobState::Running);
+    let runs = |status: &JobStatus| status.state() == JobState::Running;
+    assert!(before.iter().all(|status| runs(status) == under_way(status)), "{before:?}");
     let again = place.watch(&job).await;
     assert_eq!(again, std::slice::from_ref(last), "of a job that has ended, its end");
     assert_eq!(place.status(&job).await, *last);

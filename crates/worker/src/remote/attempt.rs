@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::files::Missing;
 use super::hand::Hand;
-use super::places::{is_inside, is_plain};
+use super::places::{is_inside, is_plain, is_plain_folder};
 use super::{Key, places};
 use crate::{Attempt, Command, Ended, Order, Port, Stop, Surroundings, prepare, run_and_tell};
 use proto::assignment::Action;
@@ -50,6 +50,9 @@ pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
         if !is_plain(name) {
             return Err(format!("{name:?} cannot be the name of a {what}"));
         }
+    }
+    if !is_plain_folder(&assignment.folder) {
+        return Err(format!("{:?} cannot be the name of a folder", assignment.folder));
     }
     if let Some(file) = assignment.files.iter().find(|file| !is_inside(file)) {
         return Err(format!("{file:?} is no file inside an attempt's folder"));
@@ -117,10 +120,10 @@ fn begin(
         .find(&assignment.secrets)
         .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
     let key = Key::of(attempt);
-    let folder = hand.places.work(attempt, step);
-    let output = hand.places.output(attempt, step);
+    let folder = hand.places.work(assignment);
+    let output = places::output_beside(&folder);
     places::remove(&output);
-    places::remove(&hand.places.error(attempt, step));
+    places::remove(&crate::error_beside(&output));
     File::create(hand.places.begun(&key))
         .and_then(|_| make(&folder))
         .map_err(|error| NotBegun::Lost(format!("cannot make a folder: {error}")))?;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ struct Waiting {
 pub(super) struct Running {
     pub(super) attempt: proto::AttemptRef,
     pub(super) step: String,
+    /// Its own, while it runs.
+    folder: PathBuf,
     stop: Stop,
     cancelled: Arc<Notify>,
     /// There is, or was, a process.
@@ -311,6 +314,7 @@ impl Hand {
             let running = Running {
                 attempt,
                 step: assignment.step_name.clone(),
+                folder: self.places.work(&assignment),
                 stop: stop.clone(),
                 cancelled: cancelled.clone(),
                 started: false,
@@ -353,13 +357,14 @@ impl Hand {
         }
         let (started, cut) = (running.started, running.cut);
         let (attempt, step) = (running.attempt.clone(), running.step.clone());
+        let folder = running.folder.clone();
         drop(state);
         self.fill();
         let (outcome, why) = settle(cut, ended, started, why);
-        let kept = Kept { step: step.clone(), report: to_report(attempt.clone(), &outcome, why) };
+        let kept = Kept { step, report: to_report(attempt, &outcome, why) };
         if !started {
             // Before the report: the same attempt may be assigned anew, with the same folder.
-            self.remove_work(&attempt, &step);
+            self.remove_work(&folder);
         }
         let written = cut != Some(Cut::Withdrawn);
         if written && let Err(error) = self.drawer.write(key, &kept) {
@@ -377,13 +382,13 @@ impl Hand {
         }
         self.tell();
         if started {
-            self.remove_work(&attempt, &step);
+            self.remove_work(&folder);
         }
     }
 
-    fn remove_work(&self, attempt: &proto::AttemptRef, step: &str) {
+    fn remove_work(&self, folder: &Path) {
         if !self.config.keep {
-            self.places.remove_work(attempt, step);
+            self.places.remove_work(folder);
         }
     }
 

@@ -24,6 +24,8 @@ use crate::kill_marked;
 
 /// As long as a name in a job file can be, and a little more for an id's sake.
 const LONGEST_NAME: usize = 128;
+/// Leaves room for what is put behind it.
+const LONGEST_FOLDER: usize = 200;
 /// As long as a path can be on Linux.
 const LONGEST_PATH: usize = 4_095;
 
@@ -36,8 +38,16 @@ pub(super) struct Places {
 
 /// Letters, digits, `_` and `-`: a plain file name, whatever it is put before or behind.
 pub(super) fn is_plain(name: &str) -> bool {
-    (1..=LONGEST_NAME).contains(&name.len())
-        && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-')
+    (1..=LONGEST_NAME).contains(&name.len()) && has_plain_letters(name)
+}
+
+/// The same of a folder's name, which is made of another and of numbers.
+pub(super) fn is_plain_folder(name: &str) -> bool {
+    name.len() <= LONGEST_FOLDER && has_plain_letters(name)
+}
+
+fn has_plain_letters(name: &str) -> bool {
+    name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-')
 }
 
 /// A path of a file below the folder it is asked for in.
@@ -120,33 +130,32 @@ impl Places {
         self.root.join("begun").join(key.to_string())
     }
 
-    /// The attempt's own folder.
-    pub(super) fn work(&self, attempt: &proto::AttemptRef, step: &str) -> PathBuf {
-        let name = attempt.item().attempt_name(step, attempt.attempt);
-        self.root.join("work").join(&attempt.job_id).join(name)
-    }
-
-    /// Where the attempt leaves its output: beside its folder, where no file of the job can lie.
-    pub(super) fn output(&self, attempt: &proto::AttemptRef, step: &str) -> PathBuf {
-        self.work(attempt, step).with_extension("output")
-    }
-
-    /// Where it may say what went wrong.
-    pub(super) fn error(&self, attempt: &proto::AttemptRef, step: &str) -> PathBuf {
-        crate::error_beside(&self.output(attempt, step))
+    /// The attempt's own folder. What the server calls it was [checked](is_plain).
+    pub(super) fn work(&self, assignment: &proto::Assignment) -> PathBuf {
+        let Some(attempt) = &assignment.attempt else { return self.root.join("work") };
+        let jobs = self.root.join("work").join(&attempt.job_id);
+        match assignment.folder.as_str() {
+            "" => jobs.join(attempt.item().attempt_name(&assignment.step_name, attempt.attempt)),
+            folder => jobs.join(folder),
+        }
     }
 
     /// Takes away what only the running attempt needed.
-    pub(super) fn remove_work(&self, attempt: &proto::AttemptRef, step: &str) {
-        let folder = self.work(attempt, step);
-        remove(&folder);
-        remove(&self.output(attempt, step));
-        remove(&self.error(attempt, step));
+    pub(super) fn remove_work(&self, folder: &Path) {
+        let output = output_beside(folder);
+        remove(folder);
+        remove(&output);
+        remove(&crate::error_beside(&output));
         // The job's folder goes with its last attempt; until then this fails, as it should.
         if let Some(job) = folder.parent() {
             let _ = fs::remove_dir(job);
         }
     }
+}
+
+/// Where the attempt leaves its output: beside its folder, where no file of the job can lie.
+pub(super) fn output_beside(folder: &Path) -> PathBuf {
+    folder.with_extension("output")
 }
 
 /// A file or a folder with all that is in it. What cannot be removed is not worth more than a word.

@@ -19,6 +19,7 @@ async fn the_environment_is_what_the_contract_says_and_no_more() {
     let mut session = server.session().await;
     let mut prints = shell(7, "env; echo PWD_IS=$(pwd)");
     prints.attempt.as_mut().unwrap().attempt = 3;
+    prints.folder = "the-job_attempt_3".to_owned();
     prints.datacenter = "eu-west".to_owned();
     prints.item_json = r#"{"a":1}"#.to_owned();
     prints.ports = vec!["metrics".to_owned(), "side-door".to_owned()];
@@ -30,7 +31,7 @@ async fn the_environment_is_what_the_contract_says_and_no_more() {
     let log = String::from_utf8(session.whole_log(&prints).await).unwrap();
     let env: HashMap<_, _> = log.lines().filter_map(|line| line.split_once('=')).collect();
     let (job, mark) = (job(), format!("{}.7", job()));
-    let workdir = folder.path().join("work").join(&job).join("fetch_7_attempt_3");
+    let workdir = folder.path().join("work").join(&job).join("the-job_attempt_3");
     let workdir = workdir.to_str().unwrap();
     for (name, value) in [
         ("STEADFAST_JOB_ID", job.as_str()),
@@ -158,6 +159,9 @@ async fn names_that_are_paths_are_refused() {
         hostile.push(with(&|a| a.attempt.as_mut().unwrap().job_id = name.to_owned()));
         hostile.push(with(&|a| a.secrets = vec![name.to_owned()]));
         hostile.push(with(&|a| a.ports = vec![name.to_owned()]));
+        if !name.is_empty() {
+            hostile.push(with(&|a| a.folder = name.to_owned()));
+        }
     }
     for path in ["..", "../up", "a/../../b", "/etc/passwd", "nul\0", "", ".", "a/.."] {
         hostile.push(with(&|a| a.files = vec!["fine".to_owned(), path.to_owned()]));

@@ -67,6 +67,21 @@ async fn ends_are_reported_as_they_were() {
             }),
         ),
         (
+            shell(
+                9,
+                r#"echo '{"type":"WrongVersion","message":"old","permanent":true,"started":false}' > "$STEADFAST_ERROR"; exit 1"#,
+            ),
+            Box::new(|o| {
+                let kind = Some("WrongVersion".into());
+                let failure = Failure {
+                    permanence: steadfast_core::outcome::Permanence::Said,
+                    error: Some(ErrorText { kind, message: "old".into() }),
+                    ..Failure::new(FailureKind::NotCompleted)
+                };
+                *o == Outcome::Failed(failure)
+            }),
+        ),
+        (
             proto::Assignment { timeout_ms: 50, ..shell(4, "exec sleep 1000") },
             Box::new(|o| *o == FailureKind::TimedOut.into()),
         ),

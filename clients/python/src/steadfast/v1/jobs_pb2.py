@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17steadfast/v1/jobs.proto\x12\x0csteadfast.v1\"\xe7\x03\n\x10LaunchJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\nentrypoint\x18\x02 \x01(\x0b\x32\x18.steadfast.v1.Entrypoint\x12-\n\tresources\x18\x03 \x01(\x0b\x32\x1a.steadfast.v1.ResourceSpec\x12\x34\n\x0b\x65nvironment\x18\x04 \x01(\x0b\x32\x1f.steadfast.v1.EnvironmentConfig\x12\r\n\x05ports\x18\x05 \x03(\t\x12\"\n\x1ascheduling_timeout_seconds\x18\x06 \x01(\x05\x12\x17\n\ntimeout_ms\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12:\n\x06labels\x18\x08 \x03(\x0b\x32*.steadfast.v1.LaunchJobRequest.LabelsEntry\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12)\n\x05\x66iles\x18\n \x03(\x0b\x32\x1a.steadfast.v1.AttachedFile\x12(\n\x05retry\x18\x0b \x01(\x0b\x32\x19.steadfast.v1.RetryConfig\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_timeout_ms\"P\n\nEntrypoint\x12(\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x15.steadfast.v1.CommandH\x00\x12\x10\n\x06script\x18\x02 \x01(\tH\x00\x42\x06\n\x04kind\"\x17\n\x07\x43ommand\x12\x0c\n\x04\x61rgv\x18\x01 \x03(\t\"+\n\x0cResourceSpec\x12\x0b\n\x03\x63pu\x18\x01 \x01(\x01\x12\x0e\n\x06memory\x18\x02 \x01(\t\"\x83\x01\n\x11\x45nvironmentConfig\x12>\n\x08\x65nv_vars\x18\x01 \x03(\x0b\x32,.steadfast.v1.EnvironmentConfig.EnvVarsEntry\x1a.\n\x0c\x45nvVarsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf4\x02\n\x0bRetryConfig\x12 \n\x13max_retries_failure\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12#\n\x16max_retries_preemption\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12#\n\x16initial_retry_delay_ms\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1f\n\x12max_retry_delay_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1f\n\x12\x62\x61\x63koff_multiplier\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1b\n\x13retry_on_exit_codes\x18\x06 \x03(\x05\x12\x1e\n\x16no_retry_on_exit_codes\x18\x07 \x03(\x05\x42\x16\n\x14_max_retries_failureB\x19\n\x17_max_retries_preemptionB\x19\n\x17_initial_retry_delay_msB\x15\n\x13_max_retry_delay_msB\x15\n\x13_backoff_multiplier\"#\n\x11LaunchJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"d\n\x10SubmitJobRequest\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12)\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1a.steadfast.v1.AttachedFile\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\"A\n\x0c\x41ttachedFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x12\n\nexecutable\x18\x03 \x01(\x08\"#\n\x11SubmitJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"%\n\x13GetJobStatusRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"<\n\x14GetJobStatusResponse\x12$\n\x03job\x18\x01 \x01(\x0b\x32\x17.steadfast.v1.JobStatus\"3\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08\x65nd_only\x18\x02 \x01(\x08\"\xef\x03\n\tJobStatus\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.steadfast.v1.JobState\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\texit_code\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x17\n\x0fsubmitted_at_ms\x18\x07 \x01(\x03\x12\x15\n\rstarted_at_ms\x18\x08 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\t \x01(\x03\x12\x11\n\tworker_id\x18\n \x01(\t\x12\x15\n\rfailure_count\x18\x0b \x01(\x05\x12\x18\n\x10preemption_count\x18\x0c \x01(\x05\x12\x1a\n\x12\x63urrent_attempt_id\x18\r \x01(\x05\x12*\n\x08\x61ttempts\x18\x0e \x03(\x0b\x32\x18.steadfast.v1.JobAttempt\x12\x13\n\x0boutput_json\x18\x0f \x01(\t\x12\x13\n\x0bstatus_json\x18\x10 \x01(\t\x12\x1b\n\x13max_retries_failure\x18\x13 \x01(\x05\x12\x1e\n\x16max_retries_preemption\x18\x14 \x01(\x05\x12\x1d\n\x15retry_available_at_ms\x18\x15 \x01(\x03\x42\x0c\n\n_exit_code\"\xe1\x01\n\nJobAttempt\x12\x12\n\nattempt_id\x18\x01 \x01(\x05\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x16\n\texit_code\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x06signal\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x07 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\x08 \x01(\x03\x12\x19\n\x11is_worker_failure\x18\t \x01(\x08\x42\x0c\n\n_exit_codeB\t\n\x07_signal\"%\n\x13TerminateJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\x16\n\x14TerminateJobResponse\"\\\n\x0fListJobsRequest\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\"O\n\x10ListJobsResponse\x12&\n\x04jobs\x18\x01 \x03(\x0b\x32\x18.steadfast.v1.JobSummary\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"\x82\x01\n\nJobSummary\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.steadfast.v1.JobState\x12\x17\n\x0fsubmitted_at_ms\x18\x04 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\x05 \x01(\x03*\xff\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_PENDING\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x14\n\x10JOB_STATE_KILLED\x10\x05\x12\x1b\n\x17JOB_STATE_WORKER_FAILED\x10\x06\x12\x1b\n\x17JOB_STATE_UNSCHEDULABLE\x10\x07\x12\x14\n\x10JOB_STATE_PAUSED\x10\x08\x12\x15\n\x11JOB_STATE_PARTIAL\x10\t2\xe1\x03\n\x04Jobs\x12L\n\tLaunchJob\x12\x1e.steadfast.v1.LaunchJobRequest\x1a\x1f.steadfast.v1.LaunchJobResponse\x12L\n\tSubmitJob\x12\x1e.steadfast.v1.SubmitJobRequest\x1a\x1f.steadfast.v1.SubmitJobResponse\x12U\n\x0cGetJobStatus\x12!.steadfast.v1.GetJobStatusRequest\x1a\".steadfast.v1.GetJobStatusResponse\x12\x44\n\x08WatchJob\x12\x1d.steadfast.v1.WatchJobRequest\x1a\x17.steadfast.v1.JobStatus0\x01\x12U\n\x0cTerminateJob\x12!.steadfast.v1.TerminateJobRequest\x1a\".steadfast.v1.TerminateJobResponse\x12I\n\x08ListJobs\x12\x1d.steadfast.v1.ListJobsRequest\x1a\x1e.steadfast.v1.ListJobsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17steadfast/v1/jobs.proto\x12\x0csteadfast.v1\"\xe7\x03\n\x10LaunchJobRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12,\n\nentrypoint\x18\x02 \x01(\x0b\x32\x18.steadfast.v1.Entrypoint\x12-\n\tresources\x18\x03 \x01(\x0b\x32\x1a.steadfast.v1.ResourceSpec\x12\x34\n\x0b\x65nvironment\x18\x04 \x01(\x0b\x32\x1f.steadfast.v1.EnvironmentConfig\x12\r\n\x05ports\x18\x05 \x03(\t\x12\"\n\x1ascheduling_timeout_seconds\x18\x06 \x01(\x05\x12\x17\n\ntimeout_ms\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12:\n\x06labels\x18\x08 \x03(\x0b\x32*.steadfast.v1.LaunchJobRequest.LabelsEntry\x12\x17\n\x0fidempotency_key\x18\t \x01(\t\x12)\n\x05\x66iles\x18\n \x03(\x0b\x32\x1a.steadfast.v1.AttachedFile\x12(\n\x05retry\x18\x0b \x01(\x0b\x32\x19.steadfast.v1.RetryConfig\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_timeout_ms\"P\n\nEntrypoint\x12(\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x15.steadfast.v1.CommandH\x00\x12\x10\n\x06script\x18\x02 \x01(\tH\x00\x42\x06\n\x04kind\"\x17\n\x07\x43ommand\x12\x0c\n\x04\x61rgv\x18\x01 \x03(\t\"+\n\x0cResourceSpec\x12\x0b\n\x03\x63pu\x18\x01 \x01(\x01\x12\x0e\n\x06memory\x18\x02 \x01(\t\"\x83\x01\n\x11\x45nvironmentConfig\x12>\n\x08\x65nv_vars\x18\x01 \x03(\x0b\x32,.steadfast.v1.EnvironmentConfig.EnvVarsEntry\x1a.\n\x0c\x45nvVarsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf4\x02\n\x0bRetryConfig\x12 \n\x13max_retries_failure\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12#\n\x16max_retries_preemption\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12#\n\x16initial_retry_delay_ms\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1f\n\x12max_retry_delay_ms\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x1f\n\x12\x62\x61\x63koff_multiplier\x18\x05 \x01(\x01H\x04\x88\x01\x01\x12\x1b\n\x13retry_on_exit_codes\x18\x06 \x03(\x05\x12\x1e\n\x16no_retry_on_exit_codes\x18\x07 \x03(\x05\x42\x16\n\x14_max_retries_failureB\x19\n\x17_max_retries_preemptionB\x19\n\x17_initial_retry_delay_msB\x15\n\x13_max_retry_delay_msB\x15\n\x13_backoff_multiplier\"L\n\x11LaunchJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\'\n\x08warnings\x18\x02 \x03(\x0b\x32\x15.steadfast.v1.Warning\"D\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04line\x18\x03 \x01(\r\x12\x0f\n\x07message\x18\x04 \x01(\t\"d\n\x10SubmitJobRequest\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12)\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1a.steadfast.v1.AttachedFile\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\"A\n\x0c\x41ttachedFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x12\n\nexecutable\x18\x03 \x01(\x08\"L\n\x11SubmitJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\'\n\x08warnings\x18\x02 \x03(\x0b\x32\x15.steadfast.v1.Warning\"%\n\x13GetJobStatusRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"<\n\x14GetJobStatusResponse\x12$\n\x03job\x18\x01 \x01(\x0b\x32\x17.steadfast.v1.JobStatus\"3\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08\x65nd_only\x18\x02 \x01(\x08\"\xef\x03\n\tJobStatus\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.steadfast.v1.JobState\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x16\n\texit_code\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x17\n\x0fsubmitted_at_ms\x18\x07 \x01(\x03\x12\x15\n\rstarted_at_ms\x18\x08 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\t \x01(\x03\x12\x11\n\tworker_id\x18\n \x01(\t\x12\x15\n\rfailure_count\x18\x0b \x01(\x05\x12\x18\n\x10preemption_count\x18\x0c \x01(\x05\x12\x1a\n\x12\x63urrent_attempt_id\x18\r \x01(\x05\x12*\n\x08\x61ttempts\x18\x0e \x03(\x0b\x32\x18.steadfast.v1.JobAttempt\x12\x13\n\x0boutput_json\x18\x0f \x01(\t\x12\x13\n\x0bstatus_json\x18\x10 \x01(\t\x12\x1b\n\x13max_retries_failure\x18\x13 \x01(\x05\x12\x1e\n\x16max_retries_preemption\x18\x14 \x01(\x05\x12\x1d\n\x15retry_available_at_ms\x18\x15 \x01(\x03\x42\x0c\n\n_exit_code\"\x8a\x02\n\nJobAttempt\x12\x12\n\nattempt_id\x18\x01 \x01(\x05\x12\x11\n\tworker_id\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.steadfast.v1.JobState\x12\x16\n\texit_code\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x13\n\x06signal\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05\x65rror\x18\x06 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x07 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\x08 \x01(\x03\x12\x19\n\x11is_worker_failure\x18\t \x01(\x08\x12\x0f\n\x07outcome\x18\n \x01(\tB\x0c\n\n_exit_codeB\t\n\x07_signal\"5\n\x13TerminateJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x16\n\x14TerminateJobResponse\"\\\n\x0fListJobsRequest\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05label\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\x05\x12\x0e\n\x06\x63ursor\x18\x05 \x01(\t\"O\n\x10ListJobsResponse\x12&\n\x04jobs\x18\x01 \x03(\x0b\x32\x18.steadfast.v1.JobSummary\x12\x13\n\x0bnext_cursor\x18\x02 \x01(\t\"\x82\x01\n\nJobSummary\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.steadfast.v1.JobState\x12\x17\n\x0fsubmitted_at_ms\x18\x04 \x01(\x03\x12\x16\n\x0e\x66inished_at_ms\x18\x05 \x01(\x03*\xff\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_PENDING\x10\x01\x12\x15\n\x11JOB_STATE_RUNNING\x10\x02\x12\x17\n\x13JOB_STATE_SUCCEEDED\x10\x03\x12\x14\n\x10JOB_STATE_FAILED\x10\x04\x12\x14\n\x10JOB_STATE_KILLED\x10\x05\x12\x1b\n\x17JOB_STATE_WORKER_FAILED\x10\x06\x12\x1b\n\x17JOB_STATE_UNSCHEDULABLE\x10\x07\x12\x14\n\x10JOB_STATE_PAUSED\x10\x08\x12\x15\n\x11JOB_STATE_PARTIAL\x10\t2\xe1\x03\n\x04Jobs\x12L\n\tLaunchJob\x12\x1e.steadfast.v1.LaunchJobRequest\x1a\x1f.steadfast.v1.LaunchJobResponse\x12L\n\tSubmitJob\x12\x1e.steadfast.v1.SubmitJobRequest\x1a\x1f.steadfast.v1.SubmitJobResponse\x12U\n\x0cGetJobStatus\x12!.steadfast.v1.GetJobStatusRequest\x1a\".steadfast.v1.GetJobStatusResponse\x12\x44\n\x08WatchJob\x12\x1d.steadfast.v1.WatchJobRequest\x1a\x17.steadfast.v1.JobStatus0\x01\x12U\n\x0cTerminateJob\x12!.steadfast.v1.TerminateJobRequest\x1a\".steadfast.v1.TerminateJobResponse\x12I\n\x08ListJobs\x12\x1d.steadfast.v1.ListJobsRequest\x1a\x1e.steadfast.v1.ListJobsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LAUNCHJOBREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._loaded_options = None
   _globals['_ENVIRONMENTCONFIG_ENVVARSENTRY']._serialized_options = b'8\001'
-  _globals['_JOBSTATE']._serialized_start=2687
-  _globals['_JOBSTATE']._serialized_end=2942
+  _globals['_JOBSTATE']._serialized_start=2896
+  _globals['_JOBSTATE']._serialized_end=3151
   _globals['_LAUNCHJOBREQUEST']._serialized_start=42
   _globals['_LAUNCHJOBREQUEST']._serialized_end=529
   _globals['_LAUNCHJOBREQUEST_LABELSENTRY']._serialized_start=469
@@ -54,33 +54,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RETRYCONFIG']._serialized_start=818
   _globals['_RETRYCONFIG']._serialized_end=1190
   _globals['_LAUNCHJOBRESPONSE']._serialized_start=1192
-  _globals['_LAUNCHJOBRESPONSE']._serialized_end=1227
-  _globals['_SUBMITJOBREQUEST']._serialized_start=1229
-  _globals['_SUBMITJOBREQUEST']._serialized_end=1329
-  _globals['_ATTACHEDFILE']._serialized_start=1331
-  _globals['_ATTACHEDFILE']._serialized_end=1396
-  _globals['_SUBMITJOBRESPONSE']._serialized_start=1398
-  _globals['_SUBMITJOBRESPONSE']._serialized_end=1433
-  _globals['_GETJOBSTATUSREQUEST']._serialized_start=1435
-  _globals['_GETJOBSTATUSREQUEST']._serialized_end=1472
-  _globals['_GETJOBSTATUSRESPONSE']._serialized_start=1474
-  _globals['_GETJOBSTATUSRESPONSE']._serialized_end=1534
-  _globals['_WATCHJOBREQUEST']._serialized_start=1536
-  _globals['_WATCHJOBREQUEST']._serialized_end=1587
-  _globals['_JOBSTATUS']._serialized_start=1590
-  _globals['_JOBSTATUS']._serialized_end=2085
-  _globals['_JOBATTEMPT']._serialized_start=2088
-  _globals['_JOBATTEMPT']._serialized_end=2313
-  _globals['_TERMINATEJOBREQUEST']._serialized_start=2315
-  _globals['_TERMINATEJOBREQUEST']._serialized_end=2352
-  _globals['_TERMINATEJOBRESPONSE']._serialized_start=2354
-  _globals['_TERMINATEJOBRESPONSE']._serialized_end=2376
-  _globals['_LISTJOBSREQUEST']._serialized_start=2378
-  _globals['_LISTJOBSREQUEST']._serialized_end=2470
-  _globals['_LISTJOBSRESPONSE']._serialized_start=2472
-  _globals['_LISTJOBSRESPONSE']._serialized_end=2551
-  _globals['_JOBSUMMARY']._serialized_start=2554
-  _globals['_JOBSUMMARY']._serialized_end=2684
-  _globals['_JOBS']._serialized_start=2945
-  _globals['_JOBS']._serialized_end=3426
+  _globals['_LAUNCHJOBRESPONSE']._serialized_end=1268
+  _globals['_WARNING']._serialized_start=1270
+  _globals['_WARNING']._serialized_end=1338
+  _globals['_SUBMITJOBREQUEST']._serialized_start=1340
+  _globals['_SUBMITJOBREQUEST']._serialized_end=1440
+  _globals['_ATTACHEDFILE']._serialized_start=1442
+  _globals['_ATTACHEDFILE']._serialized_end=1507
+  _globals['_SUBMITJOBRESPONSE']._serialized_start=1509
+  _globals['_SUBMITJOBRESPONSE']._serialized_end=1585
+  _globals['_GETJOBSTATUSREQUEST']._serialized_start=1587
+  _globals['_GETJOBSTATUSREQUEST']._serialized_end=1624
+  _globals['_GETJOBSTATUSRESPONSE']._serialized_start=1626
+  _globals['_GETJOBSTATUSRESPONSE']._serialized_end=1686
+  _globals['_WATCHJOBREQUEST']._serialized_start=1688
+  _globals['_WATCHJOBREQUEST']._serialized_end=1739
+  _globals['_JOBSTATUS']._serialized_start=1742
+  _globals['_JOBSTATUS']._serialized_end=2237
+  _globals['_JOBATTEMPT']._serialized_start=2240
+  _globals['_JOBATTEMPT']._serialized_end=2506
+  _globals['_TERMINATEJOBREQUEST']._serialized_start=2508
+  _globals['_TERMINATEJOBREQUEST']._serialized_end=2561
+  _globals['_TERMINATEJOBRESPONSE']._serialized_start=2563
+  _globals['_TERMINATEJOBRESPONSE']._serialized_end=2585
+  _globals['_LISTJOBSREQUEST']._serialized_start=2587
+  _globals['_LISTJOBSREQUEST']._serialized_end=2679
+  _globals['_LISTJOBSRESPONSE']._serialized_start=2681
+  _globals['_LISTJOBSRESPONSE']._serialized_end=2760
+  _globals['_JOBSUMMARY']._serialized_start=2763
+  _globals['_JOBSUMMARY']._serialized_end=2893
+  _globals['_JOBS']._serialized_start=3154
+  _globals['_JOBS']._serialized_end=3635
 # @@protoc_insertion_point(module_scope)

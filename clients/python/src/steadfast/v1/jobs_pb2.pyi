@@ -117,10 +117,24 @@ class RetryConfig(_message.Message):
     def __init__(self, max_retries_failure: _Optional[int] = ..., max_retries_preemption: _Optional[int] = ..., initial_retry_delay_ms: _Optional[int] = ..., max_retry_delay_ms: _Optional[int] = ..., backoff_multiplier: _Optional[float] = ..., retry_on_exit_codes: _Optional[_Iterable[int]] = ..., no_retry_on_exit_codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LaunchJobResponse(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "warnings")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    def __init__(self, job_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
+
+class Warning(_message.Message):
+    __slots__ = ("code", "path", "line", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    path: str
+    line: int
+    message: str
+    def __init__(self, code: _Optional[str] = ..., path: _Optional[str] = ..., line: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class SubmitJobRequest(_message.Message):
     __slots__ = ("file", "files", "idempotency_key")
@@ -143,10 +157,12 @@ class AttachedFile(_message.Message):
     def __init__(self, path: _Optional[str] = ..., content: _Optional[bytes] = ..., executable: bool = ...) -> None: ...
 
 class SubmitJobResponse(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "warnings")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    def __init__(self, job_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
 
 class GetJobStatusRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -211,7 +227,7 @@ class JobStatus(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., name: _Optional[str] = ..., exit_code: _Optional[int] = ..., error: _Optional[str] = ..., reason: _Optional[str] = ..., submitted_at_ms: _Optional[int] = ..., started_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., worker_id: _Optional[str] = ..., failure_count: _Optional[int] = ..., preemption_count: _Optional[int] = ..., current_attempt_id: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[JobAttempt, _Mapping]]] = ..., output_json: _Optional[str] = ..., status_json: _Optional[str] = ..., max_retries_failure: _Optional[int] = ..., max_retries_preemption: _Optional[int] = ..., retry_available_at_ms: _Optional[int] = ...) -> None: ...
 
 class JobAttempt(_message.Message):
-    __slots__ = ("attempt_id", "worker_id", "state", "exit_code", "signal", "error", "started_at_ms", "finished_at_ms", "is_worker_failure")
+    __slots__ = ("attempt_id", "worker_id", "state", "exit_code", "signal", "error", "started_at_ms", "finished_at_ms", "is_worker_failure", "outcome")
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -221,22 +237,26 @@ class JobAttempt(_message.Message):
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     IS_WORKER_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     attempt_id: int
     worker_id: str
-    state: str
+    state: JobState
     exit_code: int
     signal: int
     error: str
     started_at_ms: int
     finished_at_ms: int
     is_worker_failure: bool
-    def __init__(self, attempt_id: _Optional[int] = ..., worker_id: _Optional[str] = ..., state: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., is_worker_failure: bool = ...) -> None: ...
+    outcome: str
+    def __init__(self, attempt_id: _Optional[int] = ..., worker_id: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., error: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., finished_at_ms: _Optional[int] = ..., is_worker_failure: bool = ..., outcome: _Optional[str] = ...) -> None: ...
 
 class TerminateJobRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "reason")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    reason: str
+    def __init__(self, job_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TerminateJobResponse(_message.Message):
     __slots__ = ()

@@ -17,36 +17,40 @@ ROLE_FALLBACK: Role
 ROLE_COMPENSATION: Role
 
 class FromWorker(_message.Message):
-    __slots__ = ("hello", "beat", "report", "output", "draining", "progress")
+    __slots__ = ("hello", "beat", "report", "output", "draining", "progress", "undrained")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    UNDRAINED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
     output: Output
     draining: Draining
     progress: Progress
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    undrained: Undrained
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., undrained: _Optional[_Union[Undrained, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
-    __slots__ = ("welcome", "beat", "assignment", "withdrawal", "acknowledgement", "drain")
+    __slots__ = ("welcome", "beat", "assignment", "withdrawal", "acknowledgement", "drain", "undrain")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWAL_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGEMENT_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    UNDRAIN_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     beat: Beat
     assignment: Assignment
     withdrawal: Withdrawal
     acknowledgement: Acknowledgement
     drain: Drain
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
+    undrain: Undrain
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., undrain: _Optional[_Union[Undrain, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http", "queues")
@@ -120,7 +124,7 @@ class AttemptRef(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., run: _Optional[int] = ..., step: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("attempt", "step_name", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json")
+    __slots__ = ("attempt", "step_name", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +149,7 @@ class Assignment(_message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     CALLBACK_URL_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_JSON_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
     step_name: str
     datacenter: str
@@ -162,7 +167,8 @@ class Assignment(_message.Message):
     heartbeat_ms: int
     callback_url: str
     progress_json: str
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., step_name: _Optional[str] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ...) -> None: ...
+    folder: str
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., step_name: _Optional[str] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class Argv(_message.Message):
     __slots__ = ("argv",)
@@ -287,6 +293,14 @@ class Draining(_message.Message):
     def __init__(self, why: _Optional[str] = ...) -> None: ...
 
 class Drain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Undrain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Undrained(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
