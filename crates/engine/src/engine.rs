@@ -28,7 +28,7 @@ pub(crate) type JobKey = u64;
 pub struct Engine {
     pub(crate) jobs: BTreeMap<JobKey, Job>,
     keys: HashMap<JobId, JobKey>,
-    timers: Timers,
+    pub(crate) timers: Timers,
     pub(crate) room: Room,
     /// Jobs that may have something to start, here.
     hungry: BTreeSet<JobKey>,
@@ -83,6 +83,9 @@ impl Engine {
     /// Goes on with a job that was stored. It is told that the engine was down.
     pub fn adopt(&mut self, job: Job, down_since: Timestamp, now: Timestamp) -> Batch {
         let key = self.insert(job);
+        if let Room::Fleet(fleet) = &mut self.room {
+            fleet.returned(self.mono);
+        }
         let running = self.expect_workers(key);
         if let (Room::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
             self.queue.update(key, job, running);
@@ -276,7 +279,7 @@ impl Engine {
         batch
     }
 
-    fn transact(
+    pub(crate) fn transact(
         &mut self,
         key: JobKey,
         input: &Input,

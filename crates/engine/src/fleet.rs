@@ -42,6 +42,8 @@ pub struct Fleet {
     /// Attempts that all members hold together.
     held: usize,
     succeeded: Succeeded,
+    /// When the last stored job was taken up: nobody could come back before.
+    returned: u64,
     news: Vec<FleetNews>,
 }
 
@@ -67,6 +69,7 @@ impl Fleet {
             quarantined: BTreeSet::new(),
             held: 0,
             succeeded: Succeeded::default(),
+            returned: 0,
             news: Vec::new(),
         }
     }
@@ -130,6 +133,8 @@ impl Fleet {
             spec,
             session,
             connected: true,
+            since: mono,
+            heard: mono,
             draining,
             undrain,
             lease_ends,
@@ -156,6 +161,7 @@ impl Fleet {
         self.leases.insert((ends, name.clone()));
         if let Some(member) = self.members.get_mut(&name) {
             member.lease_ends = ends;
+            member.heard = mono;
         }
         true
     }
@@ -221,6 +227,22 @@ impl Fleet {
         }
     }
 
+    /// Stored jobs are being taken up. Workers are let in when all of them are, and the lease that they have
+    /// to come back in counts from then.
+    pub(crate) fn returned(&mut self, mono: u64) {
+        self.returned = mono;
+    }
+
+    /// Whether a worker would have said by now how an attempt ended that is `overdue`: it has been here for a
+    /// while, and was heard of since. One that is not known has nothing to say.
+    pub(crate) fn could_report(&self, name: &str, overdue: u64, after: u64, mono: u64) -> bool {
+        self.members.get(name).is_none_or(|member| {
+            member.connected
+                && mono.saturating_sub(member.since) >= after
+                && mono.saturating_sub(member.heard) <= overdue
+        })
+    }
+
     /// An attempt that was under way when the engine stopped: its worker has a lease to come back in.
     pub(crate) fn expect(
         &mut self,
@@ -251,6 +273,8 @@ impl Fleet {
                 spec,
                 session: 0,
                 connected: false,
+                since: mono,
+                heard: mono,
                 draining: false,
                 undrain: false,
                 lease_ends,
@@ -370,6 +394,12 @@ impl Fleet {
         {
             self.leases.remove(&(ends, name.clone()));
             let Some(member) = self.members.get_mut(&name) else { continue };
+            let could_come_until = self.returned + self.rules.lease_ms;
+            if member.spec.incarnation.is_empty() && could_come_until > mono {
+                member.lease_ends = could_come_until;
+                self.leases.insert((could_come_until, name));
+                continue;
+            }
             member.connected = false;
             let why = if member.spec.incarnation.is_empty() {
                 "it did not come back after the restart"

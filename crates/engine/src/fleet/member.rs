@@ -15,6 +15,9 @@ pub(super) struct Member {
     /// The number of its latest session.
     pub(super) session: u64,
     pub(super) connected: bool,
+    /// When that session began, and when it was last heard of.
+    pub(super) since: u64,
+    pub(super) heard: u64,
     pub(super) draining: bool,
     /// It was away when somebody took a drain back: it hears of that when it returns.
     pub(super) undrain: bool,

@@ -1,6 +1,7 @@
 //! Workers that come and go: who gets what, who is believed, and what becomes of what they had.
 
 mod ahead;
+mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,7 +21,10 @@ use steadfast_engine::{
 struct World {
     engine: Engine,
     log: Vec<(JobId, Recorded)>,
+    /// The monotonic clock.
     now: u64,
+    /// The wall clock is so far ahead of it.
+    wall_ahead: u64,
     sessions: u64,
     jobs: u32,
 }
@@ -61,13 +65,17 @@ impl World {
     fn new() -> Self {
         let mut engine = Engine::new(Room::fleet(FleetRules::default()));
         engine.hear(1000, 0);
-        Self { engine, log: vec![], now: 1000, sessions: 0, jobs: 0 }
+        Self { engine, log: vec![], now: 1000, wall_ahead: 0, sessions: 0, jobs: 0 }
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp(self.now + self.wall_ahead)
     }
 
     fn done(&mut self, batch: Batch) -> Vec<Effect> {
         let Ok(mut effects) = batch.commit(self);
         loop {
-            let more = self.engine.dispatch(Timestamp(self.now));
+            let more = self.engine.dispatch(self.wall());
             if more.is_empty() {
                 return effects;
             }
@@ -80,7 +88,7 @@ impl World {
         self.jobs += 1;
         let id: JobId = format!("job{}", self.jobs).into();
         let plan = Arc::new(Plan::new(draft).expect("valid"));
-        let batch = self.engine.submit(Accepted::new(id.clone(), plan), Timestamp(self.now));
+        let batch = self.engine.submit(Accepted::new(id.clone(), plan), self.wall());
         (id, self.done(batch))
     }
 
@@ -97,14 +105,14 @@ impl World {
         self.sessions += 1;
         let holds = holds.iter().cloned().collect();
         let arriving = Arriving { spec, session: self.sessions, returning, holds };
-        let batch = self.engine.connect(arriving, Timestamp(self.now));
+        let batch = self.engine.connect(arriving, self.wall());
         Ok(self.done(batch.map_err(|error| error.to_string())?))
     }
 
     fn report(&mut self, about: &Assignment, outcome: Outcome) -> Result<Vec<Effect>, String> {
         let input = Input::Report { item: about.item, token: about.token, outcome };
         let mut batch = Batch::default();
-        let said = self.engine.handle(&about.job, &input, Timestamp(self.now), &mut batch);
+        let said = self.engine.handle(&about.job, &input, self.wall(), &mut batch);
         let said = said.map_err(|unknown| format!("{unknown:?}"))?;
         let effects = self.done(batch);
         said.map(|()| effects).map_err(|refusal| refusal.to_string())
@@ -114,7 +122,11 @@ impl World {
     fn wait(&mut self, ms: u64) -> Vec<Effect> {
         self.now += ms;
         self.engine.hear(self.now, ms);
-        let batch = self.engine.tick_workers(Timestamp(self.now));
+        let mut batch = Batch::default();
+        while self.engine.next_due().is_some_and(|due| due < self.wall()) {
+            batch.join(self.engine.tick(self.wall()));
+        }
+        batch.join(self.engine.tick_workers(self.wall()));
         self.done(batch)
     }
 
