@@ -1,6 +1,7 @@
 //! Workers that come and go: who gets what, who is believed, and what becomes of what they had.
 
 mod ahead;
+mod health;
 mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -438,50 +439,27 @@ fn a_drain_is_taken_back_from_a_worker_that_is_away_when_it_returns() {
 }
 
 #[test]
-fn a_worker_that_fails_what_succeeds_elsewhere_is_put_aside_and_says_why() {
-    let mut world = World::new();
-    world.connect(worker("bad", 1));
-    let (_, mut effects) = world.submit(fan_out("a", 40));
-    let broken = |world: &mut World, effects: &[Effect]| {
-        let one = assigned(effects)[0].clone();
-        world.report(&one, FailureKind::Exited(1).into()).expect("current")
-    };
-    for _ in 0..10 {
-        assert_eq!(on(&effects, "bad"), 1, "alone, it may be the job's fault");
-        effects = broken(&mut world, &effects);
-    }
-    let good = world.connect(worker("good", 1));
-    world.report(assigned(&good)[0], Outcome::OK).expect("current");
-    let view = world.engine.workers().into_iter().find(|view| &*view.spec.name == "bad");
-    let view = view.expect("it is there");
-    assert_eq!(view.state, WorkerState::Quarantined);
-    assert_eq!(
-        view.why.as_deref(),
-        Some("10 attempts in a row failed there, of steps that succeed elsewhere")
-    );
-    let last = broken(&mut world, &effects);
-    assert_eq!(on(&last, "bad"), 0);
-    // Its time is over: one attempt shows whether it is well.
-    for _ in 0..6 {
-        world.wait(5000);
-        world.engine.beat("bad", "1");
-        world.engine.beat("good", "1");
-    }
-    assert!(world.news().contains(&FleetNews::OnProbation { worker: "bad".into() }));
-    let tried = world.wait(0);
-    let running = world.engine.workers().into_iter().find(|view| &*view.spec.name == "bad");
-    assert_eq!(running.expect("it is there").running, 1, "{tried:?}");
-}
-
-#[test]
 fn a_worker_that_cannot_begin_anything_is_put_aside_at_once() {
     let mut world = World::new();
     world.connect(worker("full", 1));
     let (_, mut effects) = world.submit(fan_out("a", 10));
+    let not_begun = |world: &mut World, effects: &[Effect]| {
+        let one = assigned(effects).into_iter().find(|one| &*one.worker == "full");
+        let one = one.expect("it is given something").clone();
+        world.report(&one, Outcome::NOT_BEGUN).expect("current")
+    };
     for _ in 0..3 {
-        let one = assigned(&effects)[0].clone();
-        effects = world.report(&one, Outcome::NOT_BEGUN).expect("current");
+        effects = not_begun(&mut world, &effects);
     }
-    assert!(assigned(&effects).is_empty());
-    assert_eq!(world.engine.workers()[0].state, WorkerState::Quarantined);
+    let why = "3 attempts in a row could not even begin there; not put aside, as nobody else could run \
+               what waits";
+    assert_eq!(world.engine.workers()[0].why.as_deref(), Some(why));
+    let also = world.connect(worker("well", 1));
+    assert_eq!(on(&also, "well"), 1);
+    world.now += 1000;
+    world.engine.hear(world.now, 1000);
+    effects = not_begun(&mut world, &effects);
+    assert_eq!(on(&effects, "full"), 0);
+    let full = world.engine.workers().into_iter().find(|view| &*view.spec.name == "full");
+    assert_eq!(full.expect("it is there").state, WorkerState::Quarantined);
 }

@@ -159,13 +159,13 @@ fn at_a_service() -> (World, Assignment) {
     let step = StepDraft { heartbeat_ms: Some(TIMEOUT_MS), ..step("s", 1) };
     let (_, effects) = world.submit(PlanDraft::new("heard", vec![step]));
     let about = assigned(&effects)[0].clone();
-    say(&mut world, &about, Input::Awaits { item: about.item, token: about.token });
+    say(&mut world, &about, &Input::Awaits { item: about.item, token: about.token });
     (world, about)
 }
 
-fn say(world: &mut World, about: &Assignment, input: Input) {
+fn say(world: &mut World, about: &Assignment, input: &Input) {
     let mut batch = Batch::default();
-    let said = world.engine.handle(&about.job, &input, world.wall(), &mut batch);
+    let said = world.engine.handle(&about.job, input, world.wall(), &mut batch);
     said.expect("known").expect("current");
     world.done(batch);
 }
@@ -173,7 +173,7 @@ fn say(world: &mut World, about: &Assignment, input: Input) {
 fn progress(world: &mut World, about: &Assignment) {
     let progress = Arc::new(serde_json::json!("on"));
     let (item, token) = (about.item, about.token);
-    say(world, about, Input::Progress { item, token, progress, by_callback: true });
+    say(world, about, &Input::Progress { item, token, progress, by_callback: true });
 }
 
 #[test]
