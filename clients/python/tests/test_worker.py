@@ -12,7 +12,9 @@ import pytest
 
 from conftest import HERE, LONG, Server
 from steadfast import Client, JobStatus, Worker, cluster_pb2
+from steadfast.connection import pause
 from steadfast.lease import Lease
+from steadfast.session import longest_pause
 
 FUNCTIONS = HERE / "functions.py"
 
@@ -245,6 +247,15 @@ def test_a_worker_whose_server_is_gone_cancels_what_it_runs_when_its_lease_ends(
         assert (tmp_path / "ended").read_text() == "cancelled"
         # Or it would wait for the server to take its report.
         worker.kill()
+
+
+def test_tries_to_reach_the_server_are_never_further_apart_than_a_second_or_a_tenth_of_the_lease() -> None:
+    lease = Lease()
+    for length, most in [(None, 1.0), (30.0, 1.0), (4.0, 0.4), (0.1, 0.01)]:
+        if length is not None:
+            lease.welcome(100, length)
+        pauses = [pause(tries, longest_pause(lease)) for tries in range(1, 200)]
+        assert 0 < min(pauses) and max(pauses) <= most
 
 
 def test_a_late_answer_does_not_lengthen_the_lease_beyond_what_the_server_gives() -> None:

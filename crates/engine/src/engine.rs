@@ -12,7 +12,7 @@ use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 
 use crate::batch::{Assignment, Batch, Effect};
-use crate::fleet::{Needs, Sign};
+use crate::fleet::{Ended, Needs, Sign, step_of};
 use crate::queue::Queue;
 use crate::room::Room;
 use crate::timers::Timers;
@@ -28,7 +28,7 @@ pub(crate) type JobKey = u64;
 pub struct Engine {
     pub(crate) jobs: BTreeMap<JobKey, Job>,
     keys: HashMap<JobId, JobKey>,
-    timers: Timers,
+    pub(crate) timers: Timers,
     pub(crate) room: Room,
     /// Jobs that may have something to start, here.
     hungry: BTreeSet<JobKey>,
@@ -83,6 +83,9 @@ impl Engine {
     /// Goes on with a job that was stored. It is told that the engine was down.
     pub fn adopt(&mut self, job: Job, down_since: Timestamp, now: Timestamp) -> Batch {
         let key = self.insert(job);
+        if let Room::Fleet(fleet) = &mut self.room {
+            fleet.returned(self.mono);
+        }
         let running = self.expect_workers(key);
         if let (Room::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
             self.queue.update(key, job, running);
@@ -252,6 +255,9 @@ impl Engine {
             let needs = self.queue.needs(class);
             let may_wait = needs.may_wait && !was_not_begun(job, item);
             let Some(worker) = fleet.place(needs, may_wait, last.as_deref()) else {
+                if fleet.release_for(needs) {
+                    continue;
+                }
                 if !may_wait {
                     fleet.want(needs);
                 }
@@ -276,7 +282,7 @@ impl Engine {
         batch
     }
 
-    fn transact(
+    pub(crate) fn transact(
         &mut self,
         key: JobKey,
         input: &Input,
@@ -301,7 +307,9 @@ impl Engine {
         for Killed { item, attempt, token, worker } in killed {
             match &mut self.room {
                 Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
-                Room::Fleet(fleet) => fleet.give_back(&worker, &(job.id.clone(), token)),
+                Room::Fleet(fleet) => {
+                    fleet.give_back(&worker, &(job.id.clone(), token));
+                }
             }
             started -= 1;
             let over = Assignment { job: job.id.clone(), item, attempt, token, worker };
@@ -353,7 +361,9 @@ impl Engine {
                     started -= 1;
                     match &mut self.room {
                         Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
-                        Room::Fleet(fleet) => fleet.give_back(worker, &(job.id.clone(), *token)),
+                        Room::Fleet(fleet) => {
+                            fleet.give_back(worker, &(job.id.clone(), *token));
+                        }
                     }
                 }
                 Event::AttemptEnded { item, attempt, token, worker, outcome, .. }
@@ -369,12 +379,21 @@ impl Engine {
                             }
                         }
                         Room::Fleet(fleet) => {
-                            fleet.give_back(worker, &(job.id.clone(), *token));
+                            let given = fleet.give_back(worker, &(job.id.clone(), *token));
                             if reported {
                                 fleet.reported(worker, outcome, self.mono);
                             }
                             if let Some(sign) = sign(outcome) {
-                                fleet.note(worker, (key, item.step), sign, self.mono);
+                                let ended = Ended {
+                                    step: step_of(key, *item),
+                                    step_name: &job.plan.step(item.step).name,
+                                    item: item.index,
+                                    sign,
+                                    took_ms: self.mono - given.unwrap_or(self.mono),
+                                };
+                                if let Some(why) = fleet.note(worker, &ended, self.mono) {
+                                    fleet.put_aside(worker, why, self.queue.wanted(), self.mono);
+                                }
                             }
                         }
                     }

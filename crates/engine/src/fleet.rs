@@ -4,6 +4,7 @@
 //! not are lost when the lease ends that they are given then. Leases run on a monotonic clock, so that
 //! a clock that is set does not end them.
 
+mod evidence;
 mod health;
 mod member;
 mod needs;
@@ -18,8 +19,10 @@ use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 
 use crate::pace::Pace;
-pub(crate) use health::Sign;
-use health::{Health, Succeeded};
+use evidence::Ends;
+pub(crate) use evidence::step_of;
+use health::Health;
+pub(crate) use health::{Ended, Sign};
 pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
@@ -41,7 +44,11 @@ pub struct Fleet {
     quarantined: BTreeSet<Arc<str>>,
     /// Attempts that all members hold together.
     held: usize,
-    succeeded: Succeeded,
+    ends: Ends,
+    /// Somebody takes no more work since somebody last asked.
+    fewer: bool,
+    /// When the last stored job was taken up: nobody could come back before.
+    returned: u64,
     news: Vec<FleetNews>,
 }
 
@@ -66,7 +73,9 @@ impl Fleet {
             gained: BTreeSet::new(),
             quarantined: BTreeSet::new(),
             held: 0,
-            succeeded: Succeeded::default(),
+            ends: Ends::default(),
+            fewer: false,
+            returned: 0,
             news: Vec::new(),
         }
     }
@@ -130,6 +139,8 @@ impl Fleet {
             spec,
             session,
             connected: true,
+            since: mono,
+            heard: mono,
             draining,
             undrain,
             lease_ends,
@@ -156,6 +167,7 @@ impl Fleet {
         self.leases.insert((ends, name.clone()));
         if let Some(member) = self.members.get_mut(&name) {
             member.lease_ends = ends;
+            member.heard = mono;
         }
         true
     }
@@ -221,6 +233,22 @@ impl Fleet {
         }
     }
 
+    /// Stored jobs are being taken up. Workers are let in when all of them are, and the lease that they have
+    /// to come back in counts from then.
+    pub(crate) fn returned(&mut self, mono: u64) {
+        self.returned = mono;
+    }
+
+    /// Whether a worker would have said by now how an attempt ended that is `overdue`: it has been here for a
+    /// while, and was heard of since. One that is not known has nothing to say.
+    pub(crate) fn could_report(&self, name: &str, overdue: u64, after: u64, mono: u64) -> bool {
+        self.members.get(name).is_none_or(|member| {
+            member.connected
+                && mono.saturating_sub(member.since) >= after
+                && mono.saturating_sub(member.heard) <= overdue
+        })
+    }
+
     /// An attempt that was under way when the engine stopped: its worker has a lease to come back in.
     pub(crate) fn expect(
         &mut self,
@@ -251,6 +279,8 @@ impl Fleet {
                 spec,
                 session: 0,
                 connected: false,
+                since: mono,
+                heard: mono,
                 draining: false,
                 undrain: false,
                 lease_ends,
@@ -280,16 +310,18 @@ impl Fleet {
         member.pace.look(Timestamp(mono));
         member.cpu_used_milli += needs.cpu_milli;
         member.memory_used += needs.memory;
-        let held = Held { item, attempt, cpu_milli: needs.cpu_milli, memory: needs.memory };
+        let (cpu_milli, memory) = (needs.cpu_milli, needs.memory);
+        let held = Held { item, attempt, cpu_milli, memory, since: mono };
         if member.held.insert(key, held).is_none() {
             self.held += 1;
         }
         self.keep_open(name);
     }
 
-    pub(crate) fn give_back(&mut self, name: &str, key: &AttemptKey) {
-        let Some(member) = self.members.get_mut(name) else { return };
-        let Some(held) = member.held.remove(key) else { return };
+    /// Returns when the worker was given it.
+    pub(crate) fn give_back(&mut self, name: &str, key: &AttemptKey) -> Option<u64> {
+        let member = self.members.get_mut(name)?;
+        let held = member.held.remove(key)?;
         member.cpu_used_milli -= held.cpu_milli;
         member.memory_used -= held.memory;
         self.held -= 1;
@@ -297,9 +329,10 @@ impl Fleet {
         if !member.connected && member.draining && member.held.is_empty() {
             self.news.push(FleetNews::Left { worker: name.clone() });
             self.remove(&name);
-            return;
+        } else {
+            self.keep_open(&name);
         }
-        self.keep_open(&name);
+        Some(held.since)
     }
 
     /// The worker said that an attempt is over: how soon its slots are free again.
@@ -315,36 +348,81 @@ impl Fleet {
         }
     }
 
-    /// What an attempt's end says about the worker it ended on. `step` tells steps of jobs apart.
-    pub(crate) fn note(&mut self, name: &str, step: (u64, u32), sign: Sign, mono: u64) {
-        let Some(member) = self.members.get_mut(name) else { return };
+    /// What an attempt's end says about the worker it ended on. Some: that worker is to be put aside, and why.
+    pub(crate) fn note(&mut self, name: &str, ended: &Ended<'_>, mono: u64) -> Option<String> {
+        let workers = self.members.len();
+        let member = self.members.get_mut(name)?;
         if member.draining {
-            return;
+            return None;
         }
         let name = member.spec.name.clone();
         let was = standing(&member.health);
-        member.health.note(&name, step, sign, &self.succeeded, &self.rules, mono);
-        let mut changed = vec![(name.clone(), was)];
-        if sign == Sign::Good && self.succeeded.add(step, &name) {
-            // What broke there works here: now it is known whose fault it was.
-            for (other, member) in self.members.iter_mut().filter(|(other, _)| **other != name) {
-                let was = standing(&member.health);
-                if member.health.judge(other, &self.succeeded, &self.rules, mono) {
-                    changed.push((other.clone(), was));
-                }
-            }
+        let number = self.ends.next();
+        if ended.sign != Sign::NotBegun {
+            let (failed, repeated) = (ended.sign == Sign::Bad, member.health.repeats(ended));
+            self.ends.add(ended.step, ended.step_name, &name, failed, repeated, workers);
         }
-        for (name, was) in changed {
-            let Some(member) = self.members.get(&name) else { continue };
-            if !was.0
-                && let Some((for_ms, why)) = member.health.sentence()
-            {
-                self.news.push(FleetNews::Quarantined { worker: name.clone(), for_ms, why });
-            }
-            if was != standing(&member.health) {
+        member.health.note(ended, number);
+        let accused = if ended.sign == Sign::Good {
+            None
+        } else {
+            let (held, slots) = (&member.held, member.spec.slots);
+            let running = |ms| member::running_longer(held, slots, ms, mono);
+            member.health.accused(&name, &self.ends, &self.rules, running, mono)
+        };
+        if was != standing(&member.health) {
+            self.keep_open(&name);
+        }
+        accused
+    }
+
+    /// Puts a worker aside, unless somebody of those `wanted` could then run nowhere.
+    pub(crate) fn put_aside<'a>(
+        &mut self,
+        name: &str,
+        why: String,
+        mut wanted: impl Iterator<Item = &'a Needs>,
+        mono: u64,
+    ) {
+        let others = || self.members.values().filter(|other| *other.spec.name != *name);
+        let Some(accused) = self.members.get(name) else { return };
+        let spare = wanted
+            .any(|needs| accused.can_ever(needs) && !others().any(|other| other.serves(needs)));
+        let Some(member) = self.members.get_mut(name) else { return };
+        if spare {
+            member.health.spare(why, mono);
+            return;
+        }
+        let name = member.spec.name.clone();
+        member.health.put_aside(why, &self.rules, mono);
+        if let Some((for_ms, why)) = member.health.sentence() {
+            self.news.push(FleetNews::Quarantined { worker: name.clone(), for_ms, why });
+        }
+        self.keep_open(&name);
+    }
+
+    /// Somebody takes no more work: what could run nowhere then, can it on one that is put aside?
+    pub(crate) fn has_fewer(&mut self) -> bool {
+        std::mem::take(&mut self.fewer)
+    }
+
+    /// If nobody takes such work but those that are put aside, they are on probation from now on. False: that
+    /// changes nothing.
+    pub(crate) fn release_for(&mut self, needs: &Needs) -> bool {
+        if self.quarantined.is_empty() || self.members.values().any(|member| member.serves(needs)) {
+            return false;
+        }
+        let mut released = false;
+        for name in self.quarantined.clone() {
+            let Some(member) = self.members.get_mut(&name) else { continue };
+            let could = member.connected && !member.draining && member.can_ever(needs);
+            if could && member.health.release_early() {
+                self.news.push(FleetNews::OnProbation { worker: name.clone() });
                 self.keep_open(&name);
+                released = true;
             }
         }
+        released
     }
 
     /// When something happens by itself.
@@ -370,6 +448,12 @@ impl Fleet {
         {
             self.leases.remove(&(ends, name.clone()));
             let Some(member) = self.members.get_mut(&name) else { continue };
+            let could_come_until = self.returned + self.rules.lease_ms;
+            if member.spec.incarnation.is_empty() && could_come_until > mono {
+                member.lease_ends = could_come_until;
+                self.leases.insert((could_come_until, name));
+                continue;
+            }
             member.connected = false;
             let why = if member.spec.incarnation.is_empty() {
                 "it did not come back after the restart"
@@ -468,6 +552,7 @@ impl Fleet {
     }
 
     fn remove(&mut self, name: &Arc<str>) {
+        self.fewer = true;
         if let Some(member) = self.members.remove(name) {
             self.leases.remove(&(member.lease_ends, name.clone()));
             self.held -= member.held.len();
@@ -482,6 +567,7 @@ impl Fleet {
     /// Brings the sets that a member is in up to date with it.
     fn keep_open(&mut self, name: &Arc<str>) {
         let Some(member) = self.members.get_mut(name) else { return };
+        self.fewer |= !member.takes_work();
         member.wanted &= !member.has_slot();
         let open = member.has_room().then(|| member.busy());
         if open != member.open {

@@ -20,6 +20,7 @@ mod recover;
 mod room;
 mod slots;
 mod timers;
+mod watchdogs;
 mod work;
 mod workers;
 mod writer;

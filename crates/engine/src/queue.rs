@@ -24,6 +24,8 @@ pub(crate) struct Queue {
     /// Classes that nobody could serve when last looked.
     stuck: BTreeSet<ClassId>,
     places: HashMap<JobKey, Place>,
+    /// Steps of jobs under way, by class, that have had something to start.
+    steps: BTreeMap<ClassId, u32>,
 }
 
 /// Where a job stands in the queue.
@@ -59,10 +61,12 @@ impl Queue {
             let named = (item.run, item.step, item.role);
             let class = *place.classes.entry(named).or_insert_with(|| {
                 let needs = Needs::of(&job.plan, item);
-                *self.ids.entry(needs).or_insert_with_key(|needs| {
+                let class = *self.ids.entry(needs).or_insert_with_key(|needs| {
                     self.classes.push(needs.clone());
                     self.classes.len() as ClassId - 1
-                })
+                });
+                *self.steps.entry(class).or_default() += 1;
+                class
             });
             if !wanted.contains(&class) {
                 wanted.push(class);
@@ -92,6 +96,14 @@ impl Queue {
     pub(crate) fn forget(&mut self, key: JobKey) {
         let Some(place) = self.places.remove(&key) else { return };
         let rank = place.rank(key);
+        for class in place.classes.values() {
+            if let Some(steps) = self.steps.get_mut(class) {
+                *steps -= 1;
+                if *steps == 0 {
+                    self.steps.remove(class);
+                }
+            }
+        }
         for class in place.queued {
             if let Some(waiting) = self.waiting.get_mut(&class) {
                 waiting.remove(&rank);
@@ -105,6 +117,11 @@ impl Queue {
 
     /// Classes that somebody with new room could serve are looked at again.
     pub(crate) fn look_again(&mut self, fleet: &mut Fleet) {
+        if fleet.has_fewer() {
+            for class in self.waiting.keys() {
+                fleet.release_for(&self.classes[*class as usize]);
+            }
+        }
         if fleet.has_gained() {
             self.stuck.retain(|class| !fleet.gained_for(&self.classes[*class as usize]));
             fleet.forget_gained();
@@ -119,6 +136,11 @@ impl Queue {
             .filter(|(class, _)| !self.stuck.contains(class))
             .filter_map(|(class, waiting)| Some((*waiting.first()?, *class)));
         heads.min().map(|((_, _, key), class)| (key, class))
+    }
+
+    /// What jobs under way want of a worker, as far as they have come.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = &Needs> {
+        self.steps.keys().map(|class| &self.classes[*class as usize])
     }
 
     pub(crate) fn needs(&self, class: ClassId) -> &Needs {

@@ -8,15 +8,20 @@ use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 
 use crate::engine::JobKey;
+use crate::watchdogs::Watchdogs;
 
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     by_job: BTreeMap<JobKey, Reminders>,
     /// The soonest of each job.
     next: BTreeSet<(Timestamp, JobKey)>,
+    pub(crate) watchdogs: Watchdogs,
     /// Workers enforce a step's timeout themselves and report it when the process is gone; the
-    /// engine steps in only if they have not so much later.
-    timeout_lenience_ms: u64,
+    /// engine steps in only if they have not so much later. None: they do not, as in a rehearsal, and
+    /// the engine is the one who does.
+    timeout_lenience_ms: Option<u64>,
+    /// The time that watchdogs run on.
+    pub(crate) attended: u64,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +39,11 @@ impl Reminders {
 
 impl Timers {
     pub(crate) fn new(timeout_lenience_ms: u64) -> Self {
-        Self { timeout_lenience_ms, ..Self::default() }
+        Self { timeout_lenience_ms: Some(timeout_lenience_ms), ..Self::default() }
+    }
+
+    pub(crate) fn lenience_ms(&self) -> u64 {
+        self.timeout_lenience_ms.unwrap_or_default()
     }
 
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
@@ -46,11 +55,10 @@ impl Timers {
     }
 
     pub(crate) fn set(&mut self, key: JobKey, job: &Job, timer: Timer, due: Timestamp) {
-        let at_a_worker = |item| job.live(item).is_some_and(|item| item.phase == Phase::Running);
-        let due = match timer {
-            Timer::Attempt(item, _) if at_a_worker(item) => due.plus(self.timeout_lenience_ms),
-            _ => due,
-        };
+        if let Some(ms) = self.watchdog_ms(job, timer) {
+            self.watchdogs.begin(key, timer, self.attended.saturating_add(ms));
+            return;
+        }
         let reminders = self.by_job.entry(key).or_default();
         if let Timer::Scheduling { run, step } = timer
             && !reminders.scheduling.insert((run, step))
@@ -60,6 +68,19 @@ impl Timers {
         let before = reminders.next();
         reminders.by_due.insert((due, timer));
         self.keep_next(key, before);
+    }
+
+    /// How long it runs from now, if it is one that runs on the engine's attention.
+    fn watchdog_ms(&self, job: &Job, timer: Timer) -> Option<u64> {
+        match timer {
+            Timer::Attempt(item, _) => {
+                let at_a_worker = job.live(item)?.phase == Phase::Running;
+                let lenience = self.timeout_lenience_ms.filter(|_| at_a_worker)?;
+                Some(job.plan.timeout_ms_of(item)?.saturating_add(lenience))
+            }
+            Timer::Heartbeat(item, _) => job.plan.step(item.step).heartbeat_ms,
+            _ => None,
+        }
     }
 
     /// The soonest one, if it is due.
@@ -94,6 +115,7 @@ impl Timers {
             self.next.remove(&(due, job));
         }
         self.by_job.remove(&job);
+        self.watchdogs.forget(job);
     }
 
     pub(crate) fn set_all(&mut self, key: JobKey, job: &Job) {
@@ -102,13 +124,15 @@ impl Timers {
         }
     }
 
+    fn remind(&mut self, key: JobKey, job: &Job, timer: Timer) {
+        if let Some(due) = job.timer_due(&timer) {
+            self.set(key, job, timer, due);
+        }
+    }
+
     /// The timers that an event calls for.
     pub(crate) fn after(&mut self, key: JobKey, job: &Job, event: &Event) {
-        let mut set = |timer: Timer| {
-            if let Some(due) = job.timer_due(&timer) {
-                self.set(key, job, timer, due);
-            }
-        };
+        let mut set = |timer: Timer| self.remind(key, job, timer);
         match *event {
             Event::JobAccepted(_) => set(Timer::Begin),
             Event::JobStarted => {
@@ -118,8 +142,18 @@ impl Timers {
             Event::MinDatacentersReached => set(Timer::Grace),
             Event::AttemptStarted { item, attempt, .. } => set(Timer::Attempt(item, attempt)),
             Event::CallbackAwaited { item, attempt, .. } => {
-                set(Timer::Attempt(item, attempt));
-                set(Timer::Heartbeat(item, attempt));
+                // What the service takes is wall-clock time: it goes on whatever becomes of the engine.
+                self.watchdogs.end(key, Timer::Attempt(item, attempt));
+                self.remind(key, job, Timer::Attempt(item, attempt));
+                self.remind(key, job, Timer::Heartbeat(item, attempt));
+            }
+            Event::AttemptProgressed { item, attempt, .. } => {
+                self.watchdogs.end(key, Timer::Heartbeat(item, attempt));
+                self.remind(key, job, Timer::Heartbeat(item, attempt));
+            }
+            Event::AttemptEnded { item, attempt, .. } => {
+                self.watchdogs.end(key, Timer::Attempt(item, attempt));
+                self.watchdogs.end(key, Timer::Heartbeat(item, attempt));
             }
             Event::RetryScheduled { item, delay_ms: 1.., due_at, .. } => {
                 self.set(key, job, Timer::Retry(item), due_at);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steadfast_core::decide::Input;
 use steadfast_core::event::{ItemId, Role};
-use steadfast_core::job::Phase;
+use steadfast_core::job::{Phase, Timer};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 
@@ -36,6 +36,12 @@ const CHECK_MOST: Duration = Duration::from_mins(1);
 /// A gap in the engine's own attention that is longer than this is not held against the workers.
 const INATTENTION_MS: u64 = 1000;
 
+/// The driver waits a tenth of a lease at most: so much of a gap can be taken for waiting.
+const CHECKS_PER_LEASE: u64 = 10;
+
+/// Before a worker is asked again whether it is back, with an attempt that is over its timeout.
+const LOOK_AGAIN_MS: u64 = 1000;
+
 impl Engine {
     fn fleet(&mut self) -> Option<&mut Fleet> {
         match &mut self.room {
@@ -47,28 +53,33 @@ impl Engine {
     /// Tells the engine what the monotonic clock says, and how long it has been waiting for something
     /// to happen: what it was otherwise absent, workers could not be heard.
     pub fn hear(&mut self, mono: u64, waited: u64) {
-        let gap = mono.saturating_sub(self.mono).saturating_sub(waited);
+        let passed = mono.saturating_sub(self.mono);
+        let gap = Some(passed.saturating_sub(waited)).filter(|gap| *gap > INATTENTION_MS);
         self.mono = self.mono.max(mono);
-        if gap > INATTENTION_MS
-            && let Some(fleet) = self.fleet()
-        {
+        self.timers.attended += passed - gap.unwrap_or_default();
+        if let (Some(gap), Some(fleet)) = (gap, self.fleet()) {
             fleet.extend_leases(gap);
         }
     }
 
-    /// When leases or quarantines end, on the monotonic clock.
+    /// When leases, quarantines or watchdogs end, on the monotonic clock.
     pub fn next_wake(&self) -> Option<u64> {
-        match &self.room {
+        let left = |due: u64| due.saturating_sub(self.timers.attended);
+        let watchdog = self.timers.watchdogs.next().map(|due| self.mono.saturating_add(left(due)));
+        let fleet = match &self.room {
             Room::Fleet(fleet) => fleet.next_wake(),
             Room::Here { .. } => None,
-        }
+        };
+        watchdog.into_iter().chain(fleet).min()
     }
 
     /// How often a server looks at its deadlines, at least.
     pub(crate) fn check_every(&self) -> Option<Duration> {
         match &self.room {
             Room::Fleet(fleet) => {
-                let every = Duration::from_millis(fleet.rules().check_every_ms);
+                let rules = fleet.rules();
+                let every = rules.check_every_ms.min(rules.lease_ms / CHECKS_PER_LEASE);
+                let every = Duration::from_millis(every);
                 Some(every.clamp(CHECK_LEAST, CHECK_MOST))
             }
             Room::Here { .. } => None,
@@ -140,7 +151,8 @@ impl Engine {
         self.fleet().map_or(Missed::Nothing, |fleet| fleet.missed(worker))
     }
 
-    /// Ends leases and quarantines that are over.
+    /// Ends leases, quarantines and watchdogs that are over. To be called when everything that was said has
+    /// been heard: only then is silence silence.
     pub fn tick_workers(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let mono = self.mono;
@@ -148,7 +160,29 @@ impl Engine {
             let lost = fleet.tick(mono);
             self.lose(lost, "it was silent for longer than its lease", now, &mut batch);
         }
+        let attended = self.timers.attended;
+        while let Some((key, timer, due)) = self.timers.watchdogs.pop(attended) {
+            self.overdue(key, timer, due, now, &mut batch);
+        }
         batch
+    }
+
+    /// A watchdog is due. One behind a worker waits until that worker has been there, since it was due and for
+    /// long enough to say what it has: what had ended meanwhile it says when it is back, and when its lease
+    /// ends instead, the attempt is a loss.
+    fn overdue(&mut self, key: JobKey, timer: Timer, due: u64, now: Timestamp, batch: &mut Batch) {
+        let Some(job) = self.jobs.get(&key) else { return };
+        let Some(by_wall) = job.timer_due(&timer) else { return };
+        let attended = self.timers.attended;
+        if let (Timer::Attempt(item, _), Room::Fleet(fleet)) = (timer, &self.room)
+            && let Some(worker) = job.live(item).and_then(|live| live.worker.as_deref())
+            && !fleet.could_report(worker, attended - due, self.timers.lenience_ms(), self.mono)
+        {
+            self.timers.watchdogs.look_again(key, timer, due, attended + LOOK_AGAIN_MS);
+            return;
+        }
+        // By a wall clock that was set back it may seem early.
+        let _ = self.transact(key, &Input::Fired(timer), now.max(by_wall), batch);
     }
 
     pub fn take_news(&mut self) -> Vec<FleetNews> {

@@ -6,7 +6,7 @@
 mod assignment;
 mod session;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,11 +62,32 @@ struct Session {
     out: mpsc::UnboundedSender<proto::ToWorker>,
     /// Attempts whose output is taken from this worker.
     held: HashSet<AttemptKey>,
+    /// Those that were withdrawn from it last: what they print until they have ended is taken too.
+    withdrawn: VecDeque<AttemptKey>,
     /// The worker has said that it takes nothing new.
     drains: watch::Sender<bool>,
     /// How often it has said that it takes new work again.
     undrained: watch::Sender<u64>,
     ended: Arc<Notify>,
+}
+
+/// Withdrawn attempts of a worker whose output is still taken. Most say soon that it was the last.
+const WITHDRAWN: usize = 1024;
+
+impl Session {
+    /// The output of that attempt is this worker's to send.
+    fn may_print(&self, key: &AttemptKey) -> bool {
+        self.held.contains(key) || self.withdrawn.contains(key)
+    }
+
+    fn withdraw(&mut self, key: AttemptKey) {
+        if self.held.remove(&key) {
+            self.withdrawn.push_back(key);
+            if self.withdrawn.len() > WITHDRAWN {
+                self.withdrawn.pop_front();
+            }
+        }
+    }
 }
 
 impl Hub {
@@ -114,7 +135,7 @@ impl Workers for Hub {
         let Assignment { job, item, attempt, token, worker } = over;
         let named = proto::AttemptRef::new(&job, item, attempt, token);
         if let Some(session) = self.sessions().get_mut(&worker) {
-            session.held.remove(&(job, token));
+            session.withdraw((job, token));
             let kind = Kind::Withdrawal(proto::Withdrawal { attempt: Some(named) });
             let _ = session.out.send(proto::ToWorker { kind: Some(kind) });
         }

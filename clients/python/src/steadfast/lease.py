@@ -34,6 +34,11 @@ class Lease:
         self._sent.clear()
         self._until = hello_sent + length
 
+    @property
+    def length(self) -> float:
+        """Seconds; 0 before the first session."""
+        return self._length
+
     def beat(self, now: float) -> int:
         """The number of the beat that is about to be sent."""
         if len(self._sent) >= REMEMBERED:

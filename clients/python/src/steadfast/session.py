@@ -18,7 +18,7 @@ import grpc.aio
 from .connection import Place, pause
 from .context import Context
 from .hand import Hand, Key, Kept, key_of
-from .lease import clock
+from .lease import Lease, clock
 from .v1 import workers_pb2 as pb
 from .v1.workers_pb2_grpc import WorkersStub
 
@@ -30,7 +30,9 @@ GOODBYE = 1.0
 BEAT_LEAST = 0.01
 PROGRESS_APART = 1.0
 LOG_CHUNK = 64 << 10
-LONGEST_PAUSE = 15.0
+#: Between tries to reach the server, and with a lease no more than a tenth of it: what runs has a lease to be
+#: saved in, and a server that is back should see us at once.
+LONGEST_PAUSE = 1.0
 WILL_NOT_HEAL = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -83,7 +85,13 @@ async def sessions(hand: Hand, place: Place, who: Self) -> None:
             log.warning("%s: %s; trying on", place.url, reason)
             before = reason
         tries = 0 if answered else tries + 1
-        await asyncio.sleep(pause(tries + 1, LONGEST_PAUSE))
+        await asyncio.sleep(pause(tries + 1, longest_pause(hand.lease)))
+
+
+def longest_pause(lease: Lease) -> float:
+    """Never 0: a server that refuses us is not to be asked without a break."""
+    length = lease.length or 10 * LONGEST_PAUSE
+    return min(LONGEST_PAUSE, max(length / 10, BEAT_LEAST))
 
 
 async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception]:

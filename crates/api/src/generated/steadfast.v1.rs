@@ -1090,7 +1090,7 @@ pub mod to_worker {
         Beat(super::Beat),
         #[prost(message, tag = "3")]
         Assignment(super::Assignment),
-        /// Stop it; nobody wants to hear of it any more.
+        /// Stop it; nobody wants to hear how it ended. What it prints until it has is still taken.
         #[prost(message, tag = "4")]
         Withdrawal(super::Withdrawal),
         /// The report is durable, or refused as stale: forget it.

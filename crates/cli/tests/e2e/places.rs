@@ -171,6 +171,30 @@ fn what_an_attempt_prints_is_served_while_it_runs_and_afterwards() {
 }
 
 #[test]
+fn what_an_attempt_prints_while_it_is_cancelled_is_in_its_log() {
+    let place = Place::new();
+    let server = place.server().lease(2000).start();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let ran = place.text("ran");
+    let job = server.submit(
+        &json!({ "name": "logs", "steps": { "s": { "run": format!(
+            "trap 'echo last words; exit 1' TERM; echo first words; echo x >> {ran}; \
+             while :; do sleep 0.05; done"
+        ) } } })
+        .to_string(),
+    );
+    place.has_lines("ran", 1);
+    server.post(&format!("/v1/jobs/{job}/cancel"));
+    assert_eq!(server.end(&job)["state"], "cancelled");
+    super::harness::wait_for("its last words", || {
+        let logs = server.get(&format!("/v1/jobs/{job}/logs")).json();
+        let name = logs["logs"][0]["name"].as_str()?.to_owned();
+        let log = server.get(&format!("/v1/jobs/{job}/logs/s/{name}")).body;
+        (log == "first words\nlast words\n").then_some(())
+    });
+}
+
+#[test]
 fn a_log_outlives_the_worker_that_was_killed() {
     let place = Place::new();
     let server = place.server().lease(800).start();

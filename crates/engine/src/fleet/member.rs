@@ -15,6 +15,9 @@ pub(super) struct Member {
     /// The number of its latest session.
     pub(super) session: u64,
     pub(super) connected: bool,
+    /// When that session began, and when it was last heard of.
+    pub(super) since: u64,
+    pub(super) heard: u64,
     pub(super) draining: bool,
     /// It was away when somebody took a drain back: it hears of that when it returns.
     pub(super) undrain: bool,
@@ -37,6 +40,8 @@ pub(crate) struct Held {
     pub(crate) attempt: u32,
     pub(super) cpu_milli: u64,
     pub(super) memory: u64,
+    /// When the worker was given it.
+    pub(super) since: u64,
 }
 
 impl Member {
@@ -68,6 +73,11 @@ impl Member {
         needs.fits(&self.spec)
     }
 
+    /// It could run it, at the latest when it has room.
+    pub(super) fn serves(&self, needs: &Needs) -> bool {
+        self.takes_work() && self.can_ever(needs)
+    }
+
     /// Unless only a slot is missing.
     pub(super) fn fits_now(&self, needs: &Needs) -> bool {
         let enough = |has: Option<u64>, used: u64, wanted: u64| {
@@ -91,7 +101,18 @@ impl Member {
         } else if let Some((_, why)) = self.health.sentence() {
             (WorkerState::Quarantined, Some(why))
         } else {
-            (WorkerState::Connected, None)
+            (WorkerState::Connected, self.health.remark())
         }
     }
+}
+
+/// How many of them have been given out for longer than so many milliseconds, without those that wait.
+pub(super) fn running_longer(
+    held: &BTreeMap<AttemptKey, Held>,
+    slots: u32,
+    ms: u64,
+    mono: u64,
+) -> u32 {
+    let longer = held.values().filter(|held| mono.saturating_sub(held.since) > ms);
+    (longer.count() as u32).min(slots)
 }

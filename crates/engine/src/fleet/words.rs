@@ -31,7 +31,7 @@ pub struct WorkerSpec {
 pub struct FleetRules {
     /// A worker that is silent for so long is lost.
     pub lease_ms: u64,
-    /// Failures in a row, of what succeeds elsewhere, that put a worker aside.
+    /// A worker that has failed less is not put aside, however seldom the same steps fail elsewhere.
     pub failures: u32,
     /// Attempts in a row that a worker could not even begin.
     pub not_begun: u32,

@@ -1,6 +1,8 @@
 //! Workers that come and go: who gets what, who is believed, and what becomes of what they had.
 
 mod ahead;
+mod health;
+mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,7 +22,10 @@ use steadfast_engine::{
 struct World {
     engine: Engine,
     log: Vec<(JobId, Recorded)>,
+    /// The monotonic clock.
     now: u64,
+    /// The wall clock is so far ahead of it.
+    wall_ahead: u64,
     sessions: u64,
     jobs: u32,
 }
@@ -61,13 +66,17 @@ impl World {
     fn new() -> Self {
         let mut engine = Engine::new(Room::fleet(FleetRules::default()));
         engine.hear(1000, 0);
-        Self { engine, log: vec![], now: 1000, sessions: 0, jobs: 0 }
+        Self { engine, log: vec![], now: 1000, wall_ahead: 0, sessions: 0, jobs: 0 }
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp(self.now + self.wall_ahead)
     }
 
     fn done(&mut self, batch: Batch) -> Vec<Effect> {
         let Ok(mut effects) = batch.commit(self);
         loop {
-            let more = self.engine.dispatch(Timestamp(self.now));
+            let more = self.engine.dispatch(self.wall());
             if more.is_empty() {
                 return effects;
             }
@@ -80,7 +89,7 @@ impl World {
         self.jobs += 1;
         let id: JobId = format!("job{}", self.jobs).into();
         let plan = Arc::new(Plan::new(draft).expect("valid"));
-        let batch = self.engine.submit(Accepted::new(id.clone(), plan), Timestamp(self.now));
+        let batch = self.engine.submit(Accepted::new(id.clone(), plan), self.wall());
         (id, self.done(batch))
     }
 
@@ -97,14 +106,14 @@ impl World {
         self.sessions += 1;
         let holds = holds.iter().cloned().collect();
         let arriving = Arriving { spec, session: self.sessions, returning, holds };
-        let batch = self.engine.connect(arriving, Timestamp(self.now));
+        let batch = self.engine.connect(arriving, self.wall());
         Ok(self.done(batch.map_err(|error| error.to_string())?))
     }
 
     fn report(&mut self, about: &Assignment, outcome: Outcome) -> Result<Vec<Effect>, String> {
         let input = Input::Report { item: about.item, token: about.token, outcome };
         let mut batch = Batch::default();
-        let said = self.engine.handle(&about.job, &input, Timestamp(self.now), &mut batch);
+        let said = self.engine.handle(&about.job, &input, self.wall(), &mut batch);
         let said = said.map_err(|unknown| format!("{unknown:?}"))?;
         let effects = self.done(batch);
         said.map(|()| effects).map_err(|refusal| refusal.to_string())
@@ -114,7 +123,11 @@ impl World {
     fn wait(&mut self, ms: u64) -> Vec<Effect> {
         self.now += ms;
         self.engine.hear(self.now, ms);
-        let batch = self.engine.tick_workers(Timestamp(self.now));
+        let mut batch = Batch::default();
+        while self.engine.next_due().is_some_and(|due| due < self.wall()) {
+            batch.join(self.engine.tick(self.wall()));
+        }
+        batch.join(self.engine.tick_workers(self.wall()));
         self.done(batch)
     }
 
@@ -426,50 +439,27 @@ fn a_drain_is_taken_back_from_a_worker_that_is_away_when_it_returns() {
 }
 
 #[test]
-fn a_worker_that_fails_what_succeeds_elsewhere_is_put_aside_and_says_why() {
-    let mut world = World::new();
-    world.connect(worker("bad", 1));
-    let (_, mut effects) = world.submit(fan_out("a", 40));
-    let broken = |world: &mut World, effects: &[Effect]| {
-        let one = assigned(effects)[0].clone();
-        world.report(&one, FailureKind::Exited(1).into()).expect("current")
-    };
-    for _ in 0..10 {
-        assert_eq!(on(&effects, "bad"), 1, "alone, it may be the job's fault");
-        effects = broken(&mut world, &effects);
-    }
-    let good = world.connect(worker("good", 1));
-    world.report(assigned(&good)[0], Outcome::OK).expect("current");
-    let view = world.engine.workers().into_iter().find(|view| &*view.spec.name == "bad");
-    let view = view.expect("it is there");
-    assert_eq!(view.state, WorkerState::Quarantined);
-    assert_eq!(
-        view.why.as_deref(),
-        Some("10 attempts in a row failed there, of steps that succeed elsewhere")
-    );
-    let last = broken(&mut world, &effects);
-    assert_eq!(on(&last, "bad"), 0);
-    // Its time is over: one attempt shows whether it is well.
-    for _ in 0..6 {
-        world.wait(5000);
-        world.engine.beat("bad", "1");
-        world.engine.beat("good", "1");
-    }
-    assert!(world.news().contains(&FleetNews::OnProbation { worker: "bad".into() }));
-    let tried = world.wait(0);
-    let running = world.engine.workers().into_iter().find(|view| &*view.spec.name == "bad");
-    assert_eq!(running.expect("it is there").running, 1, "{tried:?}");
-}
-
-#[test]
 fn a_worker_that_cannot_begin_anything_is_put_aside_at_once() {
     let mut world = World::new();
     world.connect(worker("full", 1));
     let (_, mut effects) = world.submit(fan_out("a", 10));
+    let not_begun = |world: &mut World, effects: &[Effect]| {
+        let one = assigned(effects).into_iter().find(|one| &*one.worker == "full");
+        let one = one.expect("it is given something").clone();
+        world.report(&one, Outcome::NOT_BEGUN).expect("current")
+    };
     for _ in 0..3 {
-        let one = assigned(&effects)[0].clone();
-        effects = world.report(&one, Outcome::NOT_BEGUN).expect("current");
+        effects = not_begun(&mut world, &effects);
     }
-    assert!(assigned(&effects).is_empty());
-    assert_eq!(world.engine.workers()[0].state, WorkerState::Quarantined);
+    let why = "3 attempts in a row could not even begin there; not put aside, as nobody else could run \
+               what waits";
+    assert_eq!(world.engine.workers()[0].why.as_deref(), Some(why));
+    let also = world.connect(worker("well", 1));
+    assert_eq!(on(&also, "well"), 1);
+    world.now += 1000;
+    world.engine.hear(world.now, 1000);
+    effects = not_begun(&mut world, &effects);
+    assert_eq!(on(&effects, "full"), 0);
+    let full = world.engine.workers().into_iter().find(|view| &*view.spec.name == "full");
+    assert_eq!(full.expect("it is there").state, WorkerState::Quarantined);
 }

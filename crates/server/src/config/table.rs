@@ -361,17 +361,18 @@ const WORKERS: &[Setting] = &[
     ),
     setting(
         "quarantine_after",
-        "A worker gets no work for a while after so many failures in a row of what succeeds elsewhere,",
+        "A worker gets no work for a while if it fails far more of the same steps than the other workers do at\n\
+         the same time: by more than chance allows in one of ten million cases, and so many at least;",
         Count(SOME, |c| &mut c.workers.quarantine_after),
     ),
     setting(
         "quarantine_not_begun",
-        "or after so many attempts in a row that it could not even begin.",
+        "or if it could not even begin so many attempts in a row. Never if nobody else could run what is wanted.",
         Count(SOME, |c| &mut c.workers.quarantine_not_begun),
     ),
     setting(
         "quarantine_time",
-        "For how long the first time; twice as long each further time,",
+        "For how long the first time; twice as long each further time without a success,",
         Duration(SOME_MS, |c| &mut c.workers.quarantine_time_ms),
     ),
     setting(

@@ -1,6 +1,6 @@
 //! One worker's session, from Hello to its end.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -93,6 +93,7 @@ impl WorkerSessions {
                         id,
                         out,
                         held,
+                        withdrawn: VecDeque::new(),
                         drains: watch::Sender::new(false),
                         undrained: watch::Sender::new(0),
                         ended,
@@ -238,8 +239,13 @@ impl WorkerSessions {
     async fn output(&self, peer: &Peer, output: proto::Output) {
         let Some(attempt) = &output.attempt else { return };
         let key = (attempt.job_id.as_str().into(), attempt.token);
-        let is_its =
-            self.hub.sessions().get(&peer.name).is_some_and(|session| session.held.contains(&key));
+        let is_its = self.hub.sessions().get_mut(&peer.name).is_some_and(|session| {
+            let is_its = session.may_print(&key);
+            if output.last {
+                session.withdrawn.retain(|withdrawn| *withdrawn != key);
+            }
+            is_its
+        });
         // The log may be a little longer than the cap, by the line about what was left out.
         let end = output.offset.saturating_add(output.bytes.len() as u64);
         if !is_its || end > self.hub.0.rules.log_cap + 4096 || !is_plain(&output.step_name) {

@@ -4,15 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_api::proto::workers_client::WorkersClient;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::dial::{Connected, Dialer};
 use super::hand::Hand;
-use super::{RemoteError, session};
+use super::{PATIENCE, RemoteError, session};
 
-/// Pauses between tries: the first ones short, because a server that restarts is back soon.
+/// Pauses between tries: the first ones short, because a server that restarts is back soon. With a lease none
+/// is longer than a tenth of it: what runs has one lease to be saved in, and a server that is back should
+/// see us at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const PAUSES_PER_LEASE: u32 = 10;
+/// The shortest lease that a server gives has pauses of this.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
+/// The same of one try: on a machine that is not there it would take ten seconds to be noticed.
+const TRIES_PER_LEASE: u32 = 5;
 /// An assignment carries what earlier steps printed out; the server's own limits are far below.
 const LARGEST_MESSAGE: usize = 64 << 20;
 
@@ -28,9 +36,14 @@ pub(super) async fn sessions(hand: &Arc<Hand>, server: Dialer) -> RemoteError {
     let mut tries = 0;
     let mut said = String::new();
     loop {
-        let ended = match connect(&server).await {
-            Ok(client) => session::hold(hand, client).await,
-            Err(status) => session::Ended { answered: false, welcomed: false, status },
+        let lease = hand.lease_length();
+        let ended = match timeout(longest_try(lease), connect(&server)).await {
+            Ok(Ok(client)) => session::hold(hand, client).await,
+            Ok(Err(status)) => session::Ended { answered: false, welcomed: false, status },
+            Err(_) => {
+                let status = Status::deadline_exceeded("the connection takes too long");
+                session::Ended { answered: false, welcomed: false, status }
+            }
         };
         if hand.state().leaving {
             return std::future::pending().await;
@@ -49,7 +62,7 @@ pub(super) async fn sessions(hand: &Arc<Hand>, server: Dialer) -> RemoteError {
             said = reason;
         }
         tries = if ended.answered { 0 } else { tries + 1 };
-        tokio::time::sleep(pause(tries)).await;
+        tokio::time::sleep(pause(tries, longest_pause(hand.lease_length()))).await;
     }
 }
 
@@ -73,10 +86,19 @@ fn reason(hand: &Hand, status: &Status, welcomed: bool) -> String {
     }
 }
 
+fn longest_pause(lease: Option<Duration>) -> Duration {
+    let of_lease = lease.map_or(LONGEST_PAUSE, |lease| lease / PAUSES_PER_LEASE);
+    of_lease.clamp(LEAST_PAUSE, LONGEST_PAUSE)
+}
+
+fn longest_try(lease: Option<Duration>) -> Duration {
+    lease.map_or(PATIENCE, |lease| (lease / TRIES_PER_LEASE).clamp(LONGEST_PAUSE, PATIENCE))
+}
+
 /// Doubled with every try, and drawn from its upper half, so that workers who lost the same server do not
 /// come back all at once.
-fn pause(tries: u32) -> Duration {
-    let longest = FIRST_PAUSE.saturating_mul(1 << tries.min(16)).min(LONGEST_PAUSE);
+fn pause(tries: u32, longest: Duration) -> Duration {
+    let longest = FIRST_PAUSE.saturating_mul(1 << tries.min(16)).min(longest);
     let half = longest.as_millis() as u64 / 2;
     let draw = getrandom::u64().unwrap_or_default() % (half + 1);
     Duration::from_millis(half + draw)
@@ -86,12 +108,21 @@ fn pause(tries: u32) -> Duration {
 mod tests {
     use super::*;
 
+    /// With 20 s of downtime and pauses of up to 15 s one worker of three came back after its lease.
     #[test]
-    fn pauses_grow_to_the_longest_and_are_never_none() {
-        for tries in 0..100 {
-            let pause = pause(tries);
-            assert!(pause >= FIRST_PAUSE / 2 && pause <= LONGEST_PAUSE, "{tries}: {pause:?}");
+    fn tries_are_never_further_apart_than_a_second_or_a_tenth_of_the_lease() {
+        let ms = Duration::from_millis;
+        let cases =
+            [(None, 1000), (Some(ms(30_000)), 1000), (Some(ms(3000)), 300), (Some(ms(100)), 10)];
+        for (lease, most) in cases {
+            let longest = longest_pause(lease);
+            for tries in (0..100).chain([u32::MAX]) {
+                let pause = pause(tries, longest);
+                assert!(!pause.is_zero() && pause <= ms(most), "{lease:?}, {tries}: {pause:?}");
+            }
+            assert!(pause(u32::MAX, longest) >= longest / 2);
         }
-        assert!(pause(u32::MAX) >= LONGEST_PAUSE / 2);
+        assert!(longest_try(Some(ms(30_000))) <= ms(6000));
+        assert_eq!(longest_try(None), PATIENCE);
     }
 }

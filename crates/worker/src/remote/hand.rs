@@ -64,6 +64,9 @@ pub(super) struct State {
     /// Slots in use: given back when the process has ended, which is before the report is durable.
     pub(super) busy: u32,
     pub(super) reports: Reports,
+    /// Withdrawn attempts whose processes have ended: nobody asks how, but what they printed until then is
+    /// still to be sent.
+    pub(super) last_words: BTreeMap<Key, LastWords>,
     pub(super) voice: Voice,
     lease: Lease,
     /// Why nothing new is taken.
@@ -82,6 +85,12 @@ pub(super) struct State {
 struct Waiting {
     since: Duration,
     assignment: proto::Assignment,
+}
+
+#[derive(Debug)]
+pub(super) struct LastWords {
+    pub(super) attempt: proto::AttemptRef,
+    pub(super) step: String,
 }
 
 #[derive(Debug)]
@@ -201,6 +210,7 @@ impl Hand {
             tasks: HashMap::new(),
             busy: 0,
             reports,
+            last_words: BTreeMap::new(),
             voice: Voice::default(),
             lease: Lease::default(),
             draining: None,
@@ -246,7 +256,9 @@ impl Hand {
         let running = state.running.values().map(|running| running.attempt.clone());
         let tasks = state.tasks.values().map(|task| task.attempt.clone());
         let reported = state.reports.iter().filter_map(|(_, kept)| kept.report.attempt.clone());
-        queued.chain(running).chain(tasks).chain(reported).chain(state.voice.attempts()).collect()
+        let withdrawn = state.last_words.values().map(|words| words.attempt.clone());
+        let all = queued.chain(running).chain(tasks).chain(reported).chain(withdrawn);
+        all.chain(state.voice.attempts()).collect()
     }
 
     pub(super) fn assign(self: &Arc<Self>, assignment: proto::Assignment) {
@@ -375,9 +387,14 @@ impl Hand {
         let withdrawn = state.running.remove(key).is_some_and(|r| r.cut == Some(Cut::Withdrawn));
         if !withdrawn {
             state.reports.insert(key.clone(), kept);
+        } else if started {
+            let words = LastWords { attempt: attempt.clone(), step: step.clone() };
+            state.last_words.insert(key.clone(), words);
         }
         drop(state);
-        if withdrawn {
+        if withdrawn && started {
+            self.drawer.remove(key);
+        } else if withdrawn {
             self.remove_report(key);
         }
         self.tell();
@@ -398,6 +415,19 @@ impl Hand {
             self.drawer.remove(key);
             places::remove(&self.places.log(key));
         }
+    }
+
+    /// What these printed is sent to its end, and they are over.
+    pub(super) fn last_words_sent(&self, keys: &[Key]) {
+        let mut state = self.state();
+        let over: Vec<&Key> =
+            keys.iter().filter(|key| state.last_words.remove(*key).is_some()).collect();
+        drop(state);
+        if over.is_empty() {
+            return;
+        }
+        over.into_iter().for_each(|key| places::remove(&self.places.log(key)));
+        self.tell();
     }
 
     pub(super) fn withdraw(&self, key: &Key) {
@@ -468,6 +498,10 @@ impl Hand {
 
     pub(super) fn lease_is_over(&self) -> bool {
         self.state().lease.is_over(clock())
+    }
+
+    pub(super) fn lease_length(&self) -> Option<Duration> {
+        self.state().lease.length()
     }
 
     /// Kills everything when the lease ends, connected or not.
@@ -601,6 +635,6 @@ impl Hand {
 
     pub(super) fn is_heard(&self) -> bool {
         let state = self.state();
-        state.reports.is_empty() && state.voice.is_empty()
+        state.reports.is_empty() && state.last_words.is_empty() && state.voice.is_empty()
     }
 }

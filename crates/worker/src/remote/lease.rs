@@ -36,6 +36,11 @@ impl Lease {
         self.until = Some(hello_sent.saturating_add(length));
     }
 
+    /// `None`: there never was one.
+    pub(super) fn length(&self) -> Option<Duration> {
+        self.until.map(|_| self.length)
+    }
+
     /// The number of the next beat.
     pub(super) fn beat(&mut self, now: Duration) -> u64 {
         if self.sent.len() == REMEMBERED {

@@ -91,6 +91,7 @@ impl Outbox {
 
     /// `None`: nothing for now. May be dropped while it waits; nothing is lost by that.
     pub(super) async fn next(&mut self) -> Option<Kind> {
+        self.forget_last_words();
         loop {
             if let Some(kind) = self.ready() {
                 return Some(kind);
@@ -120,6 +121,18 @@ impl Outbox {
         }
     }
 
+    /// What was made before is on its way by now.
+    fn forget_last_words(&self) {
+        let state = self.hand.state();
+        if state.last_words.is_empty() {
+            return;
+        }
+        let sent = |key: &&Key| self.printed.get(*key).is_some_and(|printed| printed.done);
+        let sent: Vec<Key> = state.last_words.keys().filter(sent).cloned().collect();
+        drop(state);
+        self.hand.last_words_sent(&sent);
+    }
+
     /// What needs no disk.
     fn ready(&mut self) -> Option<Kind> {
         let state = self.hand.state();
@@ -133,9 +146,13 @@ impl Outbox {
             self.told_draining = true;
             return Some(Kind::Draining(proto::Draining { why: why.clone() }));
         }
-        let is_held =
-            |key: &Key| state.running.contains_key(key) || state.reports.get(key).is_some();
-        if self.printed.len() > FORGOTTEN + 2 * (state.running.len() + state.reports.len()) {
+        let is_held = |key: &Key| {
+            state.running.contains_key(key)
+                || state.reports.get(key).is_some()
+                || state.last_words.contains_key(key)
+        };
+        let held = state.running.len() + state.reports.len() + state.last_words.len();
+        if self.printed.len() > FORGOTTEN + 2 * held {
             self.printed.retain(|key, _| is_held(key));
             self.reported.retain(is_held);
         }
@@ -170,6 +187,11 @@ impl Outbox {
                 Some(source(key, kept.report.attempt.as_ref()?, &kept.step, None))
             })
             .collect();
+        let withdrawn = state.last_words.iter();
+        let withdrawn =
+            withdrawn.filter(|(key, _)| !self.printed.get(*key).is_some_and(|it| it.done));
+        sources
+            .extend(withdrawn.map(|(key, words)| source(key, &words.attempt, &words.step, None)));
         if self.look {
             // The first half of a log is written once; the rest goes round until the end.
             let firm = Some(self.hand.config.log_cap / 2);

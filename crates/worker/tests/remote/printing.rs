@@ -5,7 +5,7 @@ use steadfast_api::proto;
 use steadfast_worker::remote::RemoteConfig;
 
 use super::server::Server;
-use super::{Worker, config, is_success, shell};
+use super::{Worker, config, entries, is_success, shell, until};
 
 /// More than a few messages, less than the cap.
 const LINES: usize = 60_000;
@@ -112,4 +112,23 @@ async fn bytes_that_are_no_text_arrive_as_they_are() {
     let talks = shell(1, r"printf '\000\377\033[31m\r\n'; printf oops >&2");
     session.assign(&talks).await;
     assert_eq!(session.whole_log(&talks).await, b"\0\xff\x1b[31m\r\noops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_withdrawn_attempt_prints_until_its_end_arrives_too() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let _worker = Worker::start(config(&server, folder.path()));
+    let mut session = server.session().await;
+    let talks = shell(
+        1,
+        &format!("trap 'seq 2 {LINES}; exit 3' TERM; echo 1; while :; do sleep 0.01; done"),
+    );
+    session.assign(&talks).await;
+    session.printed(&talks, "1\n").await;
+    session.withdraw(&talks).await;
+    assert!(session.whole_log(&talks).await == lines());
+    until("nothing is left of it", || entries(&folder.path().join("logs")).is_empty()).await;
+    drop(session);
+    let session = server.session().await;
+    assert!(session.hello.holds.is_empty(), "{:?}", session.hello.holds);
 }

@@ -255,7 +255,7 @@ async fn a_broken_stream_ends_nothing_that_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_withdrawn_is_stopped_and_never_spoken_of() {
+async fn what_is_withdrawn_is_stopped_and_never_reported() {
     let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let mut config = config(&server, folder.path());
     config.slots = 1;
