@@ -373,7 +373,8 @@ impl Hand {
         drop(state);
         self.fill();
         let (outcome, why) = settle(cut, ended, started, why);
-        let kept = Kept { step, report: to_report(attempt, &outcome, why) };
+        let report = to_report(attempt.clone(), &outcome, why);
+        let kept = Kept { step: step.clone(), report };
         if !started {
             // Before the report: the same attempt may be assigned anew, with the same folder.
             self.remove_work(&folder);
@@ -388,7 +389,7 @@ impl Hand {
         if !withdrawn {
             state.reports.insert(key.clone(), kept);
         } else if started {
-            let words = LastWords { attempt: attempt.clone(), step: step.clone() };
+            let words = LastWords { attempt, step };
             state.last_words.insert(key.clone(), words);
         }
         drop(state);
