@@ -85,7 +85,7 @@ fn verdict_on_the_retry_path(bencher: Bencher, texts: bool) {
         job_budget: Some(1000),
         step_retries: 5,
         step_budget: Some(1000),
-        budgeted: true,
+        budgeted: Some(steadfast_core::plan::Counts::Failures),
         timeout_at: Some(Timestamp(u64::MAX)),
         ..Shared::alone(seed.draw(item, attempt))
     };

@@ -11,7 +11,7 @@ use steadfast_core::event::{
 };
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::{Action, Allowance, LateResults, Plan};
+use steadfast_core::plan::{Action, Allowance, Counts, LateResults, Plan};
 use steadfast_core::result::{InOrder, JobResult};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
@@ -72,6 +72,7 @@ pub struct BudgetView {
     pub per_step: Option<Allowance>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
+    pub counts: Counts,
     pub used: u32,
 }
 
@@ -364,6 +365,7 @@ impl JobStatus {
                 total: budget.total,
                 per_step: budget.per_step,
                 ratio: budget.ratio.map(|ratio| ratio.ratio),
+                counts: budget.counts,
                 used: job.retries,
             }),
             best_effort: job.plan.best_effort().map(|best| BestEffortView {

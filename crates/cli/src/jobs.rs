@@ -135,9 +135,14 @@ pub(crate) fn list(args: &ListArgs) -> Done {
     })
 }
 
-/// To the second, where milliseconds are noise.
+/// As fine as is of use: tenths of a second up to ten, then whole ones, rounded to the nearest.
 pub(crate) fn coarse(ms: u64) -> String {
-    if ms < 1000 { human_ms(ms) } else { human_ms(ms / 1000 * 1000) }
+    let fine = match ms {
+        ..1000 => 1,
+        1000..10_000 => 100,
+        _ => 1000,
+    };
+    human_ms((ms + fine / 2) / fine * fine)
 }
 
 pub(crate) fn state_named(name: &str) -> Result<JobState, String> {

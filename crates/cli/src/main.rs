@@ -7,6 +7,7 @@ mod client;
 mod clock;
 mod data;
 mod explain;
+mod graph;
 mod input;
 mod jobs;
 mod local;

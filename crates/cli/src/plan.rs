@@ -5,11 +5,14 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use steadfast_core::backoff::Jitter;
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast, retries_at_most};
-use steadfast_core::plan::{Action, AfterFailure, Allowance, ForEach, Plan, Step};
+use steadfast_core::plan::{
+    Action, AfterFailure, Allowance, Counts, ForEach, LateResults, Plan, Step,
+};
 use steadfast_core::time::human_ms;
 use steadfast_jobfile::{JobFile, Source, policy_view};
 
 use crate::args::{Output, PlanArgs};
+use crate::graph::graph;
 use crate::paint::{Align, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint};
 use crate::{Done, Exit, input};
 
@@ -44,9 +47,11 @@ fn to_json(job: &JobFile) -> Value {
                 })
                 .collect();
             let value = json!({
+                "needs": step.needs.iter().map(|&need| &plan.step(need).name).collect::<Vec<_>>(),
                 "policy": policy,
                 "delays_ms": forecast.delays_ms,
                 "binding_limit": forecast.binding_limit,
+                "jitter": forecast.jitter,
                 "delay_total_ms": forecast.delay_total_ms,
                 "worst_case_ms": forecast.worst_case_ms,
             });
@@ -59,6 +64,7 @@ fn to_json(job: &JobFile) -> Value {
         "job": {
             "name": plan.name(),
             "retry_budget": budget_json(job),
+            "best_effort": best_effort_json(job),
             "retries_at_most": retries_at_most(plan),
         },
         "steps": steps,
@@ -79,6 +85,8 @@ fn budget_json(job: &JobFile) -> Value {
     let mut map = Map::new();
     map.insert("total".into(), json!(share(budget.total, job.budget.total)));
     map.insert("per_step".into(), json!(share(budget.per_step, job.budget.per_step)));
+    let counts = job.budget.counts.unwrap_or_default().name();
+    map.insert("counts".into(), json!({"value": budget.counts, "source": counts}));
     if let Some(ratio) = budget.ratio {
         let source = |source: Option<Source>| source.unwrap_or_default().name();
         map.insert(
@@ -93,9 +101,26 @@ fn budget_json(job: &JobFile) -> Value {
     Value::Object(map)
 }
 
+fn best_effort_json(job: &JobFile) -> Value {
+    let (Some(best), Some(from)) = (job.plan.best_effort(), job.best_effort) else {
+        return Value::Null;
+    };
+    let part = |value: Value, source: Source| json!({"value": value, "source": source.name()});
+    json!({
+        "min_datacenters": part(json!(best.min_datacenters), from.min_datacenters),
+        "deadline": part(json!(best.deadline_ms), from.deadline),
+        "grace": part(json!(best.grace_ms), from.grace),
+        "late_results": part(json!(best.late_results), from.late_results),
+    })
+}
+
 fn to_text(job: &JobFile) -> String {
     let plan = &job.plan;
-    let mut text = heading(plan);
+    let mut text = heading(job);
+    if let Some(graph) = graph(plan) {
+        text.push('\n');
+        text.push_str(&graph);
+    }
     // Steps that would read the same are told once.
     let mut told: Vec<(Vec<&str>, String)> = Vec::new();
     for (i, step) in plan.steps().iter().enumerate() {
@@ -122,7 +147,8 @@ fn to_text(job: &JobFile) -> String {
     text
 }
 
-fn heading(plan: &Plan) -> String {
+fn heading(job: &JobFile) -> String {
+    let plan = &job.plan;
     let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     let goals = plan.goals().iter().map(|&goal| plan.step(goal).name.as_str());
     let mut facts = vec![count(plan.steps().len(), "step")];
@@ -131,17 +157,6 @@ fn heading(plan: &Plan) -> String {
     facts.push(format!("goals: {}{dots}", shown.join(", ")));
     if !plan.datacenters().is_empty() {
         facts.push(format!("datacenters: {}", plan.datacenters().join(", ")));
-    }
-    if let Some(best) = plan.best_effort() {
-        let grace = match best.grace_ms {
-            0 => String::new(),
-            ms => format!(", grace {}", human_ms(ms)),
-        };
-        facts.push(format!(
-            "best effort: {} of them within {}{grace}",
-            best.min_datacenters,
-            human_ms(best.deadline_ms)
-        ));
     }
     if let Some(ms) = plan.timeout_ms() {
         facts.push(format!("timeout {}", human_ms(ms)));
@@ -162,16 +177,34 @@ fn heading(plan: &Plan) -> String {
             format!("retry budget: {}", parts.join(", "))
         }
     };
+    let counts_all = plan.budget().is_some_and(|budget| budget.counts == Counts::All);
+    let losses = if counts_all { "lost workers included" } else { "lost workers aside" };
     let most = match retries_at_most(plan) {
-        Some(most) => format!("at most {} of the whole job", count_retries(most)),
+        Some(0) if !counts_all => "no retries".to_owned(),
+        Some(most) => format!("at most {} of the whole job, {losses}", count_retries(most)),
         None => "no bound on the retries of the whole job".to_owned(),
     };
-    format!(
+    let mut text = format!(
         "{}  {}\n{}\n",
         paint(BOLD, plan.name()),
         paint(DIM, facts.join(" · ")),
         paint(DIM, format!("{budget} · {most}"))
-    )
+    );
+    if let (Some(best), Some(from)) = (plan.best_effort(), job.best_effort) {
+        let late = match best.late_results {
+            LateResults::LogOnly => "log_only",
+            LateResults::UpdateResult => "update_result",
+        };
+        let facts = [
+            ("at least", best.min_datacenters.to_string(), from.min_datacenters),
+            ("deadline", human_ms(best.deadline_ms), from.deadline),
+            ("grace", human_ms(best.grace_ms), from.grace),
+            ("late results", late.to_owned(), from.late_results),
+        ];
+        let facts = facts.map(|(what, value, from)| format!("{what} {value} ({})", from.name()));
+        text.push_str(&format!("{}\n", paint(DIM, format!("best effort: {}", facts.join(" · ")))));
+    }
+    text
 }
 
 fn count_retries(n: u64) -> String {
@@ -272,17 +305,44 @@ fn asides(step: &Step) -> String {
     text
 }
 
-fn ends(forecast: &Forecast, step: &Step) -> String {
-    let attempts = match forecast.retries {
-        Some(0) => "1 attempt, no retry".to_owned(),
-        Some(n) => format!("{} attempts", n + 1),
+/// `4 attempts`, or with jitter `4 or 5 attempts: delay_budget may bind first`.
+fn attempts(forecast: &Forecast) -> String {
+    let many = |attempts: Option<u64>| match attempts {
+        Some(1) => "1 attempt, no retry".to_owned(),
+        Some(n) => format!("{n} attempts"),
         None => "unlimited attempts".to_owned(),
     };
-    let by = match forecast.binding_limit {
-        BindingLimit::None => paint(WAIT, "nothing binds"),
-        limit => format!("bound by {}", paint(NOTE, limit.name())),
+    let steady = forecast.retries.map(|n| n + 1);
+    let Some(jitter) = forecast.jitter else { return many(steady) };
+    let (least, most) = (jitter.attempts_at_least, jitter.attempts_at_most);
+    let count = match (least, most) {
+        (least, most) if least == most => many(least),
+        (Some(least), Some(most)) if least + 1 == most => format!("{least} or {most} attempts"),
+        (Some(least), Some(most)) => format!("{least} to {most} attempts"),
+        (Some(least), None) => format!("{least} attempts or more"),
+        (None, _) => many(None),
     };
-    let mut facts = vec![paint(GOOD, attempts), by];
+    // What binds without jitter is told beside it.
+    let (longest, shortest) = jitter.binding_limits;
+    let others = [longest, shortest].into_iter().filter(|limit| *limit != forecast.binding_limit);
+    let others: Vec<BindingLimit> = others.collect();
+    match others[..] {
+        [BindingLimit::None, ..] => format!("{count}: short delays may never end it"),
+        [other, ..] if other == longest => format!("{count}: {} may bind first", other.name()),
+        [other, ..] => format!("{count}: with short delays {} binds", other.name()),
+        [] => count,
+    }
+}
+
+fn ends(forecast: &Forecast, step: &Step) -> String {
+    let attempts = attempts(forecast);
+    // Where jitter can make something else bind, that is told before.
+    let by = if attempts.contains(": ") { "else bound by" } else { "bound by" };
+    let mut facts = vec![paint(GOOD, attempts)];
+    facts.push(match forecast.binding_limit {
+        BindingLimit::None => paint(WAIT, "nothing binds"),
+        limit => format!("{by} {}", paint(NOTE, limit.name())),
+    });
     if let Some(total) = forecast.delay_total_ms {
         facts.push(format!("delays {}", human_ms(total)));
     }

@@ -106,7 +106,7 @@ fn row(rehearsal: &Rehearsal, decision: &Decision) -> Vec<(String, anstyle::Styl
         VerdictName::Complete => ("complete".to_owned(), GOOD),
         VerdictName::Retry { delay_ms: 0, .. } => ("retry at once".to_owned(), WAIT),
         VerdictName::Retry { delay_ms, .. } => (format!("retry in {}", human_ms(delay_ms)), WAIT),
-        VerdictName::Stop { reason } => (format!("stop: {reason}"), BAD),
+        VerdictName::Stop { reason, .. } => (format!("stop: {reason}"), BAD),
     };
     vec![
         (human_ms(decision.at.0), DIM),
@@ -114,12 +114,12 @@ fn row(rehearsal: &Rehearsal, decision: &Decision) -> Vec<(String, anstyle::Styl
         (decision.attempt.to_string(), anstyle::Style::new()),
         (decision.outcome.to_string(), anstyle::Style::new()),
         (says, style),
-        (charged(decision), DIM),
+        (charged(rehearsal, decision), DIM),
     ]
 }
 
 /// The account that the decision is about, with its limit.
-fn charged(decision: &Decision) -> String {
+fn charged(rehearsal: &Rehearsal, decision: &Decision) -> String {
     let accounts = &decision.accounts;
     let of = |count: u32, limit: Option<u32>| match limit {
         Some(limit) => format!("{count} of {limit}"),
@@ -127,9 +127,21 @@ fn charged(decision: &Decision) -> String {
     };
     match decision.verdict {
         VerdictName::Complete => return String::new(),
-        VerdictName::Stop { reason } => return reason.message().to_owned(),
+        VerdictName::Stop { reason, on } => {
+            let spelling = &rehearsal.plan.step(decision.item.step).spelling;
+            return spelling.respell(reason.message_on(on));
+        }
         VerdictName::Retry { cause: Cause::Preemption, .. } => {
-            return format!("preemptions {}", of(accounts.preemptions, accounts.max_preemptions));
+            let mut text =
+                format!("preemptions {}", of(accounts.preemptions, accounts.max_preemptions));
+            // A budget that counts all.
+            if decision.charged.job_retries > 0 {
+                text.push_str(&format!(
+                    " · job retries {}",
+                    of(accounts.job_retries, accounts.job_budget)
+                ));
+            }
+            return text;
         }
         VerdictName::Retry { cause: Cause::Deferral, .. } => {
             return format!("deferrals {}", of(accounts.deferrals, accounts.max_deferrals));

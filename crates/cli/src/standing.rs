@@ -3,7 +3,7 @@
 use std::fmt;
 
 use steadfast_core::event::{JobState, StepState};
-use steadfast_core::time::human_ms;
+use steadfast_core::time::{countdown_ms, human_ms};
 
 use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
 
@@ -179,7 +179,7 @@ impl StepFacts {
         }
         match &self.next {
             Some(next) => {
-                let left = human_ms(next.due_ms.saturating_sub(now_ms).div_ceil(1000) * 1000);
+                let left = countdown_ms(next.due_ms.saturating_sub(now_ms));
                 facts.push(if many {
                     format!("{} to retry, the next in {left}", self.backing_off)
                 } else {

@@ -230,9 +230,10 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
             let next = paint(WAIT, format!("attempt {} {when}", attempt + 1));
             format!("{} {next}", paint(BOLD, plan.item_name(*item)))
         }
-        Event::ItemFailed { item, reason, .. } => {
+        Event::ItemFailed { item, reason, on, .. } => {
             let why = paint(BAD, format!("gave up: {reason}"));
-            format!("{} {why} ({})", paint(BOLD, plan.item_name(*item)), reason.message())
+            let told = plan.step(item.step).spelling.respell(reason.message_on(*on));
+            format!("{} {why} ({told})", paint(BOLD, plan.item_name(*item)))
         }
         Event::StepFailed { run, step, continues } => {
             let rest = if *continues { ", what needs it goes on" } else { "" };
@@ -265,9 +266,11 @@ fn of(job: &Job, data: &Data) -> Standing {
         let failures = state.failed.iter().take(SHOWN_ITEMS).map(|(index, stopped)| {
             let id = ItemId { run, step, role: Role::Item, index: *index };
             let error = stopped.error.as_deref().unwrap_or("no worker took it");
+            let reason = stopped.reason.message_on(stopped.on);
+            let reason = job.plan.step(step).spelling.respell(reason);
             Failed {
                 name: job.plan.item_name(id),
-                why: format!("{}: {error}", stopped.reason.message()),
+                why: format!("{reason}: {error}"),
                 words: last_words(job, id, stopped.history.attempts, data),
             }
         });

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backoff::Draw;
+use crate::plan::Counts;
 use crate::time::Timestamp;
 use crate::verdict::StopReason;
 
@@ -32,8 +33,8 @@ pub struct Shared {
     pub job_budget: Option<u32>,
     pub step_retries: u32,
     pub step_budget: Option<u32>,
-    /// The job has a budget: retries are charged to it, not only counted.
-    pub budgeted: bool,
+    /// The job has a budget, and these retries are charged to it. None: they are only counted.
+    pub budgeted: Option<Counts>,
     pub timeout_at: Option<Timestamp>,
     /// The job was cancelled, or a sibling has failed the step.
     pub halted: Option<StopReason>,
@@ -49,7 +50,7 @@ impl Shared {
             job_budget: None,
             step_retries: 0,
             step_budget: None,
-            budgeted: false,
+            budgeted: None,
             timeout_at: None,
             halted: None,
             draw,

@@ -1,41 +1,69 @@
-//! Durations as people write them. Whole numbers only; nothing is rounded.
+//! Durations as people write them, also as humantime does. Whole numbers only; nothing is rounded.
 
 use crate::policy::MAX_DURATION_MS;
 use crate::text::quote;
 
-const DURATION_UNITS: [(&str, u64); 5] =
-    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+/// From large to small, each with all its names; the first is the one that is written. Months and years
+/// are what humantime makes of them: 30.44 and 365.25 days.
+const UNITS: [(&[&str], u64); 8] = [
+    (&["y", "year", "years"], 31_557_600_000),
+    (&["M", "month", "months"], 2_630_016_000),
+    (&["w", "week", "weeks"], 604_800_000),
+    (&["d", "day", "days"], 86_400_000),
+    (&["h", "hr", "hrs", "hour", "hours"], 3_600_000),
+    (&["m", "min", "mins", "minute", "minutes"], 60_000),
+    (&["s", "sec", "secs", "second", "seconds"], 1000),
+    (&["ms", "msec", "millis"], 1),
+];
+const SHORTER: [&str; 6] = ["us", "\u{b5}s", "usec", "ns", "nsec", "nanos"];
+/// What [`duration_text`] writes: people count in days rather than in weeks of months.
+const WRITTEN: std::ops::Range<usize> = 3..UNITS.len();
 
-/// `1h30m` in milliseconds. The error says what to write.
+/// The names of the units, from large to small.
+pub fn unit_names() -> impl Iterator<Item = &'static [&'static str]> {
+    UNITS.iter().map(|(names, _)| *names)
+}
+
+/// `1h30m`, or as humantime writes it `1h 30m`, `90sec`, `2 minutes`, in milliseconds. The error says
+/// what to write.
 pub fn parse_duration(text: &str) -> Result<u64, String> {
     let shown = quote(text);
     let generic =
         || format!("{shown} is not a duration; write it as `500ms`, `30s`, `5m` or `1h30m`");
-    if text.starts_with('-') {
+    let mut rest = text.trim();
+    if rest.starts_with('-') {
         return Err(format!("{shown} is negative; a duration is 0 or more, as `30s`"));
     }
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        let number = if text.len() < 10 { text } else { "30" };
+    if !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()) {
+        let number = if rest.len() < 10 { rest } else { "30" };
         return Err(format!(
             "{shown} has no unit; write `{number}s` for seconds or `{number}ms` for milliseconds"
         ));
     }
-    if text.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b.is_ascii_lowercase())
-        && text.contains('.')
+    if rest.contains('.')
+        && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b' ')
     {
         return Err(format!("{shown} has a fraction; write whole numbers, as `1s500ms`"));
     }
-    let mut rest = text;
+    if rest.is_empty() {
+        return Err(generic());
+    }
     let mut next_unit = 0;
     let mut total = 0u64;
     while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let letters = rest[digits..].bytes().take_while(u8::is_ascii_lowercase).count();
-        if digits == 0 || letters == 0 {
+        let (number, after) = rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count());
+        let after = after.trim_start();
+        let letters = after.chars().take_while(|c| c.is_alphabetic() || *c == '\u{b5}');
+        let (unit, after) = after.split_at(letters.map(char::len_utf8).sum());
+        if number.is_empty() || unit.is_empty() {
             return Err(generic());
         }
-        let unit = &rest[digits..digits + letters];
-        let Some(place) = DURATION_UNITS.iter().position(|(name, _)| *name == unit) else {
+        if SHORTER.contains(&unit) {
+            return Err(format!(
+                "{shown} counts in less than a millisecond, which nothing here does; write `1ms` or more"
+            ));
+        }
+        let Some(place) = UNITS.iter().position(|(names, _)| names.contains(&unit)) else {
             return Err(generic());
         };
         if place < next_unit {
@@ -44,12 +72,9 @@ pub fn parse_duration(text: &str) -> Result<u64, String> {
             ));
         }
         next_unit = place + 1;
-        let part = rest[..digits].parse::<u64>().unwrap_or(u64::MAX);
-        total = total.saturating_add(part.saturating_mul(DURATION_UNITS[place].1));
-        rest = &rest[digits + letters..];
-    }
-    if text.is_empty() {
-        return Err(generic());
+        let part = number.parse::<u64>().unwrap_or(u64::MAX);
+        total = total.saturating_add(part.saturating_mul(UNITS[place].1));
+        rest = after.trim_start();
     }
     if total > MAX_DURATION_MS {
         return Err(format!("{shown} is longer than a century"));
@@ -63,9 +88,9 @@ pub fn duration_text(mut ms: u64) -> String {
         return "0s".to_owned();
     }
     let mut text = String::new();
-    for (unit, size) in DURATION_UNITS {
-        if ms >= size {
-            text += &format!("{}{unit}", ms / size);
+    for (names, size) in &UNITS[WRITTEN] {
+        if ms >= *size {
+            text += &format!("{}{}", ms / size, names[0]);
             ms %= size;
         }
     }
@@ -86,6 +111,19 @@ mod tests {
             ("2m30s", 150_000),
             ("1d1ms", 86_400_001),
             ("007s", 7000),
+            // As humantime writes them, and reads them.
+            ("5min", 300_000),
+            ("1h 30m", 5_400_000),
+            ("90sec", 90_000),
+            ("2 minutes", 120_000),
+            ("1day", 86_400_000),
+            ("1day 2h 5m 7s 9ms", 93_907_009),
+            ("1year 2months 3days", 31_557_600_000 + 2 * 2_630_016_000 + 259_200_000),
+            ("2weeks", 1_209_600_000),
+            ("7hrs 12mins", 25_920_000),
+            ("31msec", 31),
+            ("5 m", 300_000),
+            (" 30s ", 30_000),
         ] {
             assert_eq!(parse_duration(text), Ok(ms), "{text}");
         }
@@ -97,7 +135,15 @@ mod tests {
             ("1.5s", "fraction"),
             ("30m1h", "out of order"),
             ("1s1s", "out of order"),
-            ("5 m", "not a duration"),
+            ("5 ", "write `5s`"),
+            ("5us", "less than a millisecond"),
+            ("1s 5 ns", "less than a millisecond"),
+            ("163\u{b5}s", "less than a millisecond"),
+            ("1h 30", "not a duration"),
+            ("m 5", "not a duration"),
+            ("5 m sec", "not a duration"),
+            ("30m 1 hour", "out of order"),
+            ("1 .5s", "fraction"),
             ("5S", "not a duration"),
             ("s", "not a duration"),
             ("5é", "not a duration"),

@@ -337,10 +337,11 @@ pub struct Kept {
 }
 
 /// What a final stop was decided on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailedOn {
     /// The outcome of an attempt.
+    #[default]
     Outcome,
     /// A restart that came too late for the item.
     Restart,

@@ -28,7 +28,7 @@ use crate::select::Select;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
-pub use change::Change;
+pub use change::{Change, Written};
 pub use counterfactual::Counterfactual;
 pub use standing::{JobExplanation, StepExplanation};
 pub use verdicts::{Account, Decided, Rule, VerdictExplanation};

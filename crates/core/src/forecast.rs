@@ -1,15 +1,16 @@
 //! What a policy will do before anything runs: `plan`'s view of one item that keeps failing.
 //!
-//! The walk asks [`verdict`] again and again, without jitter and without execution time, so that the
-//! limit which is named here is the one that will stop the item.
+//! The walk asks [`verdict`] again and again, without execution time, so that the limit which is named
+//! here is the one that will stop the item. Without jitter first, and with it once with the longest and
+//! once with the shortest delays that it can give.
 
 use serde::{Deserialize, Serialize};
 
 use crate::account::{History, Shared};
-use crate::backoff::Jitter;
+use crate::backoff::{Draw, Jitter};
 use crate::outcome::{FailureKind, Outcome};
-use crate::plan::{ForEach, Plan, Step};
-use crate::policy::Policy;
+use crate::plan::{Counts, ForEach, Plan, Step};
+use crate::policy::{Policy, Then};
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, verdict};
 
@@ -30,6 +31,18 @@ pub struct Forecast {
     /// How often one item is retried at most after failures. None: forever.
     #[serde(skip)]
     pub retries: Option<u64>,
+    /// What jitter can make of it. None without jitter.
+    pub jitter: Option<Jittered>,
+}
+
+/// The same item with the longest and with the shortest delays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Jittered {
+    pub attempts_at_least: Option<u64>,
+    /// None: no bound.
+    pub attempts_at_most: Option<u64>,
+    /// What binds with the longest delays, and with the shortest.
+    pub binding_limits: (BindingLimit, BindingLimit),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +80,16 @@ pub fn forecast(plan: &Plan, step: u32) -> Forecast {
         job_budget: budget.and_then(|budget| budget.total_at(items)),
         step_budget: budget.and_then(crate::plan::Budget::per_step),
     };
-    let walk = Walk::new(&step.policy, limits);
+    let walk = Walk::new(&without_jitter(&step.policy), limits, Draw::from_bits(0));
+    let jitter = (step.policy.delays().jitter() != Jitter::None).then(|| {
+        let at = |draw| Walk::new(&step.policy, limits, Draw::from_bits(draw));
+        let (longest, shortest) = (at(u64::MAX), at(0));
+        Jittered {
+            attempts_at_least: longest.retries.map(|n| n + 1),
+            attempts_at_most: shortest.retries.map(|n| n + 1),
+            binding_limits: (longest.limit, shortest.limit),
+        }
+    });
     let worst_case_ms = walk.worst_case_ms(step).map(|ms| ms.min(plan.timeout_ms().unwrap_or(ms)));
     Forecast {
         worst_case_ms,
@@ -75,25 +97,30 @@ pub fn forecast(plan: &Plan, step: u32) -> Forecast {
         binding_limit: walk.limit,
         retries: walk.retries,
         delays_ms: walk.delays_ms,
+        jitter,
     }
 }
 
-/// How many retries after failures the whole job can add up to. None: no bound, or a fan-out that
-/// is not known before it runs.
+/// How many retries the whole job can add up to: those after failures, and where its budget counts all
+/// those after losses too. None: no bound, or a fan-out that is not known before it runs.
 pub fn retries_at_most(plan: &Plan) -> Option<u64> {
     let budget = plan.budget();
     let share = budget.and_then(crate::plan::Budget::per_step).map(u64::from);
+    let counts_all = budget.is_some_and(|budget| budget.counts == Counts::All);
     let runs = plan.runs() as u64;
     let mut all_items = Some(0u64);
     let mut sum = Some(0u64);
     for step in plan.steps() {
         let items = items(step).map(|items| items.saturating_mul(runs));
         all_items = all_items.zip(items).map(|(sum, items)| sum + items);
-        let alone = Walk::new(&step.policy, Limits::default()).most_retries(&step.policy);
+        let walk = Walk::new(&without_jitter(&step.policy), Limits::default(), Draw::from_bits(0));
+        let alone = walk.most_retries(&step.policy);
         // Fallbacks and compensations are work items too, one in each run: a step that failed has
         // the one, a step that succeeded the other.
         let asides = if has_aside(step) { runs } else { 0 };
         let retries = match (alone, items) {
+            // Attempts that never began are tried again whatever the policy says, and spend its share.
+            _ if counts_all => None,
             (Some(0), _) => Some(0),
             (Some(each), Some(items)) => Some(each.saturating_mul(items.saturating_add(asides))),
             _ => None,
@@ -112,6 +139,19 @@ pub fn retries_at_most(plan: &Plan) -> Option<u64> {
         (Some(sum), Some(total)) => Some(sum.min(total)),
         (sum, total) => sum.or(total),
     }
+}
+
+/// How many retries after failures the attempts of one step allow, over all its items and runs, budgets
+/// aside. None: no limit, or a fan-out that is not known before it runs.
+pub fn step_retries_at_most(plan: &Plan, step: u32) -> Option<u64> {
+    let (step, runs) = (plan.step(step), plan.runs() as u64);
+    let policy = step.policy.draft();
+    if !policy.retryable && policy.rules.iter().all(|rule| rule.then != Then::Retry) {
+        return Some(0);
+    }
+    let each = u64::from(policy.max_attempts?) - 1;
+    let asides = u64::from(has_aside(step));
+    Some(each.saturating_mul(items(step)?.saturating_add(asides).saturating_mul(runs)))
 }
 
 fn has_aside(step: &Step) -> bool {
@@ -142,11 +182,10 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(policy: &Policy, limits: Limits) -> Self {
-        let steady = without_jitter(policy);
+    /// Every delay is drawn alike.
+    fn new(policy: &Policy, limits: Limits, draw: Draw) -> Self {
         // Neither exit lists nor rules match it: the walk is about counts and time.
         let outcome = Outcome::from(FailureKind::NotCompleted);
-        let draw = crate::backoff::Draw::from_bits(0);
         let mut shared = Shared {
             job_budget: limits.job_budget,
             step_budget: limits.step_budget,
@@ -157,7 +196,7 @@ impl Walk {
         let mut walk =
             Self { delays_ms: vec![], limit: BindingLimit::None, retries: Some(0), total_ms: 0 };
         for _ in 0..WALKED {
-            let verdict = verdict(&steady, &history, &shared, &outcome, now);
+            let verdict = verdict(policy, &history, &shared, &outcome, now);
             match verdict.decision {
                 Decision::Retry { delay_ms, due_at, .. } => {
                     if walk.delays_ms.len() < SHOWN {
@@ -179,18 +218,19 @@ impl Walk {
                 }
                 Decision::Complete => unreachable!("a failure does not complete"),
             }
-            if walk.delays_ms.len() == SHOWN && endless(&steady, limits) {
+            if walk.delays_ms.len() == SHOWN && endless(policy, limits) {
                 walk.retries = None;
                 return walk;
             }
         }
-        walk.finish(&steady, limits, &history);
+        walk.finish(policy, limits, &history, draw);
         walk
     }
 
     /// Too many retries to ask for one by one: the delay stays what it has become.
-    fn finish(&mut self, policy: &Policy, limits: Limits, history: &History) {
-        let delay = policy.delays().base_ms(history.failures.saturating_add(1));
+    fn finish(&mut self, policy: &Policy, limits: Limits, history: &History, draw: Draw) {
+        let (next, last) = (history.failures.saturating_add(1), history.last_delay_ms);
+        let delay = policy.delays().delay_ms(next, last, draw);
         let done = u64::from(history.failures);
         let in_time = |limit: Option<u64>| {
             limit.filter(|_| delay > 0).map(|limit| limit.saturating_sub(self.total_ms) / delay)
@@ -298,7 +338,9 @@ fn limit_of(reason: StopReason) -> BindingLimit {
 mod tests {
     use super::*;
     use crate::backoff::Backoff;
-    use crate::plan::{Action, AfterFailure, Allowance, Budget, OnFailure, PlanDraft, StepDraft};
+    use crate::plan::{
+        Action, AfterFailure, Allowance, Budget, Counts, OnFailure, PlanDraft, StepDraft,
+    };
     use crate::policy::PolicyDraft;
 
     fn plan(policy: PolicyDraft, budget: Option<Budget>, timeout_ms: Option<u64>) -> Plan {
@@ -326,6 +368,36 @@ mod tests {
         check(not, BindingLimit::NotRetryable, Some(0));
         let window = PolicyDraft { window_ms: Some(2500), ..fixed(Some(9)) };
         check(window, BindingLimit::Window, Some(2));
+    }
+
+    #[test]
+    fn jitter_says_how_few_and_how_many_attempts_there_can_be() {
+        let jittered = |max_attempts, jitter| {
+            let delay_budget_ms = Some(12_000);
+            let policy =
+                PolicyDraft { max_attempts, jitter, delay_budget_ms, ..PolicyDraft::default() };
+            let forecast = forecast(&plan(policy, None, None), 0);
+            let jitter = forecast.jitter.expect("there is jitter");
+            let (longest, shortest) = jitter.binding_limits;
+            let attempts = (jitter.attempts_at_least, jitter.attempts_at_most);
+            (forecast.binding_limit, forecast.retries, attempts, longest.name(), shortest.name())
+        };
+        // 1 + 2 + 4 fits, 1.8 + 3.6 + 7.2 does not.
+        let (limit, retries) = (BindingLimit::MaxAttempts, Some(3));
+        assert_eq!(
+            jittered(Some(4), Jitter::Factor(0.8)),
+            (limit, retries, (Some(3), Some(4)), "delay_budget", "max_attempts")
+        );
+        let (limit, retries) = (BindingLimit::DelayBudget, Some(3));
+        assert_eq!(
+            jittered(Some(9), Jitter::Factor(0.8)),
+            (limit, retries, (Some(3), Some(6)), "delay_budget", "delay_budget")
+        );
+        assert_eq!(
+            jittered(None, Jitter::Full),
+            (limit, retries, (Some(4), None), "delay_budget", "none")
+        );
+        assert_eq!(forecast(&plan(fixed(Some(4)), None, None), 0).jitter, None);
     }
 
     #[test]
@@ -367,8 +439,13 @@ mod tests {
         };
         assert_eq!(retries_at_most(&plan(jittered, None, None)), Some(4));
         let two = Some(Allowance { requested: 2, effective: 2 });
-        let budget = Some(Budget { total: two, per_step: None, ratio: None });
+        let budget =
+            Some(Budget { total: two, per_step: None, ratio: None, counts: Counts::Failures });
         assert_eq!(retries_at_most(&plan(fixed(None), budget, None)), Some(2));
+        // One attempt and no retry, as far as failures go; losses spend the share.
+        let five = Some(Allowance { requested: 5, effective: 5 });
+        let all = Some(Budget { total: five, per_step: two, ratio: None, counts: Counts::All });
+        assert_eq!(retries_at_most(&plan(fixed(Some(1)), all, None)), Some(2));
     }
 
     #[test]

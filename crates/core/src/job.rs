@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::account::{History, Shared};
 use crate::backoff::JitterSeed;
 use crate::event::{
-    CompletionReason, ItemId, JobId, JobState, Requester, Role, Source, StepFailure, StepState,
+    CompletionReason, FailedOn, ItemId, JobId, JobState, Requester, Role, Source, StepFailure,
+    StepState,
 };
 use crate::outcome::Gist;
 use crate::plan::{ForEach, Plan};
@@ -145,6 +146,8 @@ pub struct StepRun {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stopped {
     pub reason: StopReason,
+    #[serde(default)]
+    pub on: FailedOn,
     pub error: Option<String>,
     pub history: History,
 }
@@ -379,7 +382,7 @@ impl Job {
             job_budget: budget.and_then(|budget| budget.total_at(self.items_started)),
             step_retries: self.step_retries[id.step as usize],
             step_budget: budget.and_then(crate::plan::Budget::per_step),
-            budgeted: budget.is_some(),
+            budgeted: budget.map(|budget| budget.counts),
             timeout_at: self.timeout_at(),
             halted,
             draw: seed.draw(draw_index, attempt),

@@ -15,6 +15,7 @@
 //! | [`template`] | what `{{ … }}` stands for |
 //! | [`result`], [`select`] | what a job gave; a part of it by its printed name |
 //! | [`again`](mod@again) | retrying a whole job by hand |
+//! | [`spelling`] | what the author of a job calls its keys; only explanations look at it |
 //! | [`explain`](mod@explain) | why a job is where it is, and what would have changed that |
 //! | [`forecast`](mod@forecast) | what a policy will do, before anything runs |
 //!
@@ -39,6 +40,7 @@ pub mod policy;
 pub mod ranges;
 pub mod result;
 pub mod select;
+pub mod spelling;
 pub mod template;
 pub mod text;
 pub mod time;

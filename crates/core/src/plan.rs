@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::backoff::whole;
 use crate::event::{ItemId, Role};
 use crate::policy::{Policy, Problems};
+use crate::spelling::Spelling;
 use check::Check;
 
 pub use check::nearest;
@@ -54,6 +55,9 @@ pub struct PlanDraft {
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub surroundings: Surroundings,
+    /// What its author calls the job's own keys.
+    #[serde(default, skip_serializing_if = "Spelling::is_native")]
+    pub spelling: Spelling,
 }
 
 impl PlanDraft {
@@ -71,6 +75,7 @@ impl PlanDraft {
             priority: 0,
             labels: BTreeMap::new(),
             surroundings: Surroundings::default(),
+            spelling: Spelling::default(),
         }
     }
 }
@@ -111,6 +116,9 @@ pub struct StepDraft {
     pub ports: Vec<String>,
     #[serde(default)]
     pub surroundings: Surroundings,
+    /// What its author calls the keys of the policy.
+    #[serde(default, skip_serializing_if = "Spelling::is_native")]
+    pub spelling: Spelling,
 }
 
 impl StepDraft {
@@ -132,6 +140,7 @@ impl StepDraft {
             labels: BTreeMap::new(),
             ports: vec![],
             surroundings: Surroundings::default(),
+            spelling: Spelling::default(),
         }
     }
 }
@@ -332,6 +341,33 @@ pub struct Budget {
     pub per_step: Option<Allowance>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
+    #[serde(default, skip_serializing_if = "Counts::is_failures")]
+    pub counts: Counts,
+}
+
+/// Which retries spend a job's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counts {
+    /// Those after failures: a worker that goes away is nobody's fault.
+    #[default]
+    Failures,
+    /// Those after losses and failed dispatches too. Deferrals and waiting for a worker never.
+    All,
+}
+
+impl Counts {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failures => "failures",
+            Self::All => "all",
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref)] // the shape serde wants
+    fn is_failures(&self) -> bool {
+        *self == Self::Failures
+    }
 }
 
 /// What was asked for, and what the operator's ceiling left of it.
@@ -578,6 +614,10 @@ impl Plan {
         &self.draft.surroundings
     }
 
+    pub fn spelling(&self) -> &Spelling {
+        &self.draft.spelling
+    }
+
     /// All steps that `step` needs, directly or through others.
     pub fn ancestors(&self, step: u32) -> Vec<u32> {
         reachable(step, |step| &self.steps[step as usize].needs)
@@ -673,7 +713,7 @@ mod tests {
     #[test]
     fn a_ratio_budget_grows_with_what_has_started() {
         let ratio = Some(Ratio { ratio: 0.2, floor: 10 });
-        let budget = Budget { total: None, per_step: None, ratio };
+        let budget = Budget { total: None, per_step: None, ratio, counts: Counts::Failures };
         assert_eq!(budget.total_at(0), Some(10));
         assert_eq!(budget.total_at(49), Some(10));
         assert_eq!(budget.total_at(55), Some(11));

@@ -8,7 +8,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Accounts, Charged, History, Shared};
+use crate::event::FailedOn;
 use crate::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use crate::plan::Counts;
 use crate::policy::{Policy, Then};
 use crate::time::Timestamp;
 
@@ -125,6 +127,23 @@ impl StopReason {
             Self::Unschedulable => "No worker took the item within scheduling_timeout",
         }
     }
+
+    /// The sentence, where it matters what the stop was decided on: what ran out while nobody could do
+    /// anything about it has expired, without a next delay that was one too many.
+    pub const fn message_on(self, on: FailedOn) -> &'static str {
+        match (self, on) {
+            (Self::DelayBudgetExhausted, FailedOn::Restart) => {
+                "Retry budget exhausted: it expired while the engine was down"
+            }
+            (Self::WindowExpired, FailedOn::Restart) => {
+                "The retry window since the first failure expired while the engine was down"
+            }
+            (Self::WindowExpired, FailedOn::Resume) => {
+                "The retry window since the first failure expired while the job was paused"
+            }
+            _ => self.message(),
+        }
+    }
 }
 
 impl fmt::Display for StopReason {
@@ -149,7 +168,7 @@ pub fn verdict(
     let book = Book { policy, history, shared, now };
     match outcome {
         Outcome::Succeeded { .. } => book.close(Decision::Complete, Charged::default(), 0),
-        Outcome::Lost { started, .. } => book.on_loss(*started),
+        Outcome::Lost { started, .. } => book.on_loss(*started, outcome.is_handed_back()),
         Outcome::Failed(failure) => book.on_failure(failure),
     }
 }
@@ -184,28 +203,45 @@ impl Book<'_> {
         self.shared.halted.or(timed_out.then_some(StopReason::JobTimedOut))
     }
 
-    /// Check 2.
-    fn on_loss(&self, started: bool) -> Verdict {
+    /// Check 2, and check 7 behind it where the budget counts all. `handed_back`: the attempt only
+    /// waited for a slot, and waiting spends no budget.
+    fn on_loss(&self, started: bool, handed_back: bool) -> Verdict {
         if let Some(reason) = self.halted() {
             return self.stop(reason, Charged::default());
         }
         let counts = started || self.history.unstarted_in_row >= FREE_UNSTARTED;
-        if !counts {
-            return self.retry(Cause::Preemption, 0, Charged::default());
-        }
-        if !self.policy.survives_loss {
+        if counts && !self.policy.survives_loss {
             return self.stop(StopReason::NotRetryable, Charged::default());
         }
-        if reached(self.history.preemptions, self.policy.max_preemptions) {
+        if counts && reached(self.history.preemptions, self.policy.max_preemptions) {
             return self.stop(StopReason::PreemptionsExhausted, Charged::default());
+        }
+        let budgeted = u32::from(self.shared.budgeted == Some(Counts::All) && !handed_back);
+        if budgeted > 0
+            && let Some(reason) = self.budget_spent()
+        {
+            return self.stop(reason, Charged::default());
+        }
+        let charged =
+            Charged { job_retries: budgeted, step_retries: budgeted, ..Charged::default() };
+        if !counts {
+            return self.retry(Cause::Preemption, 0, charged);
         }
         let in_row = self.history.losses_in_row.saturating_add(1);
         let delay_ms = match in_row.saturating_sub(IMMEDIATE_LOSSES) {
             0 => 0,
             n => self.backoff_ms(n),
         };
-        let charged = Charged { preemptions: 1, ..Charged::default() };
-        self.retry(Cause::Preemption, delay_ms, charged)
+        self.retry(Cause::Preemption, delay_ms, Charged { preemptions: 1, ..charged })
+    }
+
+    /// Check 7.
+    fn budget_spent(&self) -> Option<StopReason> {
+        if reached(self.shared.job_retries, self.shared.job_budget) {
+            return Some(StopReason::JobBudgetExhausted);
+        }
+        let step = reached(self.shared.step_retries, self.shared.step_budget);
+        step.then_some(StopReason::StepBudgetExhausted)
     }
 
     /// Checks 1 and 3 to 9.
@@ -251,11 +287,8 @@ impl Book<'_> {
         if reached(failures, policy.max_attempts) {
             return self.stop(StopReason::AttemptsExhausted, failed);
         }
-        if reached(self.shared.job_retries, self.shared.job_budget) {
-            return self.stop(StopReason::JobBudgetExhausted, failed);
-        }
-        if reached(self.shared.step_retries, self.shared.step_budget) {
-            return self.stop(StopReason::StepBudgetExhausted, failed);
+        if let Some(reason) = self.budget_spent() {
+            return self.stop(reason, failed);
         }
         let given = rule.and_then(|rule| rule.delay_ms).or(match asked {
             Some(Asked::RetryAfterMs(ms)) => Some(ms),
@@ -275,7 +308,7 @@ impl Book<'_> {
         if self.shared.timeout_at.is_some_and(|timeout| due_at >= timeout) {
             return self.stop(StopReason::JobTimedOut, failed);
         }
-        let budgeted = u32::from(self.shared.budgeted);
+        let budgeted = u32::from(self.shared.budgeted.is_some());
         let charged = Charged { delay_ms, job_retries: budgeted, step_retries: budgeted, ..failed };
         self.retry(Cause::Failure, delay_ms, charged)
     }
@@ -298,7 +331,7 @@ impl Book<'_> {
 
     fn retry(&self, cause: Cause, delay_ms: u64, charged: Charged) -> Verdict {
         let due_at = self.now.plus(delay_ms);
-        let retries = u32::from(cause == Cause::Failure);
+        let retries = retries_counted(cause, charged);
         self.close(Decision::Retry { cause, delay_ms, due_at }, charged, retries)
     }
 
@@ -307,6 +340,11 @@ impl Book<'_> {
         let accounts = accounts_after(self.policy, self.history, self.shared, charged, retries);
         Verdict { decision, charged, accounts }
     }
+}
+
+/// What a retry adds to the job's count: those after failures are counted without a budget too.
+pub(crate) fn retries_counted(cause: Cause, charged: Charged) -> u32 {
+    charged.job_retries.max(u32::from(cause == Cause::Failure))
 }
 
 /// The accounts as they stand once `charged` is taken and `retries` are counted.

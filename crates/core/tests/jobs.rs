@@ -10,7 +10,7 @@ use steadfast_core::event::{
 use steadfast_core::job::{Job, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{
-    Action, Allowance, Budget, ForEach, NotBefore, Plan, PlanDraft, StepDraft,
+    Action, Allowance, Budget, Counts, ForEach, NotBefore, Plan, PlanDraft, StepDraft,
 };
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
@@ -178,7 +178,7 @@ fn pipeline() -> Driven {
     let steps = vec![step("fetch", &[]), fan, step("publish", &["index"])];
     let mut draft = PlanDraft::new("j", steps);
     let total = Some(Allowance { requested: 2, effective: 2 });
-    draft.budget = Some(Budget { total, per_step: None, ratio: None });
+    draft.budget = Some(Budget { total, per_step: None, ratio: None, counts: Counts::Failures });
     let mut job = Driven::new(draft);
     job.run("fetch", 0, Outcome::Succeeded { output: Some(serde_json::json!({"n": 1})) });
     job.run("index", 0, Outcome::OK);

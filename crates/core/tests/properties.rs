@@ -13,7 +13,7 @@ use steadfast_core::event::{
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{
-    Action, AfterFailure, Allowance, BestEffort, Budget, ForEach, LateResults, MaxFailed,
+    Action, AfterFailure, Allowance, BestEffort, Budget, Counts, ForEach, LateResults, MaxFailed,
     OnFailure, Plan, PlanDraft, Ratio, StepDraft,
 };
 use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
@@ -144,12 +144,15 @@ fn steps() -> impl Strategy<Value = Vec<StepDraft>> {
 fn plans() -> impl Strategy<Value = Plan> {
     let allowance =
         |most| prop::option::of((0..most).prop_map(|n| Allowance { requested: n, effective: n }));
-    let budget = (allowance(12u32), allowance(5u32), prop::option::of((0.0f64..1.0, 0u32..4)))
-        .prop_map(|(total, per_step, ratio)| Budget {
+    let ratio = prop::option::of((0.0f64..1.0, 0u32..4));
+    let budget = (allowance(12u32), allowance(5u32), ratio, any::<bool>()).prop_map(
+        |(total, per_step, ratio, all)| Budget {
             total,
             per_step,
             ratio: ratio.map(|(ratio, floor)| Ratio { ratio, floor }),
-        });
+            counts: if all { Counts::All } else { Counts::Failures },
+        },
+    );
     let best_effort = (1u32..4, 1u64..60_000, 0u64..5000, any::<bool>());
     (
         steps(),
@@ -184,7 +187,7 @@ type Happening = (u8, u8, u16);
 
 fn outcome(choice: u8) -> Outcome {
     let failed = |kind| Failure::new(kind);
-    match choice % 16 {
+    match choice % 17 {
         0..3 => Outcome::OK,
         3 => Outcome::Succeeded { output: Some(serde_json::json!([1, 2])) },
         4..7 => FailureKind::Exited(1).into(),
@@ -201,6 +204,7 @@ fn outcome(choice: u8) -> Outcome {
         }),
         12..14 => Outcome::LOST,
         14 => Outcome::NOT_BEGUN,
+        15 => Outcome::handed_back(),
         _ => Outcome::Failed(Failure {
             asked: Some(Asked::DeferMs(1000)),
             ..failed(FailureKind::HandlerFailed)
@@ -419,6 +423,7 @@ fn check_log(log: &[Recorded], plan: &Plan) {
     let mut runs_over: BTreeSet<u32> = BTreeSet::new();
     let mut met: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut cancelled = false;
+    let (mut handed_back, mut retries) = (false, 0);
     for (i, record) in log.iter().enumerate() {
         assert_eq!(record.seq, i as u64 + 1, "a gap in the log");
         assert!(i == 0 || record.at >= log[i - 1].at, "time went back");
@@ -453,10 +458,17 @@ fn check_log(log: &[Recorded], plan: &Plan) {
                         (0, 0, 0)
                     ),
                 }
-                if *cause != Cause::Failure {
-                    assert_eq!((charged.job_retries, charged.step_retries), (0, 0));
-                }
+                let all = plan.budget().is_some_and(|budget| budget.counts == Counts::All);
+                let spends = match cause {
+                    Cause::Failure => plan.budget().is_some(),
+                    Cause::Preemption => all && !handed_back,
+                    Cause::Deferral => false,
+                };
+                let spends = u32::from(spends);
+                assert_eq!((charged.job_retries, charged.step_retries), (spends, spends));
+                retries += spends;
             }
+            Event::AttemptEnded { outcome, .. } => handed_back = outcome.is_handed_back(),
             Event::ItemSucceeded { item, .. } | Event::ItemFailed { item, .. } => {
                 assert!(over.insert(*item), "an item ended twice");
             }
@@ -474,6 +486,8 @@ fn check_log(log: &[Recorded], plan: &Plan) {
         }
     }
     assert_eq!(ended, 1, "a job ends exactly once");
+    let most = plan.budget().and_then(|budget| budget.total).map_or(u32::MAX, |t| t.effective);
+    assert!(retries <= most, "{retries} retries of {most}");
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 use steadfast_core::account::{Charged, History, Shared};
 use steadfast_core::backoff::{Backoff, Draw, Jitter};
 use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::plan::Counts;
 use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Cause, Decision, StopReason, eligible, expired, verdict};
@@ -68,7 +69,7 @@ fn a_failure_charges_failures_and_delay_and_a_budget_only_if_there_is_one() {
     let mut c = case(exit(1));
     let charged = c.retries(Cause::Failure, 1000);
     assert_eq!(charged, Charged { failures: 1, delay_ms: 1000, ..Charged::default() });
-    c.shared.budgeted = true;
+    c.shared.budgeted = Some(Counts::Failures);
     let charged = c.retries(Cause::Failure, 1000);
     assert_eq!((charged.job_retries, charged.step_retries), (1, 1));
     let accounts = c.decide().accounts;
@@ -281,6 +282,45 @@ fn counts_are_checked_before_time() {
     c.stops(StopReason::JobTimedOut);
     c.shared.timeout_at = None;
     c.retries(Cause::Failure, 2000);
+}
+
+#[test]
+fn a_budget_that_counts_all_is_spent_by_losses_and_failed_dispatches() {
+    let budget = Shared {
+        job_budget: Some(2),
+        step_budget: Some(2),
+        budgeted: Some(Counts::All),
+        ..alone()
+    };
+    let one = Charged { job_retries: 1, step_retries: 1, ..Charged::default() };
+    for (outcome, preemptions) in [(Outcome::LOST, 1), (Outcome::NOT_BEGUN, 0)] {
+        let mut c = case(outcome);
+        c.shared = budget;
+        assert_eq!(c.retries(Cause::Preemption, 0), Charged { preemptions, ..one });
+        assert_eq!((c.decide().accounts.job_retries, c.decide().accounts.step_retries), (1, 1));
+        c.shared.job_retries = 2;
+        c.shared.step_retries = 2;
+        c.stops(StopReason::JobBudgetExhausted);
+        assert_eq!(c.decide().charged, Charged::default());
+        c.shared.job_budget = None;
+        c.stops(StopReason::StepBudgetExhausted);
+        // The same budget, where it counts failures only.
+        c.shared.budgeted = Some(Counts::Failures);
+        assert_eq!(c.retries(Cause::Preemption, 0), Charged { preemptions, ..Charged::default() });
+    }
+    // Check 2 comes before it.
+    let mut c = case(Outcome::LOST);
+    c.shared = Shared { job_retries: 2, ..budget };
+    c.policy.max_preemptions = Some(0);
+    c.stops(StopReason::PreemptionsExhausted);
+    c.policy.retryable = false;
+    c.stops(StopReason::NotRetryable);
+    // Deferrals and waiting for a slot never spend it.
+    let mut c = case(Outcome::handed_back());
+    c.shared = Shared { job_retries: 2, step_retries: 2, ..budget };
+    assert_eq!(c.retries(Cause::Preemption, 0), Charged::default());
+    c.outcome = Outcome::Failed(Failure { asked: Some(Asked::DeferMs(5)), ..failure() });
+    assert_eq!(c.retries(Cause::Deferral, 5), Charged { deferrals: 1, ..Charged::default() });
 }
 
 #[test]

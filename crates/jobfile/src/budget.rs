@@ -2,7 +2,8 @@
 //!
 //! This is the only place that knows AD-44's spelling.
 
-use steadfast_core::plan::{Allowance, BestEffort, Budget, LateResults, Ratio};
+use steadfast_core::plan::{Allowance, BestEffort, Budget, Counts, LateResults, Ratio};
+use steadfast_core::spelling::{Spelling, Unit};
 
 use crate::keys;
 use crate::node::Scalar;
@@ -22,6 +23,45 @@ pub struct BudgetSources {
     pub per_step: Option<Source>,
     pub ratio: Option<Source>,
     pub floor: Option<Source>,
+    pub counts: Option<Source>,
+}
+
+/// What the author of a job calls these keys, for explanations.
+pub(crate) fn spelling(budget: BudgetSources, best: Option<BestEffortSources>) -> Spelling {
+    let mut keys = vec![];
+    if budget.counts == Some(Source::Ad44) {
+        keys.push(("retry_budget.total", "retry_budget", Unit::Native));
+        keys.push(("retry_budget.per_step", "retry_budget_per_workflow", Unit::Native));
+    }
+    if best.is_some_and(|best| best.min_datacenters == Source::Ad44) {
+        keys.push(("min_datacenters", "best_effort_min_dcs", Unit::Native));
+    }
+    Spelling::new(None, &keys)
+}
+
+/// Where each part of a job's best effort came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BestEffortSources {
+    pub min_datacenters: Source,
+    pub deadline: Source,
+    pub grace: Source,
+    pub late_results: Source,
+}
+
+impl BestEffortSources {
+    /// Those of a job that says no more than that it wants some.
+    fn unsaid(operator: &Operator) -> Self {
+        let built_in = Operator::default();
+        let from = |same: bool| if same { Source::Default } else { Source::Operator };
+        let least = operator.best_effort_min_datacenters == built_in.best_effort_min_datacenters;
+        let deadline = operator.best_effort_deadline_ms == built_in.best_effort_deadline_ms;
+        Self {
+            min_datacenters: from(least),
+            deadline: from(deadline),
+            grace: Source::Default,
+            late_results: from(operator.late_results == built_in.late_results),
+        }
+    }
 }
 
 impl Reader<'_> {
@@ -65,10 +105,12 @@ impl Reader<'_> {
             total: given(self.operator.budget_total),
             per_step: given(self.operator.budget_per_step),
             ratio: None,
+            counts: Counts::Failures,
         };
         let sources = BudgetSources {
             total: Some(Source::Operator),
             per_step: Some(Source::Operator),
+            counts: Some(Source::Default),
             ..BudgetSources::default()
         };
         (Some(budget), sources)
@@ -99,7 +141,14 @@ impl Reader<'_> {
             sources.floor = Some(floor.map_or(Source::Default, |_| Source::Job));
             Ratio { ratio, floor: floor.flatten().unwrap_or(DEFAULT_FLOOR) }
         });
-        let budget = Budget { total, per_step, ratio };
+        sources.counts = Some(Source::Default);
+        let mut counts = Counts::default();
+        if let Some(at) = block.get("counts") {
+            let words = [("failures", Counts::Failures), ("all", Counts::All)];
+            counts = self.word(&at, &words).unwrap_or_default();
+            sources.counts = Some(Source::Job);
+        }
+        let budget = Budget { total, per_step, ratio, counts };
         Some((Some(budget), sources))
     }
 
@@ -110,10 +159,13 @@ impl Reader<'_> {
     ) -> (Option<Budget>, BudgetSources) {
         let (total, total_source) = self.allowance(total, TOTAL, Source::Ad44);
         let (per_step, share_source) = self.allowance(share, PER_STEP, Source::Ad44);
-        let budget = Budget { total: Some(total), per_step: Some(per_step), ratio: None };
+        // AD-44's budget is about failed dispatches: what happened to an attempt does not matter.
+        let counts = Counts::All;
+        let budget = Budget { total: Some(total), per_step: Some(per_step), ratio: None, counts };
         let sources = BudgetSources {
             total: Some(total_source),
             per_step: Some(share_source),
+            counts: Some(Source::Ad44),
             ..BudgetSources::default()
         };
         (Some(budget), sources)
@@ -153,7 +205,7 @@ impl Reader<'_> {
         (allowance, source)
     }
 
-    pub(crate) fn best_effort(&mut self, job: &Block) -> Option<BestEffort> {
+    pub(crate) fn best_effort(&mut self, job: &Block) -> Option<(BestEffort, BestEffortSources)> {
         const AD44: [(&str, &str); 2] = [
             ("best_effort_min_dcs", "min_datacenters"),
             ("best_effort_deadline_seconds", "deadline"),
@@ -165,13 +217,15 @@ impl Reader<'_> {
             grace_ms: 0,
             late_results: self.operator.late_results,
         };
+        let mut sources = BestEffortSources::unsaid(self.operator);
         let written = job.get("best_effort");
         if let Some(at) = written.as_ref().filter(|at| at.node.as_map().is_some()) {
             for (key, native) in AD44.into_iter().filter(|(key, _)| job.has(key)) {
                 self.mixed(job, key, "best_effort", native);
             }
-            self.native_best_effort(at, &mut best);
-            return Some(best);
+            self.native_best_effort(at, &mut best, &mut sources);
+            self.warn_without_datacenters(job);
+            return Some((best, sources));
         }
         let on = written.map_or(Some(false), |at| {
             if at.node.scalar().is_none_or(|scalar| !matches!(scalar, Scalar::Bool(_))) {
@@ -187,12 +241,14 @@ impl Reader<'_> {
         {
             best.min_datacenters = count;
             best.min_requested = Some(count);
+            sources.min_datacenters = Source::Ad44;
         }
         if let Some(at) = job.get("best_effort_deadline_seconds")
             && let Some(seconds) = self.number(&at)
         {
             if let Some(ms) = seconds_to_ms(seconds) {
                 best.deadline_ms = ms;
+                sources.deadline = Source::Ad44;
             } else {
                 let text = quote(at.node.text().unwrap_or_default());
                 let message = format!("{text} is not a number of seconds to wait");
@@ -204,14 +260,42 @@ impl Reader<'_> {
                 let message = format!("{key} has no effect without `best_effort: true`");
                 self.warn("unused_key", job.path(key), job.key_span(key).line, message);
             }
+            return None;
         }
-        on.then_some(best)
+        self.warn_without_datacenters(job);
+        Some((best, sources))
     }
 
-    fn native_best_effort(&mut self, at: &At, best: &mut BestEffort) {
+    fn warn_without_datacenters(&mut self, job: &Block) {
+        let named = job.get("datacenters").and_then(|at| at.node.as_list().map(<[_]>::len));
+        if named.unwrap_or(0) == 0 {
+            let message = "the job has no `datacenters`, so there are none to do without: it has one \
+                           run, and the deadline ends that";
+            let line = job.key_span("best_effort").line;
+            let code = "best_effort_without_datacenters";
+            self.warn(code, job.path("best_effort"), line, message.to_owned());
+        }
+    }
+
+    fn native_best_effort(
+        &mut self,
+        at: &At,
+        best: &mut BestEffort,
+        sources: &mut BestEffortSources,
+    ) {
         let Some(block) = self.block(at, None, &keys::BEST_EFFORT) else {
             return;
         };
+        for (key, source) in [
+            ("min_datacenters", &mut sources.min_datacenters),
+            ("deadline", &mut sources.deadline),
+            ("grace", &mut sources.grace),
+            ("late_results", &mut sources.late_results),
+        ] {
+            if block.has(key) {
+                *source = Source::Job;
+            }
+        }
         if let Some(at) = block.get("min_datacenters")
             && let Some(count) = self.count(&at, 0)
         {

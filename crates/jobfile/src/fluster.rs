@@ -5,6 +5,7 @@ mod warn;
 
 use steadfast_core::backoff::Backoff;
 use steadfast_core::policy::{Policy, PolicyDraft, Problem, Problems};
+use steadfast_core::spelling::{Spelling, Unit};
 
 pub use launch::{Entrypoint, FlusterJob, plan};
 pub use warn::warnings;
@@ -33,6 +34,22 @@ impl Default for FlusterDefaults {
     fn default() -> Self {
         Self { max_retries_failure: 0, max_retries_preemption: 100, retry_delay_ms: 1000 }
     }
+}
+
+/// What it calls the keys of a policy: as its Python client does, in seconds.
+pub fn spelling() -> Spelling {
+    Spelling::new(
+        Some("RetryConfig"),
+        &[
+            ("max_attempts", "max_retries_failure", Unit::Retries),
+            ("max_preemptions", "max_retries_preemption", Unit::Native),
+            ("initial_delay", "initial_delay", Unit::Seconds),
+            ("max_delay", "max_delay", Unit::Seconds),
+            ("multiplier", "backoff_multiplier", Unit::Native),
+            ("exit_codes.retry", "retry_on_exit_codes", Unit::Native),
+            ("exit_codes.stop", "no_retry_on_exit_codes", Unit::Native),
+        ],
+    )
 }
 
 /// The policy that it asks for; the problems speak of its own fields.

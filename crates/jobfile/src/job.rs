@@ -6,13 +6,14 @@ use steadfast_core::plan::{MAX_ITEMS, NotBefore, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, Problem as CoreProblem};
 use steadfast_core::time::{Timestamp, human_ms};
 
-use crate::budget::BudgetSources;
+use crate::budget::{self, BestEffortSources, BudgetSources};
 use crate::keys;
 use crate::node::{Node, Span};
 use crate::policy::{PolicyBlock, Source, Sources, layers, longest_first, merge};
 use crate::problem::{Places, quote};
 use crate::reader::{At, Block, Reader};
 use crate::references::{self, Scope, fans_out};
+use crate::retry::spelling;
 
 /// A file that was read, with what the warnings are made from.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct ReadJob {
     pub(crate) plan: Plan,
     pub(crate) sources: Vec<Sources>,
     pub(crate) budget_sources: BudgetSources,
+    pub(crate) best_effort_sources: Option<BestEffortSources>,
     pub(crate) job_block: Option<PolicyBlock>,
     pub(crate) step_blocks: Vec<Option<PolicyBlock>>,
 }
@@ -40,7 +42,8 @@ impl Reader<'_> {
         self.top(&block, &mut draft);
         let (budget, budget_sources) = self.budget(&block);
         draft.budget = budget;
-        draft.best_effort = self.best_effort(&block);
+        let best_effort = self.best_effort(&block);
+        draft.best_effort = best_effort.map(|(best, _)| best);
 
         let job_block = block.get("retry").and_then(|at| self.retry(&at, Source::Job));
         let (job_draft, job_sources) =
@@ -77,13 +80,17 @@ impl Reader<'_> {
                     ),
                     None => job_sources,
                 };
+                let written = own.as_ref().or(job_block.as_ref());
+                step.spelling = written.map(|block| spelling(block.source)).unwrap_or_default();
                 draft.steps.push(step);
                 sources.push(from);
                 step_blocks.push(own);
             }
         }
+        draft.spelling = budget::spelling(budget_sources, best_effort.map(|(_, from)| from));
         let plan = self.plan(draft, places, &block)?;
-        Some(ReadJob { plan, sources, budget_sources, job_block, step_blocks })
+        let best_effort_sources = best_effort.map(|(_, sources)| sources);
+        Some(ReadJob { plan, sources, budget_sources, best_effort_sources, job_block, step_blocks })
     }
 
     fn top(&mut self, block: &Block, draft: &mut PlanDraft) {
@@ -247,6 +254,30 @@ impl Reader<'_> {
         self.bad_at(problem.code, path, span, problem.message).help = problem.help;
     }
 
+    /// A minimum of datacenters that there are not, in the words of whoever asked for it.
+    fn refused_minimum(&mut self, problem: CoreProblem, block: &Block, places: &Places) {
+        let native = block.get("best_effort").filter(|at| at.node.get("min_datacenters").is_some());
+        if block.has("best_effort_min_dcs") {
+            self.refused(in_ad44(problem), "best_effort_min_dcs", places);
+        } else if native.is_some() {
+            self.refused(problem, "best_effort.min_datacenters", places);
+        } else {
+            let (least, given) =
+                (self.operator.best_effort_min_datacenters, block.get("datacenters"));
+            let count = given.and_then(|at| at.node.as_list().map(<[_]>::len)).unwrap_or(0).max(1);
+            let is_map = block.get("best_effort").is_some_and(|at| at.node.as_map().is_some());
+            let key = if is_map { "min_datacenters" } else { "best_effort_min_dcs" };
+            let plural = if count == 1 { "" } else { "s" };
+            let message = format!(
+                "the operator's minimum is {least} datacenters (BEST_EFFORT_DEFAULT_MIN_DCS, or \
+                 `best_effort.default_min_datacenters` in the settings), but the job has {count} \
+                 datacenter{plural}"
+            );
+            let help = Some(format!("write `{key}: {count}` or less, or name more datacenters"));
+            self.refused(CoreProblem { message, help, ..problem }, "best_effort", places);
+        }
+    }
+
     /// Core's checks and those of the templates, less what was noted about the same place.
     fn plan(&mut self, draft: PlanDraft, places: &Places, block: &Block) -> Option<Plan> {
         let index: HashMap<&str, usize> = draft
@@ -277,8 +308,8 @@ impl Reader<'_> {
                         continue;
                     }
                     let path = problem.path.clone();
-                    if path == "best_effort.min_datacenters" && block.has("best_effort_min_dcs") {
-                        self.refused(in_ad44(problem), "best_effort_min_dcs", places);
+                    if path == "best_effort.min_datacenters" {
+                        self.refused_minimum(problem, block, places);
                         continue;
                     }
                     self.refused(problem, &path, places);

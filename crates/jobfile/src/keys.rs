@@ -287,6 +287,10 @@ pub(crate) static COMPENSATE: Table =
 
 const BACKOFFS: &[&str] = &["fixed", "linear", "exponential", "fibonacci"];
 
+const A_RULE: Shape = Block(&RULE);
+const RULES: Key =
+    key("rules", "what certain outcomes lead to; the first match wins", ListOf(&A_RULE));
+
 pub(crate) static RETRY: Table = Table {
     exclusive: &[("initial_delay", "backoff_base_ms"), ("max_delay", "max_backoff_ms")],
     ..table(
@@ -322,11 +326,7 @@ pub(crate) static RETRY: Table = Table {
             key("max_preemptions", "losses of the worker that are survived; default 100", Limit(0)),
             key("max_deferrals", "deferrals that are survived; default 100", Limit(0)),
             key("exit_codes", "which exit codes are retried", Block(&EXIT_CODES)),
-            key(
-                "rules",
-                "what certain outcomes lead to; the first match wins",
-                ListOf(&Block(&RULE)),
-            ),
+            RULES,
             key("backoff_base_ms", "Tasker: the initial delay", Count(0)),
             key("max_backoff_ms", "Tasker: the longest delay", Count(0)),
         ],
@@ -361,6 +361,11 @@ pub(crate) static BUDGET: Table = table(
         key("per_step", "retries of one step", Count(0)),
         key("ratio", "retries in proportion to the items started", Number(0.0, f64::INFINITY)),
         key("floor", "with `ratio`: never fewer than this; default 10", Count(0)),
+        key(
+            "counts",
+            "failures (default), or all: retries after losses and failed dispatches spend it too",
+            Word(&["failures", "all"]),
+        ),
     ],
 );
 
@@ -420,5 +425,6 @@ pub(crate) static ARGYLL: Table = table(
         key("max_backoff", "the longest delay in milliseconds", Count(0)),
         key("backoff_type", "how delays grow", Word(&["fixed", "linear", "exponential"])),
         key("parallelism", "items that run at once", Count(1)),
+        RULES,
     ],
 );

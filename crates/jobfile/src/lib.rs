@@ -8,7 +8,7 @@
 //! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the dialects' spellings |
 //! | `policy` | blocks laid over each other, with the source of each value |
 //! | `references` | whether what `{{ … }}` names is there |
-//! | `warn` | what is valid and will still surprise |
+//! | `warn`, `scripts` | what is valid and will still surprise |
 //! | `schema` | the same keys as a JSON Schema |
 //!
 //! A file is refused with everything that is wrong with it, or becomes a plan. Nothing here opens a
@@ -30,6 +30,7 @@ mod reader;
 mod references;
 mod retry;
 mod schema;
+mod scripts;
 mod step;
 mod units;
 mod values;
@@ -37,7 +38,7 @@ mod warn;
 
 use steadfast_core::plan::Plan;
 
-pub use budget::BudgetSources;
+pub use budget::{BestEffortSources, BudgetSources};
 pub use document::{Limits, document};
 pub use node::{Entry, Node, Scalar, Span};
 pub use operator::{Ceiling, Operator, retry_keys, retry_overrides};
@@ -54,7 +55,11 @@ pub struct JobFile {
     /// In the order of the plan's steps.
     pub steps: Vec<StepSources>,
     pub budget: BudgetSources,
+    /// None: the job wants all of its datacenters.
+    pub best_effort: Option<BestEffortSources>,
     pub warnings: Vec<Warning>,
+    /// What `run` does not mind, for those who give the job to workers elsewhere.
+    pub worker_warnings: Vec<Warning>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,11 +83,21 @@ pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec
     let Some(job) = reader.job(&root, &places) else {
         return Err(problem::sorted(reader.problems));
     };
+    let (scripts, on_workers) = scripts::unlisted(&job.plan, &places);
     let mut warnings = reader.warnings;
+    warnings.extend(scripts);
     warnings.extend(warn::warnings(&job, &places, operator));
     warnings.sort_by(|a, b| (a.line, a.code, &a.path).cmp(&(b.line, b.code, &b.path)));
     let steps = job.plan.steps().iter().zip(job.sources);
     let steps =
         steps.map(|(step, policy)| StepSources { step: step.name.clone(), policy }).collect();
-    Ok(JobFile { plan: job.plan, steps, budget: job.budget_sources, warnings })
+    let (budget, best_effort) = (job.budget_sources, job.best_effort_sources);
+    Ok(JobFile {
+        plan: job.plan,
+        steps,
+        budget,
+        best_effort,
+        warnings,
+        worker_warnings: on_workers,
+    })
 }

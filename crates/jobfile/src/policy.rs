@@ -188,7 +188,7 @@ impl PolicyBlock {
         })
     }
 
-    fn spelling<'k>(&self, key: &'k str) -> &'k str {
+    pub(crate) fn spelling<'k>(&self, key: &'k str) -> &'k str {
         let spelled = self.spellings.iter().find(|(known, _)| *known == key);
         spelled.map_or(key, |(_, spelling)| spelling)
     }

@@ -48,7 +48,11 @@ pub const WARNING_CODES: &[(&str, &str)] = &[
     ("budget_below_first_delay", "the delay budget allows no retry"),
     ("delay_capped", "a rule's delay is longer than `max_retry_after`"),
     ("budget_clamped", "more retries were asked for than the operator allows"),
+    ("budget_unreachable", "a share of the budget that `max_attempts` does not allow to spend"),
+    ("excessive_attempts", "so many attempts that they are as good as no limit"),
+    ("best_effort_without_datacenters", "best effort of a job that names no datacenters"),
     ("unused_key", "a key that has no effect"),
+    ("script_not_in_files", "`./script` that would not be there on a worker"),
     ("template_in_run", "`{{ … }}` in `run`, which is never templated"),
 ];
 

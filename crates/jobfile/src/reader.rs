@@ -54,6 +54,62 @@ fn elsewhere(key: &str, table: &'static Table) -> Option<String> {
     }
 }
 
+/// What other systems call things: GitHub Actions, GitLab, Argo, Airflow, Nomad, Compose.
+fn foreign(key: &str, table: &'static Table) -> Option<&'static str> {
+    const ATTEMPTS: &str = "write `max_attempts`; it counts the first attempt too, so 3 retries are \
+                            `max_attempts: 4`";
+    let of = |other: &'static Table| std::ptr::eq(other, table);
+    if of(&keys::RETRY) {
+        return match key {
+            "retries" | "max_retries" | "limit" | "count" | "attempts" => Some(ATTEMPTS),
+            "delay" | "interval" | "retry_delay" => Some("write `initial_delay: 5s`"),
+            _ => None,
+        };
+    }
+    let of_step = match key {
+        "depends_on" | "dependsOn" | "depends-on" | "dependencies" | "depends" | "after"
+        | "upstream" | "requires" => Some("write `needs: [STEP]`"),
+        "command" | "script" | "bash_command" | "cmd" | "exec" | "entrypoint" => {
+            Some("write it as `run` for the shell, or as a list in `argv` without one")
+        }
+        "uses" | "image" => Some("a step does one thing: `run`, `argv`, `http` or `call`"),
+        "matrix" | "strategy" | "withItems" | "withParam" | "expand" => {
+            Some("write `for_each: [a, b]`; an item is `{{ item }}` in `argv`")
+        }
+        "max-parallel" | "max_parallel" | "concurrency" => Some("write `parallelism: 4`"),
+        "continue-on-error" | "continue_on_error" | "allow_failure" => {
+            Some("write `on_failure: continue`")
+        }
+        _ => None,
+    };
+    let of_job = match key {
+        "jobs" | "tasks" | "templates" | "stages" => Some("did you mean `steps`?"),
+        "workflow" | "job" | "id" | "title" | "dag_id" => Some("did you mean `name`?"),
+        _ => None,
+    };
+    let of_both = match key {
+        "retries" | "max_retries" | "retry_count" | "retryStrategy" => Some(
+            "write `retry: { max_attempts: 4 }` for 3 retries: it counts the first attempt too",
+        ),
+        "retry_delay" => Some("write `retry: { initial_delay: 5s }`"),
+        "timeout-minutes" | "timeout_minutes" | "execution_timeout" | "activeDeadlineSeconds" => {
+            Some("write `timeout: 10m`")
+        }
+        "environment" | "variables" => Some("write `env: { NAME: value }`"),
+        "working-directory" | "working_directory" | "workdir" | "workingDir" => {
+            Some("write `cwd: source` or `cwd: attempt`, and `cd` in the command")
+        }
+        _ => None,
+    };
+    if of(&keys::STEP) {
+        of_step.or(of_both)
+    } else if of(&keys::JOB) {
+        of_job.or(of_both)
+    } else {
+        None
+    }
+}
+
 /// A map whose keys are all known.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
@@ -196,6 +252,11 @@ impl<'a> Reader<'a> {
             return None;
         }
         let message = format!("{} is not a key of {}", quote(key), table.title);
+        if let Some(help) = foreign(key, table) {
+            self.bad_at("unknown_key", &path, entry.key_span, message).help = Some(help.to_owned());
+            // What was meant is there, so it is not missing too.
+            return Some(help.to_owned());
+        }
         let names: Vec<_> = table.names().collect();
         // Past these nobody reads on, and guessing is the slow part.
         let guessing = self.problems.len() < 1000;

@@ -4,6 +4,7 @@
 
 use steadfast_core::backoff::Jitter;
 use steadfast_core::policy::{RuleDraft, Then};
+use steadfast_core::spelling::{Spelling, Unit};
 
 use crate::keys;
 use crate::node::Scalar;
@@ -33,6 +34,43 @@ const ARGYLL: [(&str, &str); 4] = [
     ("max_delay", "max_backoff"),
     ("backoff", "backoff_type"),
 ];
+
+/// What the author of a block calls the keys of a policy, for explanations.
+pub(crate) fn spelling(source: Source) -> Spelling {
+    const MS: Unit = Unit::Milliseconds;
+    const SAME: Unit = Unit::Native;
+    match source {
+        Source::Tasker => {
+            let keys =
+                [("initial_delay", "backoff_base_ms", MS), ("max_delay", "max_backoff_ms", MS)];
+            Spelling::new(None, &keys)
+        }
+        Source::Prodigy => Spelling::new(
+            Some("retry_config"),
+            &[
+                ("max_attempts", "attempts", SAME),
+                ("delay_budget", "retry_budget", SAME),
+                ("backoff", "backoff", SAME),
+                ("initial_delay", "initial_delay", SAME),
+                ("max_delay", "max_delay", SAME),
+                ("multiplier", "base", SAME),
+                ("increment", "increment", SAME),
+                ("jitter", "jitter_factor", SAME),
+            ],
+        ),
+        Source::Argyll => Spelling::new(
+            Some("work_config"),
+            &[
+                ("max_attempts", "max_retries", Unit::Retries),
+                ("initial_delay", "backoff", MS),
+                ("max_delay", "max_backoff", MS),
+                ("backoff", "backoff_type", SAME),
+                ("rules", "rules", SAME),
+            ],
+        ),
+        _ => Spelling::default(),
+    }
+}
 
 impl Reader<'_> {
     /// `retry`, of the job or of a step. With one of Tasker's own keys in it, it is Tasker's.
@@ -71,10 +109,7 @@ impl Reader<'_> {
         if let Some(at) = block.get("exit_codes") {
             to.exit_codes = self.exit_codes(&at);
         }
-        if let Some(at) = block.get("rules") {
-            let rules = self.list(&at, "[{ exit: 75, then: defer }]");
-            to.rules = rules.map(|rules| rules.iter().map(|at| self.rule(at)).collect());
-        }
+        to.rules = self.rules(&block);
         if let Some(at) = block.get("backoff_base_ms") {
             to.initial_delay_ms = self.milliseconds(&at);
         }
@@ -174,6 +209,7 @@ impl Reader<'_> {
             let growth = self.word(&at, &GROWTHS[..3]);
             to.backoff = growth.cloned();
         }
+        to.rules = self.rules(&block);
         let policy = PolicyBlock {
             source: Source::Argyll,
             path: at.path.clone(),
@@ -245,6 +281,11 @@ impl Reader<'_> {
         let block = self.block(at, None, &keys::EXIT_CODES)?;
         let mut codes = |key| block.get(key).map_or(Some(vec![]), |at| self.codes(&at));
         codes("retry").zip(codes("stop"))
+    }
+
+    fn rules(&mut self, block: &Block) -> Option<Vec<RuleDraft>> {
+        let rules = self.list(&block.get("rules")?, "[{ exit: 75, then: defer }]")?;
+        Some(rules.iter().map(|at| self.rule(at)).collect())
     }
 
     /// What could not be read still has its place in the list, so that those after it keep theirs.

@@ -27,10 +27,13 @@ const SHARED: &[(&str, &Table)] =
     &[("step", &keys::STEP), ("retry", &keys::RETRY), ("rule", &keys::RULE), ("http", &keys::HTTP)];
 
 fn duration() -> Value {
+    // One optional part for each unit, from large to small; `m` must not be the beginning of `ms`.
+    let part = |names: &[&str]| format!(r"([0-9]+\s*({})(?![A-Za-z])\s*)?", names.join("|"));
+    let parts = steadfast_core::duration::unit_names().map(part).collect::<Vec<_>>().concat();
     json!({
         "type": "string",
-        "description": "such as 500ms, 30s, 5m, 1h30m",
-        "pattern": "^(?=[0-9])([0-9]+d)?([0-9]+h)?([0-9]+m(?!s))?([0-9]+s)?([0-9]+ms)?$",
+        "description": "such as 500ms, 30s, 5m, 1h30m, or as humantime writes it: 1h 30m, 90sec, 2 minutes",
+        "pattern": format!(r"^\s*(?=[0-9]){parts}$"),
     })
 }
 

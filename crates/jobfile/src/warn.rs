@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 
-use steadfast_core::backoff::Jitter;
-use steadfast_core::forecast::{BindingLimit, Forecast, forecast};
-use steadfast_core::plan::{Budget, ForEach, Plan, Step};
+use steadfast_core::forecast::{BindingLimit, Forecast, Jittered, forecast, step_retries_at_most};
+use steadfast_core::plan::{Budget, Counts, ForEach, Plan, Step};
 use steadfast_core::policy::PolicyDraft;
 use steadfast_core::time::human_ms;
 
 use crate::job::ReadJob;
 use crate::operator::Operator;
-use crate::policy::{Limit, PolicyBlock, layers, merge, unused};
+use crate::policy::{Limit, PolicyBlock, Source, layers, merge, unused};
 use crate::problem::{Places, Warning};
 
 pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> Vec<Warning> {
@@ -35,15 +34,15 @@ pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> V
         if draft.max_attempts.is_none() && draft.retryable {
             let end = match forecast.retries {
                 None => "only success, a rule or somebody ends this".to_owned(),
-                Some(retries) => format!(
-                    "{} ends this after attempt {}",
-                    forecast.binding_limit.name(),
-                    retries + 1
-                ),
+                Some(retries) => {
+                    let limit = blocks.name(forecast.binding_limit.name());
+                    format!("{limit} ends this after attempt {}", retries + 1)
+                }
             };
             let message = format!("attempts are unlimited: {end}");
             found.add("unlimited_attempts", blocks.path("max_attempts"), message);
         }
+        excessive_attempts(&mut found, draft, forecast, &blocks);
         for (i, rule) in draft.rules.iter().enumerate() {
             if let Some(delay) = rule.delay_ms.filter(|&ms| ms > draft.max_retry_after_ms) {
                 let cap = human_ms(draft.max_retry_after_ms);
@@ -56,7 +55,8 @@ pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> V
         }
         if no_retry {
             let message = format!(
-                "the delay budget ({}) is below the first delay ({}), so there is no retry",
+                "{} ({}) is below the first delay ({}), so there is no retry",
+                blocks.delay_budget(),
                 human_ms(draft.delay_budget_ms.unwrap_or(0)),
                 human_ms(first)
             );
@@ -66,6 +66,7 @@ pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> V
             within_block(&mut found, own, draft, |_| false);
         }
     }
+    unreachable_share(&mut found, job);
     if let Some(block) = &job.job_block {
         let (draft, _) = merge(&layers(None, Some(block), &operator.retry));
         let heirs = job.plan.steps().iter().zip(&job.step_blocks);
@@ -117,7 +118,8 @@ fn unreachable_attempts(
     let budget = plan.budget();
     let because = match forecast.binding_limit {
         BindingLimit::DelayBudget => {
-            format!("the delay budget of {}", human_ms(draft.delay_budget_ms.unwrap_or(0)))
+            let budget = human_ms(draft.delay_budget_ms.unwrap_or(0));
+            format!("{} of {budget}", blocks.delay_budget())
         }
         BindingLimit::Window => format!("the window of {}", human_ms(draft.window_ms.unwrap_or(0))),
         BindingLimit::JobBudget => format!("the job's retry budget of {retries}"),
@@ -137,8 +139,14 @@ fn unreachable_attempts(
         None => limit,
     };
     let time = matches!(forecast.binding_limit, BindingLimit::DelayBudget | BindingLimit::Window);
-    let jittered = step.policy.delays().jitter() != Jitter::None;
-    let caveat = if time && jittered { " (before jitter)" } else { "" };
+    let caveat = match forecast.jitter.filter(|_| time) {
+        Some(Jittered { attempts_at_least: Some(least), attempts_at_most: Some(most), .. })
+            if least < most =>
+        {
+            format!("; with jitter after attempt {least} to {most}")
+        }
+        _ => String::new(),
+    };
     // A window also holds the time that attempts take, which nobody knows yet.
     let latest = if forecast.binding_limit == BindingLimit::Window { "at the latest " } else { "" };
     let message = format!(
@@ -147,6 +155,73 @@ fn unreachable_attempts(
         retries + 1
     );
     found.add("attempts_unreachable", path, message);
+}
+
+/// More attempts than this are written by people who mean "as long as it takes".
+const MANY_ATTEMPTS: u32 = 1000;
+
+/// `max_attempts: 999999`, where nothing ends it sooner.
+fn excessive_attempts(
+    found: &mut Found,
+    draft: &PolicyDraft,
+    forecast: &Forecast,
+    blocks: &Blocks,
+) {
+    let Some(attempts) = draft.max_attempts.filter(|&attempts| attempts > MANY_ATTEMPTS) else {
+        return;
+    };
+    let Some(block) = blocks.writer("max_attempts") else { return };
+    if forecast.binding_limit != BindingLimit::MaxAttempts {
+        return;
+    }
+    let waits = match forecast.delay_total_ms {
+        Some(ms) if ms > 0 => format!("waits {} in all before it gives up", human_ms(ms)),
+        _ => "is tried without a pause".to_owned(),
+    };
+    let (unlimited, in_time) = match block.source {
+        Source::Argyll => ("max_retries: -1", "a native `retry` with `delay_budget` or `window`"),
+        Source::Prodigy => ("attempts: unlimited", "`retry_budget`"),
+        _ => ("max_attempts: unlimited", "`delay_budget` or `window`"),
+    };
+    let message = format!(
+        "{attempts} attempts are as good as no limit: an item that keeps failing {waits}; write \
+         `{unlimited}` if that is meant, or bound the time with {in_time}"
+    );
+    found.add("excessive_attempts", block.path_of("max_attempts"), message);
+}
+
+/// A share that somebody wrote, and that no step's attempts can use up.
+fn unreachable_share(found: &mut Found, job: &ReadJob) {
+    let plan = &job.plan;
+    let Some(budget) = plan.budget() else { return };
+    let sources = &job.budget_sources;
+    if !matches!(sources.per_step, Some(Source::Job | Source::Ad44 | Source::Ceiling)) {
+        return;
+    }
+    let path = if sources.counts == Some(Source::Ad44) {
+        "retry_budget_per_workflow"
+    } else {
+        "retry_budget.per_step"
+    };
+    let share = budget.per_step().map_or(0, u64::from);
+    let reaches = (0..plan.steps().len() as u32).map(|step| step_retries_at_most(plan, step));
+    // One that knows no limit can use up any share.
+    let Some(most) = reaches.collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max())
+    else {
+        return;
+    };
+    if most >= share {
+        return;
+    }
+    let rest = match budget.counts {
+        Counts::All => "; only lost workers can spend the rest",
+        Counts::Failures => "",
+    };
+    let message = format!(
+        "no step can spend its share of {share}: its `max_attempts` allows {most} at most after \
+         failures{rest}; raise `max_attempts`, or lower the share"
+    );
+    found.add("budget_unreachable", path.to_owned(), message);
 }
 
 /// Two steps with the same key fail in the same way.
@@ -169,6 +244,18 @@ impl Blocks<'_> {
     fn writer(&self, key: &str) -> Option<&PolicyBlock> {
         let mut blocks = self.own.into_iter().chain(self.job);
         blocks.find(|block| block.writes(key))
+    }
+
+    /// What the file calls a key.
+    fn name<'k>(&self, key: &'k str) -> &'k str {
+        self.writer(key).map_or(key, |block| block.spelling(key))
+    }
+
+    fn delay_budget(&self) -> String {
+        match self.name("delay_budget") {
+            "delay_budget" => "the delay budget".to_owned(),
+            theirs => format!("the {theirs}"),
+        }
     }
 
     fn path(&self, key: &str) -> String {

@@ -69,7 +69,7 @@ pub struct Decision {
 pub enum VerdictName {
     Complete,
     Retry { cause: Cause, delay_ms: u64, due_at: Timestamp },
-    Stop { reason: StopReason },
+    Stop { reason: StopReason, on: FailedOn },
 }
 
 impl VerdictName {
@@ -113,7 +113,8 @@ impl Decision {
                     FailedOn::Resume => Label::Word("resume"),
                     FailedOn::NoWorker => Label::Word("no_worker"),
                 };
-                (item, attempt, outcome, VerdictName::Stop { reason: *reason }, *charged, accounts)
+                let verdict = VerdictName::Stop { reason: *reason, on: *on };
+                (item, attempt, outcome, verdict, *charged, accounts)
             }
             _ => return None,
         };
@@ -283,9 +284,9 @@ impl Serialize for DecisionJson<'_> {
                 map.serialize_entry("delay_ms", delay_ms)?;
                 map.serialize_entry("due_ms", due_at)?;
             }
-            VerdictName::Stop { reason } => {
+            VerdictName::Stop { reason, on } => {
                 map.serialize_entry("reason", reason)?;
-                map.serialize_entry("message", reason.message())?;
+                map.serialize_entry("message", reason.message_on(*on))?;
             }
         }
         map.serialize_entry("charged", &decision.charged)?;

@@ -197,6 +197,11 @@ impl RetryBudget {
     pub fn floor(self, retries: u32) -> Self {
         self.set("floor", retries)
     }
+
+    /// Retries after losses and failed dispatches spend it too, not only those after failures.
+    pub fn counts_all(self) -> Self {
+        self.set("counts", "all")
+    }
 }
 
 /// Some of the datacenters are enough.

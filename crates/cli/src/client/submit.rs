@@ -24,6 +24,7 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, T
     };
     if args.output == Output::Human {
         input::warn(&job.warnings, &source);
+        input::warn(&job.worker_warnings, &source);
     }
     let folder = match args.file.parent() {
         Some(folder) if args.file != Path::new("-") => folder,

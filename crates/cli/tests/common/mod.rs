@@ -520,9 +520,13 @@ fn check_log(events: &[Value]) -> Checked {
                     item.due_at = Some(due_at);
                 }
                 item.clock_from = (item.failed_before && delay == 0).then_some(at);
+                let charged = &event["charged"];
                 if event["cause"] == "failure" {
                     item.clock_from = Some(due_at);
                     item.delay_ms += delay;
+                }
+                // A budget that counts all is spent by losses too.
+                if event["cause"] == "failure" || charged["job_retries"] == 1 {
                     retries += 1;
                     let step = step_retries.entry(number(&event["item"]["step"])).or_default();
                     *step += 1;

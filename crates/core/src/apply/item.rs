@@ -10,7 +10,7 @@ use crate::event::{Event, ItemId, Role};
 use crate::job::{Aside, Phase, Progress, Stopped, WorkItem};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
-use crate::verdict::{Cause, FREE_UNSTARTED};
+use crate::verdict::{Cause, FREE_UNSTARTED, retries_counted};
 
 impl Fold<'_> {
     pub(super) fn attempt_started(
@@ -180,7 +180,7 @@ impl Fold<'_> {
             _ => return Err("it is not a verdict"),
         };
         let retries = match event {
-            Event::RetryScheduled { cause: Cause::Failure, .. } => 1,
+            Event::RetryScheduled { cause, .. } => retries_counted(*cause, charged),
             _ => 0,
         };
         let at = self.at;
@@ -222,8 +222,9 @@ impl Fold<'_> {
                 self.back_off(id, history, *cause, *delay_ms, *due_at)?;
             }
             Event::ItemSucceeded { .. } => self.conclude(id, Ok(()))?,
-            Event::ItemFailed { reason, error, .. } => {
-                let stopped = Stopped { reason: *reason, error: error.clone(), history };
+            Event::ItemFailed { reason, on, error, .. } => {
+                let (reason, on, error) = (*reason, *on, error.clone());
+                let stopped = Stopped { reason, on, error, history };
                 self.conclude(id, Err(stopped))?;
             }
             _ => {}

@@ -1,17 +1,15 @@
 //! One thing that could have been written differently, and how to write it so.
 
-use std::fmt;
-
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::words::written_ms;
 use crate::account::Shared;
+use crate::duration::duration_text;
 use crate::plan::PlanDraft;
 use crate::policy::{Policy, PolicyDraft, Problems, RuleDraft, Then};
+use crate::spelling::Spelling;
 
-/// One thing to write differently. As JSON: `{"key", "from", "to"}`.
+/// One thing to write differently.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     Retryable,
@@ -76,7 +74,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Where it is written: in the step's `retry` block, or in the job.
+    /// Where it is written natively: in the step's `retry` block, or in the job.
     pub const fn key(&self) -> &'static str {
         match self {
             Self::Retryable => "retryable",
@@ -95,17 +93,21 @@ impl Change {
         }
     }
 
-    /// What stands there, and what would have to. Durations as a file has them.
-    pub fn values(&self) -> (Value, Value) {
+    /// What stands there, and what would have to, in the author's units. Durations as a file has them.
+    fn values(&self, words: &Words<'_>) -> (Value, Value) {
+        let key = self.key();
+        let count = |count: Option<u32>| count.map(|n| words.step.count(key, Some(n)));
+        let time = |ms: u64| words.step.duration(key, ms);
         match self {
             Self::Retryable => (json!(false), json!(true)),
             Self::MaxAttempts { from, to }
             | Self::MaxPreemptions { from, to }
-            | Self::MaxDeferrals { from, to } => (json!(from), json!(to)),
-            Self::DelayBudget { from_ms, to_ms }
-            | Self::Window { from_ms, to_ms }
-            | Self::Timeout { from_ms, to_ms } => {
-                (json!(written_ms(*from_ms)), json!(written_ms(*to_ms)))
+            | Self::MaxDeferrals { from, to } => (json!(count(*from)), json!(count(Some(*to)))),
+            Self::DelayBudget { from_ms, to_ms } | Self::Window { from_ms, to_ms } => {
+                (time(*from_ms), time(*to_ms))
+            }
+            Self::Timeout { from_ms, to_ms } => {
+                (json!(duration_text(*from_ms)), json!(duration_text(*to_ms)))
             }
             Self::ExitStop { from, to, .. } | Self::ExitRetry { from, to, .. } => {
                 (json!(from), json!(to))
@@ -120,6 +122,58 @@ impl Change {
             Self::JobBudget { from, to, .. } | Self::StepBudget { from, to, .. } => {
                 (json!(from), json!(to))
             }
+        }
+    }
+
+    fn is_of_the_job(&self) -> bool {
+        matches!(self, Self::JobBudget { .. } | Self::StepBudget { .. } | Self::Timeout { .. })
+    }
+
+    /// As its author would write it.
+    pub(super) fn written(&self, words: &Words<'_>) -> Written {
+        let spelling = if self.is_of_the_job() { words.job } else { words.step };
+        let (from, to) = self.values(words);
+        Written { key: spelling.key(self.key()).to_owned(), from, to }
+    }
+
+    /// What follows the word "with".
+    pub(super) fn phrase(&self, words: &Words<'_>) -> String {
+        let Written { key, to, .. } = self.written(words);
+        // As YAML has it: text without quotes.
+        let to = to.as_str().map_or_else(|| to.to_string(), str::to_owned);
+        let phrase = match self {
+            Self::Retryable
+            | Self::MaxAttempts { .. }
+            | Self::MaxDeferrals { .. }
+            | Self::MaxPreemptions { from: Some(_), .. }
+            | Self::DelayBudget { .. }
+            | Self::Window { .. } => format!("`{key}: {to}`"),
+            Self::MaxPreemptions { from: None, .. } => format!("`{key}: {to}` written"),
+            Self::Timeout { .. } => format!("`{key}: {to}` for the job"),
+            Self::ExitStop { code, .. } => format!("{code} taken out of `{key}`"),
+            Self::ExitRetry { code, .. } => format!("{code} added to `{key}`"),
+            Self::RuleThen { index } => format!("`then: retry` in rule {}", index + 1),
+            Self::NewRule { http_status } => {
+                format!("a rule `{{ http_status: [{http_status}], then: retry }}`")
+            }
+            Self::JobBudget { to, total, floor, clamped, .. } => {
+                let keys = [("total", *total), ("floor", *floor)].into_iter();
+                let keys = keys.filter(|(_, binds)| *binds).map(|(key, _)| format!("{key}: {to}"));
+                let native = format!("retry_budget: {{ {} }}", keys.collect::<Vec<_>>().join(", "));
+                let written = if key == self.key() { native } else { format!("{key}: {to}") };
+                format!("`{written}`{}", ceiling(*clamped))
+            }
+            Self::StepBudget { to, clamped, .. } => {
+                let native = format!("retry_budget: {{ per_step: {to} }}");
+                let written = if key == self.key() { native } else { format!("{key}: {to}") };
+                format!("`{written}`{}", ceiling(*clamped))
+            }
+        };
+        match &words.step.block {
+            Some(block) if !self.is_of_the_job() && !words.step.has(self.key()) => {
+                format!("{phrase} (in a native `retry`; `{block}` has no such key)")
+            }
+            _ => phrase,
         }
     }
 
@@ -187,55 +241,23 @@ impl Change {
     }
 }
 
-/// What follows the word "with".
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.key();
-        match self {
-            Self::Retryable => write!(f, "`retryable: true`"),
-            Self::MaxAttempts { to, .. } | Self::MaxDeferrals { to, .. } => {
-                write!(f, "`{key}: {to}`")
-            }
-            Self::MaxPreemptions { from: Some(_), to } => write!(f, "`{key}: {to}`"),
-            Self::MaxPreemptions { from: None, to } => write!(f, "`{key}: {to}` written"),
-            Self::DelayBudget { to_ms, .. } | Self::Window { to_ms, .. } => {
-                write!(f, "`{key}: {}`", written_ms(*to_ms))
-            }
-            Self::Timeout { to_ms, .. } => {
-                write!(f, "`timeout: {}` for the job", written_ms(*to_ms))
-            }
-            Self::ExitStop { code, .. } => write!(f, "{code} taken out of `{key}`"),
-            Self::ExitRetry { code, .. } => write!(f, "{code} added to `{key}`"),
-            Self::RuleThen { index } => write!(f, "`then: retry` in rule {}", index + 1),
-            Self::NewRule { http_status } => {
-                write!(f, "a rule `{{ http_status: [{http_status}], then: retry }}`")
-            }
-            Self::JobBudget { to, total, floor, clamped, .. } => {
-                let keys = [("total", *total), ("floor", *floor)].into_iter();
-                let keys = keys.filter(|(_, binds)| *binds).map(|(key, _)| format!("{key}: {to}"));
-                let keys = keys.collect::<Vec<_>>().join(", ");
-                write!(f, "`retry_budget: {{ {keys} }}`{}", ceiling(*clamped))
-            }
-            Self::StepBudget { to, clamped, .. } => {
-                write!(f, "`retry_budget: {{ per_step: {to} }}`{}", ceiling(*clamped))
-            }
-        }
-    }
-}
-
 const fn ceiling(clamped: bool) -> &'static str {
     if clamped { " (and a ceiling that allows it)" } else { "" }
 }
 
-impl Serialize for Change {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (from, to) = self.values();
-        let mut change = serializer.serialize_struct("Change", 3)?;
-        change.serialize_field("key", self.key())?;
-        change.serialize_field("from", &from)?;
-        change.serialize_field("to", &to)?;
-        change.end()
-    }
+/// What the author of a job calls things.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a> {
+    pub(super) step: &'a Spelling,
+    pub(super) job: &'a Spelling,
+}
+
+/// A change as its author would write it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Written {
+    pub key: String,
+    pub from: Value,
+    pub to: Value,
 }
 
 impl Change {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::change::Change;
+use super::change::{Change, Words, Written};
 use super::words::and;
 use crate::account::{History, Shared};
 use crate::outcome::{Failure, Outcome, Permanence};
@@ -26,7 +26,11 @@ const MOST_QUESTIONS: usize = 2 * MOST_CHANGES;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counterfactual {
     /// In the order of the checks; all of them are needed.
+    #[serde(skip)]
     pub changes: Vec<Change>,
+    /// The same, in the author's words.
+    #[serde(rename = "changes")]
+    pub written: Vec<Written>,
     /// What the item would have waited.
     pub delay_ms: u64,
     /// `with max_attempts: 4 it would have been retried in 4s`
@@ -86,14 +90,20 @@ impl Case<'_> {
         &self.plan.step(self.step).policy
     }
 
+    pub(super) fn words(&self) -> Words<'_> {
+        Words { step: &self.plan.step(self.step).spelling, job: self.plan.spelling() }
+    }
+
     pub(super) fn counterfactual(&self) -> Result<Counterfactual, &'static str> {
         let mut changes: Vec<Change> = vec![];
         for _ in 0..MOST_QUESTIONS {
             let asked = self.asked(&changes);
             match asked.decision().ok_or(TOO_MUCH)? {
                 Decision::Retry { delay_ms, cause, .. } if !changes.is_empty() => {
-                    let text = sentence(&changes, cause, delay_ms);
-                    return Ok(Counterfactual { changes, delay_ms, text });
+                    let words = self.words();
+                    let text = sentence(&changes, &words, cause, delay_ms);
+                    let written = changes.iter().map(|change| change.written(&words)).collect();
+                    return Ok(Counterfactual { changes, written, delay_ms, text });
                 }
                 Decision::Retry { .. } | Decision::Complete => return Err("it was no stop"),
                 Decision::Stop { reason } => {
@@ -275,8 +285,8 @@ fn clamped(allowance: Allowance) -> bool {
     allowance.requested > allowance.effective
 }
 
-fn sentence(changes: &[Change], cause: Cause, delay_ms: u64) -> String {
-    let with = and(changes.iter().map(ToString::to_string));
+fn sentence(changes: &[Change], words: &Words<'_>, cause: Cause, delay_ms: u64) -> String {
+    let with = and(changes.iter().map(|change| change.phrase(words)));
     let again = match (cause, delay_ms) {
         (Cause::Deferral, ms) => format!("deferred by {}", human_ms(ms)),
         (_, 0) => "retried at once".to_owned(),

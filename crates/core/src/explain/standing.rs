@@ -40,6 +40,8 @@ pub struct StepExplanation {
     pub datacenter: Option<String>,
     pub step: String,
     pub state: StepState,
+    /// It failed, and its fallback let the job go on.
+    pub rescued: bool,
     /// What follows the name.
     pub sentence: String,
 }
@@ -169,7 +171,7 @@ fn ended(job: &Job) -> String {
     let of = format!("{} of {of}", completion.succeeded);
     let wanted = plan.best_effort().map_or(0, |best| best.min_datacenters);
     let short = if completion.succeeded < wanted {
-        format!(", fewer than min_datacenters ({wanted})")
+        format!(", fewer than {} ({wanted})", plan.spelling().key("min_datacenters"))
     } else {
         String::new()
     };
@@ -190,14 +192,11 @@ fn ended(job: &Job) -> String {
             format!("{of}{short} when the deadline of {deadline} passed{}", late(job))
         }
         CompletionReason::MinDatacentersReached => {
-            format!("{of}, enough for min_datacenters{}", late(job))
+            let least = plan.spelling().key("min_datacenters");
+            format!("{of}, enough for {least}{}", late(job))
         }
         CompletionReason::AllReported if plan.datacenters().is_empty() && failed().is_none() => {
-            let goals = plan.goals().iter().map(|&goal| format!("`{}`", plan.step(goal).name));
-            match plan.goals().len() {
-                1..=3 => format!("{} succeeded", and(goals)),
-                n => format!("all {n} goals succeeded"),
-            }
+            goals_reached(job)
         }
         CompletionReason::AllReported => match failed() {
             Some(why) => format!("{of}{short}; {why}"),
@@ -226,6 +225,40 @@ fn late(job: &Job) -> String {
         text.push_str(&format!("; later {datacenter} {}, {added}", run.state));
     }
     text
+}
+
+/// How the goals of a run that succeeded ended: some may have failed, and been let pass.
+fn goals_reached(job: &Job) -> String {
+    let goals = job.plan.goals();
+    let name = |goal: &u32| format!("`{}`", job.plan.step(*goal).name);
+    let let_pass = |goal: &&u32| job.step_run(0, **goal).is_some_and(|step| step.continues);
+    let (passed, succeeded): (Vec<&u32>, Vec<&u32>) = goals.iter().partition(let_pass);
+    if goals.len() > 3 {
+        return match passed.len() {
+            0 => format!("all {} goals succeeded", goals.len()),
+            n => format!(
+                "{} of {} goals succeeded, {n} failed with `then: continue`",
+                succeeded.len(),
+                goals.len()
+            ),
+        };
+    }
+    let mut parts = vec![];
+    if !succeeded.is_empty() {
+        parts.push(format!("{} succeeded", and(succeeded.into_iter().map(name))));
+    }
+    for goal in passed {
+        let rescued = job.step_run(0, *goal).is_some_and(rescued);
+        let how =
+            if rescued { "was rescued by its fallback" } else { "is let pass (`then: continue`)" };
+        parts.push(format!("{} failed and {how}", name(goal)));
+    }
+    parts.join("; ")
+}
+
+/// The step failed, its fallback did not, and what needs the step goes on.
+fn rescued(step: &StepRun) -> bool {
+    step.continues && matches!(step.fallback, Some(Aside::Succeeded))
 }
 
 /// ` in eu-west`
@@ -280,8 +313,15 @@ fn step_failed(job: &Job, run: u32, step: u32) -> String {
             }
         }
     };
-    if let Some(Aside::Failed(fallback)) = &state.fallback {
-        why.push_str(&format!("; its fallback {}", self::stopped(fallback)));
+    match &state.fallback {
+        Some(Aside::Failed(fallback)) => {
+            why.push_str(&format!("; its fallback {}", self::stopped(fallback)));
+        }
+        // Of one that rescued it more is said.
+        Some(Aside::Succeeded) if !state.continues => {
+            why.push_str("; its fallback succeeded, which `then: fail` does not count");
+        }
+        _ => {}
     }
     why
 }
@@ -303,6 +343,7 @@ pub(super) fn steps(job: &Job, only: Select, now: Timestamp) -> (Vec<StepExplana
             datacenter: job.plan.datacenter(run).map(str::to_owned),
             step: job.plan.step(step).name.clone(),
             state: state.state,
+            rescued: rescued(state),
             sentence: step_sentence(job, run, step, state, now),
         });
     }
@@ -347,7 +388,13 @@ fn step_sentence(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp
             format!("succeeded, although {failed} of {} failed: max_failed allows it", state.items)
         }
         StepState::Failed => {
-            let goes_on = if state.continues { "; what needs it goes on" } else { "" };
+            let goes_on = if rescued(state) {
+                "; its fallback rescued it, what needs it goes on"
+            } else if state.continues {
+                "; what needs it goes on"
+            } else {
+                ""
+            };
             format!("failed because {}{goes_on}", step_failed(job, run, step))
         }
         StepState::Skipped => {

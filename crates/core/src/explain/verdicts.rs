@@ -7,11 +7,12 @@ use serde::Serialize;
 use super::Named;
 use super::counterfactual::{Case, Counterfactual, Ground};
 use super::words::ordinal;
-use crate::account::{Accounts, Charged, History};
+use crate::account::{Accounts, Charged};
 use crate::event::FailedOn;
 use crate::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use crate::plan::Counts;
 use crate::policy::RuleDraft;
-use crate::time::{Timestamp, human_ms};
+use crate::time::{Timestamp, exact_ms, human_ms};
 use crate::verdict::{Cause, Decision, FREE_UNSTARTED, IMMEDIATE_LOSSES, StopReason};
 
 /// One decision, why it was made, and what would have made it another.
@@ -181,7 +182,7 @@ pub(super) fn rule(case: &Case<'_>, on: FailedOn, decision: Decided) -> Rule {
             at(9, format!("goes on, in {}", human_ms(delay_ms)))
         }
         (Decided::Retry { cause: Cause::Preemption, delay_ms, .. }, Ground::Outcome(outcome)) => {
-            at(2, lost(&case.history, outcome, delay_ms))
+            at(2, lost(case, outcome, delay_ms))
         }
         (Decided::Retry { cause, delay_ms, .. }, Ground::Outcome(outcome)) => {
             let check = if cause == Cause::Deferral { 3 } else { 9 };
@@ -194,13 +195,19 @@ pub(super) fn rule(case: &Case<'_>, on: FailedOn, decision: Decided) -> Rule {
     }
 }
 
-fn lost(history: &History, outcome: &Outcome, delay_ms: u64) -> String {
+fn lost(case: &Case<'_>, outcome: &Outcome, delay_ms: u64) -> String {
+    let history = &case.history;
     let free = matches!(outcome, Outcome::Lost { started: false, .. })
         && history.unstarted_in_row < FREE_UNSTARTED;
     if free {
         let nth = history.unstarted_in_row.saturating_add(1);
+        let cost = if case.shared.budgeted == Some(Counts::All) && !outcome.is_handed_back() {
+            "cost no preemption, but a retry of the budget, which counts all"
+        } else {
+            "are free"
+        };
         return format!(
-            "the attempt had not started, {nth} in a row of {FREE_UNSTARTED} that are free: \
+            "the attempt had not started, {nth} in a row of {FREE_UNSTARTED} that {cost}: \
              retried at once"
         );
     }
@@ -226,15 +233,16 @@ fn again(case: &Case<'_>, outcome: &Outcome, cause: Cause, delay_ms: u64) -> Str
         };
     }
     let n = case.history.failures.saturating_add(1);
-    let so_far = match case.policy().max_attempts {
-        Some(most) => format!("failure {n}, and max_attempts is {most}"),
-        None => format!("failure {n}, and max_attempts is unlimited"),
-    };
+    let so_far = format!("failure {n}, and {}", limit(case, "max_attempts"));
     match (rule, failure.asked) {
         (Some((place, rule)), _) if rule.delay_ms.is_some() => format!("{place}: retry in {delay}"),
         (rule, Some(Asked::RetryAfterMs(ms))) => {
             let place = rule.map_or(String::new(), |(place, _)| format!("{place}; "));
-            let capped = if ms > delay_ms { ", capped by max_retry_after" } else { "" };
+            let capped = if ms > delay_ms {
+                format!(", capped by {}", key(case, "max_retry_after"))
+            } else {
+                String::new()
+            };
             format!("{place}{so_far}: waits {delay}, as it was asked to (Retry-After){capped}")
         }
         (Some((place, _)), _) => format!("{place}: retry; {so_far}: backs off {delay}"),
@@ -262,6 +270,33 @@ fn matched<'a>(case: &'a Case<'_>, failure: &Failure) -> Option<(String, &'a Rul
     because.extend(rule.error.iter().map(|pattern| format!("error `{pattern}`")));
     let place = format!("rule {} of {} matched ({})", index + 1, rules.len(), because.join(", "));
     Some((place, rule))
+}
+
+/// What the author of the step calls a key of its policy.
+fn key<'a>(case: &Case<'a>, native: &'a str) -> &'a str {
+    case.plan.step(case.step).spelling.key(native)
+}
+
+/// `max_attempts is 4`, or as its author wrote it `max_retries is 3`.
+fn limit(case: &Case<'_>, native: &str) -> String {
+    let policy = case.policy();
+    let most = match native {
+        "max_attempts" => policy.max_attempts,
+        "max_preemptions" => policy.max_preemptions,
+        _ => policy.max_deferrals,
+    };
+    let most = case.words().step.count(native, most);
+    let most = most.as_str().map_or_else(|| most.to_string(), str::to_owned);
+    format!("{} is {most}", key(case, native))
+}
+
+/// `delay budget of 5s`, or as its author calls it `retry_budget of 5s`.
+fn delay_budget(case: &Case<'_>) -> String {
+    let budget = exact_ms(case.policy().delay_budget_ms.unwrap_or(0));
+    match key(case, "delay_budget") {
+        "delay_budget" => format!("delay budget of {budget}"),
+        theirs => format!("{theirs} of {budget}"),
+    }
 }
 
 fn number(limit: Option<u32>) -> String {
@@ -304,8 +339,8 @@ fn stopped(case: &Case<'_>, outcome: &Outcome, reason: StopReason) -> (Option<u8
         _ => None,
     };
     let place = || failure.and_then(|failure| matched(case, failure)).map(|(place, _)| place);
-    let ms = |ms: Option<u64>| human_ms(ms.unwrap_or(0));
-    let next = || human_ms(case.next_delay_ms().unwrap_or(0));
+    let ms = |ms: Option<u64>| exact_ms(ms.unwrap_or(0));
+    let next = || exact_ms(case.next_delay_ms().unwrap_or(0));
     let (check, text) = match reason {
         StopReason::Cancelled => (1, "the job was cancelled".to_owned()),
         StopReason::StepFailed => (1, "another item had already failed the step".to_owned()),
@@ -324,53 +359,63 @@ fn stopped(case: &Case<'_>, outcome: &Outcome, reason: StopReason) -> (Option<u8
         }
         StopReason::NotRetryable if failure.is_some() => (4, "retryable is false".to_owned()),
         StopReason::NotRetryable => {
-            let text = "the worker was lost, retryable is false and max_preemptions is not written";
-            (2, text.to_owned())
+            let losses = key(case, "max_preemptions");
+            (2, format!("the worker was lost, retryable is false and {losses} is not written"))
         }
         StopReason::PreemptionsExhausted => {
             let (most, nth) =
-                (number(policy.max_preemptions), history.preemptions.saturating_add(1));
-            (2, format!("max_preemptions is {most} and this was loss {nth}"))
+                (limit(case, "max_preemptions"), history.preemptions.saturating_add(1));
+            (2, format!("{most} and this was loss {nth}"))
         }
         StopReason::PermanentError => (3, permanent(failure)),
         StopReason::RuleStop => (3, format!("{}: stop", place().unwrap_or_default())),
         StopReason::DeferralsExhausted => {
-            let (most, nth) = (number(policy.max_deferrals), history.deferrals.saturating_add(1));
+            let (most, nth) = (limit(case, "max_deferrals"), history.deferrals.saturating_add(1));
             let place = place().map_or(String::new(), |place| format!("{place}; "));
-            (3, format!("{place}max_deferrals is {most} and this was deferral {nth}"))
+            (3, format!("{place}{most} and this was deferral {nth}"))
         }
-        StopReason::ExitCodeExcluded => (5, format!("{} in exit_codes.stop", exit(failure))),
-        StopReason::ExitCodeNotListed => (5, format!("{} not in exit_codes.retry", exit(failure))),
+        StopReason::ExitCodeExcluded => {
+            (5, format!("{} in {}", exit(failure), key(case, "exit_codes.stop")))
+        }
+        StopReason::ExitCodeNotListed => {
+            (5, format!("{} not in {}", exit(failure), key(case, "exit_codes.retry")))
+        }
         StopReason::AttemptsExhausted => {
-            let (most, nth) = (number(policy.max_attempts), history.failures.saturating_add(1));
-            (6, format!("max_attempts is {most} and this was failure {nth}"))
+            let (most, nth) = (limit(case, "max_attempts"), history.failures.saturating_add(1));
+            (6, format!("{most} and this was failure {nth}"))
         }
         StopReason::JobBudgetExhausted => {
-            (7, format!("the job's retry budget of {} is spent", number(shared.job_budget)))
+            let budget = number(shared.job_budget);
+            (7, format!("the job's retry budget of {budget} is spent{}", spent_on(failure)))
         }
         StopReason::StepBudgetExhausted => {
-            let share = number(shared.step_budget);
-            (7, format!("the step's share of the retry budget, {share}, is spent"))
+            let (share, on) = (number(shared.step_budget), spent_on(failure));
+            let native = "retry_budget.per_step";
+            let what = match plan.spelling().key(native) {
+                key if key == native => "the step's share of the retry budget".to_owned(),
+                theirs => format!("the step's {theirs}"),
+            };
+            (7, format!("{what}, {share}, is spent{on}"))
         }
         StopReason::DelayBudgetExhausted => {
             let spent = history.delay_spent_ms.saturating_add(history.downtime_ms);
-            let sum = human_ms(spent.saturating_add(case.next_delay_ms().unwrap_or(0)));
+            // To the millisecond: rounded, a sum could read as what it is over.
+            let sum = exact_ms(spent.saturating_add(case.next_delay_ms().unwrap_or(0)));
             let down = match history.downtime_ms {
                 0 => String::new(),
-                down => format!(" ({} of downtime included)", human_ms(down)),
+                down => format!(" ({} of downtime included)", exact_ms(down)),
             };
-            let budget = ms(policy.delay_budget_ms);
-            let next = next();
+            let (next, budget) = (next(), delay_budget(case));
             (
                 8,
                 format!(
-                    "the next delay, {next}, would bring the delays to {sum}{down}, over the delay budget of {budget}"
+                    "the next delay, {next}, would bring the delays to {sum}{down}, over the {budget}"
                 ),
             )
         }
         StopReason::WindowExpired => {
             let due = now.plus(case.next_delay_ms().unwrap_or(0));
-            let after = human_ms(due.since(history.first_failure_at.unwrap_or(*now)));
+            let after = exact_ms(due.since(history.first_failure_at.unwrap_or(*now)));
             let window = ms(policy.window_ms);
             (
                 8,
@@ -382,6 +427,11 @@ fn stopped(case: &Case<'_>, outcome: &Outcome, reason: StopReason) -> (Option<u8
         StopReason::Unschedulable => return (None, no_worker(case)),
     };
     (Some(check), text)
+}
+
+/// Why a loss, which is free elsewhere, hangs on a budget.
+const fn spent_on(failure: Option<&Failure>) -> &'static str {
+    if failure.is_some() { "" } else { "; it counts all retries, also after losses" }
 }
 
 /// `exit code 2 is`
@@ -408,14 +458,13 @@ fn overdue(case: &Case<'_>, on: FailedOn, reason: StopReason) -> Rule {
     let text = match (reason, ground) {
         (StopReason::DelayBudgetExhausted, Ground::Overdue { budget_expires_at, .. }) => {
             let late = human_ms(now.since(budget_expires_at.unwrap_or(*now)));
-            let budget = human_ms(policy.delay_budget_ms.unwrap_or(0));
-            format!("the delay budget of {budget} ran out {late} before {back}")
+            format!("the {} expired {late} before {back}", delay_budget(case))
         }
         (StopReason::WindowExpired, _) => {
             let window = policy.window_ms.unwrap_or(0);
             let ended = history.first_failure_at.unwrap_or(*now).plus(window);
             let (late, window) = (human_ms(now.since(ended)), human_ms(window));
-            format!("the window of {window} since the first failure closed {late} before {back}")
+            format!("the window of {window} since the first failure expired {late} before {back}")
         }
         (StopReason::Unschedulable, _) => return Rule { check: None, text: no_worker(case) },
         (reason, _) => reason.message().to_owned(),

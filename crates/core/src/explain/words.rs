@@ -38,28 +38,12 @@ pub(super) fn since(at: Timestamp, now: Timestamp) -> String {
     format!("for {}", human_ms(now.since(at)))
 }
 
-/// A duration as a job file has it, to the millisecond: `1h30m`, `7s1ms`.
-pub(super) fn written_ms(ms: u64) -> String {
-    let mut rest = ms;
-    let mut text = String::new();
-    for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")]
-    {
-        if rest >= unit {
-            text.push_str(&format!("{}{name}", rest / unit));
-            rest %= unit;
-        }
-    }
-    if text.is_empty() { "0s".to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn words_are_put_as_people_put_them() {
-        let texts = |n: &[u64]| n.iter().map(|&ms| written_ms(ms)).collect::<Vec<_>>();
-        assert_eq!(texts(&[0, 500, 7001, 5_400_000]), ["0s", "500ms", "7s1ms", "1h30m"]);
         let ordinals: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 22, 101].map(ordinal).into();
         assert_eq!(ordinals, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "22nd", "101st"]);
         let list = |n: usize| and(["a", "b", "c"].map(String::from).into_iter().take(n));

@@ -12,7 +12,7 @@ use steadfast_core::event::{Accepted, ItemId, Recorded, Requester, Role};
 use steadfast_core::explain::{Explanation, VerdictExplanation, explain};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::{Action, Allowance, Budget, Plan, PlanDraft, Ratio, StepDraft};
+use steadfast_core::plan::{Action, Allowance, Budget, Counts, Plan, PlanDraft, Ratio, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 
@@ -139,5 +139,10 @@ fn play(plan: Plan, script: &[Happens]) -> Driven {
 
 fn budget(total: Option<u32>, per_step: Option<u32>, ratio: Option<Ratio>) -> Budget {
     let allow = |n: u32| Allowance { requested: n, effective: n };
-    Budget { total: total.map(allow), per_step: per_step.map(allow), ratio }
+    Budget {
+        total: total.map(allow),
+        per_step: per_step.map(allow),
+        ratio,
+        counts: Counts::Failures,
+    }
 }

@@ -148,7 +148,7 @@ proptest! {
                 let not_enough = matches!(
                     asked_again(&job.log, explained, &changes), Decision::Stop { .. }
                 );
-                prop_assert!(not_enough, "less than `{}` is enough", change);
+                prop_assert!(not_enough, "less than `{:?}` is enough", change);
             }
         }
         serde_json::to_string(&explanation).expect("serializes");

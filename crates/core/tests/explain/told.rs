@@ -225,6 +225,40 @@ fn a_fan_out_names_the_item_that_was_one_too_many() {
     assert_eq!(only.verdicts.iter().map(|v| v.item.name.as_str()).collect::<Vec<_>>(), ["s[1]"]);
 }
 
+#[test]
+fn a_rescued_job_does_not_contradict_itself() {
+    let failing = |then| {
+        let mut s = step("s", &[], PolicyDraft { max_attempts: Some(1), ..defaults() });
+        s.on_failure = Some(OnFailure { action: Some(Action::Run("else".into())), then });
+        let mut job = Driven::new(PlanDraft::new("j", vec![s]));
+        job.run(job.item("s", 0), FailureKind::Exited(1).into());
+        let fallback = ItemId { role: Role::Fallback, ..job.item("s", 0) };
+        job.run(fallback, Outcome::OK);
+        job.explain()
+    };
+    let stopped = "it stopped: attempts_exhausted (exit code 1)";
+    let rescued = failing(AfterFailure::Continue);
+    assert_eq!(rescued.job.sentence, "succeeded: `s` failed and was rescued by its fallback");
+    assert!(rescued.steps[0].rescued);
+    assert_eq!(
+        rescued.steps[0].sentence,
+        format!("failed because {stopped}; its fallback rescued it, what needs it goes on")
+    );
+    let lost = failing(AfterFailure::Fail);
+    assert!(!lost.steps[0].rescued);
+    let why = format!("{stopped}; its fallback succeeded, which `then: fail` does not count");
+    assert_eq!(lost.job.sentence, format!("failed: the goal `s` failed, because {why}"));
+    let mut may = step("s", &[], PolicyDraft { max_attempts: Some(1), ..defaults() });
+    may.on_failure = Some(OnFailure { action: None, then: AfterFailure::Continue });
+    let mut job = Driven::new(PlanDraft::new("j", vec![may, step("t", &[], defaults())]));
+    job.run(job.item("s", 0), FailureKind::Exited(1).into());
+    job.run(job.item("t", 0), Outcome::OK);
+    assert_eq!(
+        job.explain().job.sentence,
+        "succeeded: `t` succeeded; `s` failed and is let pass (`then: continue`)"
+    );
+}
+
 fn waits(explanation: &Explanation) -> Vec<String> {
     explanation.waiting.iter().map(ToString::to_string).collect()
 }

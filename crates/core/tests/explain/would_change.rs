@@ -5,7 +5,7 @@ use crate::{Happens, budget, defaults, exits, lost, one, play};
 use steadfast_core::explain::Decided;
 use steadfast_core::job::Phase;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
-use steadfast_core::plan::{Allowance, Plan, PlanDraft, Ratio};
+use steadfast_core::plan::{Allowance, Budget, Counts, Plan, PlanDraft, Ratio};
 use steadfast_core::policy::{PolicyDraft, RuleDraft, Then};
 use steadfast_core::verdict::StopReason;
 
@@ -136,6 +136,14 @@ fn budgets_of_the_job() {
         "the step's share of the retry budget, 1, is spent",
         "with `retry_budget: { per_step: 2 }` it would have been retried in 2s",
     );
+    let all = Budget { counts: Counts::All, ..budget(Some(1), None, None) };
+    changes(
+        with(all),
+        &[Happens::Ends(Outcome::LOST, 0), Happens::Ends(Outcome::NOT_BEGUN, 0)],
+        job,
+        "the job's retry budget of 1 is spent; it counts all retries, also after losses",
+        "with `retry_budget: { total: 2 }` it would have been retried at once",
+    );
 }
 
 #[test]
@@ -174,14 +182,14 @@ fn times_that_have_run_out() {
         one(PolicyDraft { delay_budget_ms: Some(5000), ..many.clone() }),
         &[exits(1), Happens::Down(7000)],
         StopReason::DelayBudgetExhausted,
-        "the delay budget of 5s ran out 2s before the engine was back",
+        "the delay budget of 5s expired 2s before the engine was back",
         "with `delay_budget: 7s` it would have been retried at once",
     );
     changes(
         one(PolicyDraft { window_ms: Some(5000), ..many }),
         &[exits(1), Happens::Paused(9000)],
         StopReason::WindowExpired,
-        "the window of 5s since the first failure closed 4s before it was resumed",
+        "the window of 5s since the first failure expired 4s before it was resumed",
         "with `window: 9s` it would have been retried at once",
     );
 }

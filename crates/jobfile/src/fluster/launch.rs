@@ -78,6 +78,7 @@ pub fn plan(
             let mut draft = loaded.plan.draft();
             for step in &mut draft.steps {
                 step.policy = policy.clone();
+                step.spelling = super::spelling();
             }
             Plan::new(draft)
         }

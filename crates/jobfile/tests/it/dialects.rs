@@ -1,4 +1,4 @@
-use steadfast_core::plan::{Action, AfterFailure};
+use steadfast_core::plan::{Action, AfterFailure, Counts};
 use steadfast_jobfile::{Source, policy_view};
 
 use crate::{step, valid};
@@ -44,6 +44,10 @@ fn each_dialect_becomes_the_one_policy() {
         (
             "work_config: { max_retries: 3, backoff: 1000, max_backoff: 10000, backoff_type: linear }",
             "max_attempts=4(argyll) backoff=\"linear\"(argyll) initial_delay=1000(argyll) max_delay=10000(argyll)",
+        ),
+        (
+            "work_config: { max_retries: 2, rules: [{ error: quota, then: stop }] }",
+            "max_attempts=3(argyll) rules=[{\"error\":\"quota\",\"then\":\"stop\"}](argyll)",
         ),
         ("work_config: { max_retries: 0 }", "max_attempts=1(argyll)"),
         ("work_config: { max_retries: -1 }", "max_attempts=null(argyll)"),
@@ -115,6 +119,8 @@ fn ad44_asks_for_a_budget_and_best_effort_in_numbers() {
         let budget = *job.plan.budget().expect("there");
         let (all, each) = (budget.total.expect("there"), budget.per_step.expect("there"));
         let sources = (job.budget.total.expect("there"), job.budget.per_step.expect("there"));
+        let ad44 = !top.contains('{');
+        assert_eq!(budget.counts, if ad44 { Counts::All } else { Counts::Failures }, "{top}");
         assert_eq!((all.requested, all.effective, sources.0), total, "{top}");
         assert_eq!((each.requested, each.effective, sources.1), per_step, "{top}");
     }

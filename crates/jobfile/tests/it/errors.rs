@@ -15,6 +15,7 @@ const WHOLE_FILES: &[&str] = &[
     "nmae: j\nsteps: { a: { run: x } }\n",
     "name: j\nstep: { a: { run: x } }\n",
     "name: j\nsteps:\n  a: { run: x }\n  a: { run: y }\n",
+    "name: j\ntasks: { a: { run: x } }\nretries: 3\n",
     "name: j\nname: k\nsteps: { a: { rum: x, retry: { max_atempts: 3 } } }\n",
     "name: j\nsteps:\n\ta: { run: x }\n",
     "name: j: k\n",
@@ -65,6 +66,12 @@ const STEPS: &[&str] = &[
     "argv: [x]",
     "input: 3",
     "retry: { retry_limit: 3 }",
+    "retry: { retries: 3, delay: 5s }",
+    "depends_on: [other]",
+    "retries: 3",
+    "timeout-minutes: 5",
+    "environment: { A: b }",
+    "continue-on-error: true",
     "retry: { max_attempts: 0 }",
     "retry: { max_attempts: -1 }",
     "retry: { max_attempts: 1.5 }",
@@ -74,7 +81,7 @@ const STEPS: &[&str] = &[
     "retry:",
     "retry: 3",
     "retry: { retryable: maybe, backoff: quadratic, jitter: true }",
-    "retry: { initial_delay: 30, max_delay: -5s, window: 1.5s, delay_budget: 5 minutes }",
+    "retry: { initial_delay: 30, max_delay: -5s, window: 1.5s, delay_budget: 5 blinks }",
     "retry: { initial_delay: 40000d, window: [1s] }",
     "retry: { initial_delay: 2m, max_delay: 1m }",
     "retry: { multiplier: 0.5 }",
@@ -121,6 +128,7 @@ const STEPS: &[&str] = &[
 ];
 
 const ACTIONS: &[&str] = &[
+    "command: ./x.sh",
     "run: ''",
     "run: 5",
     "argv: []",

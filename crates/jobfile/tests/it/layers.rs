@@ -1,4 +1,6 @@
-use steadfast_core::plan::{Action, Budget, ForEach, HttpMode, MaxFailed, NotBefore, Ratio};
+use steadfast_core::plan::{
+    Action, Budget, Counts, ForEach, HttpMode, MaxFailed, NotBefore, Ratio,
+};
 use steadfast_jobfile::{Limit, Operator, PolicyOverrides, Source, load, policy_view};
 
 use crate::{VALID, step, valid};
@@ -67,7 +69,10 @@ fn everything_that_is_written_arrives() {
     assert_eq!(plan.priority(), -3);
     let ratio = Some(Ratio { ratio: 0.2, floor: 5 });
     let budget = *plan.budget().expect("there");
-    assert_eq!(Budget { total: None, ..budget }, Budget { total: None, per_step: None, ratio });
+    assert_eq!(
+        Budget { total: None, ..budget },
+        Budget { total: None, per_step: None, ratio, counts: Counts::All }
+    );
     let [list, each, range, ask] = plan.steps() else {
         panic!("four steps");
     };
@@ -114,6 +119,40 @@ fn a_required_budget_is_the_operators() {
     let job = load("j", step("").as_bytes(), &operator).expect("valid");
     assert_eq!(job.plan.budget().and_then(|budget| budget.total_at(1)), Some(20));
     assert_eq!(job.budget.total, Some(Source::Operator));
+}
+
+#[test]
+fn a_best_effort_has_its_sources_and_the_operator_is_named_as_it_names_itself() {
+    let operator = Operator {
+        best_effort_min_datacenters: 3,
+        best_effort_deadline_ms: 1000,
+        ..Operator::default()
+    };
+    let job = |top: &str| {
+        let text = format!("name: j\n{top}\nsteps: {{ s: {{ run: x }} }}\n");
+        load("j", text.as_bytes(), &operator)
+    };
+    let read = job("datacenters: [a, b, c]\nbest_effort: { grace: 1s }").expect("valid");
+    let from = read.best_effort.expect("there");
+    assert_eq!((from.min_datacenters, from.deadline), (Source::Operator, Source::Operator));
+    assert_eq!((from.grace, from.late_results), (Source::Job, Source::Default));
+    let ad44 = "datacenters: [a, b]\nbest_effort: true\nbest_effort_min_dcs: 1";
+    let from = job(ad44).expect("valid").best_effort.expect("there");
+    assert_eq!((from.min_datacenters, from.deadline), (Source::Ad44, Source::Operator));
+    for (top, write) in [
+        ("datacenters: [a, b]\nbest_effort: true", "best_effort_min_dcs: 2"),
+        ("datacenters: [a, b]\nbest_effort: {}", "min_datacenters: 2"),
+    ] {
+        let problems = job(top).expect_err("refused");
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!((problem.path.as_str(), problem.line), ("best_effort", 3));
+        let told = "the operator's minimum is 3 datacenters (BEST_EFFORT_DEFAULT_MIN_DCS, or \
+                    `best_effort.default_min_datacenters` in the settings), but the job has 2 \
+                    datacenters";
+        assert_eq!(problem.message, told);
+        let help = format!("write `{write}` or less, or name more datacenters");
+        assert_eq!(problem.help.as_deref(), Some(&*help));
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod dialects;
 mod errors;
+mod explained;
 mod layers;
 mod limits;
 mod never_panics;

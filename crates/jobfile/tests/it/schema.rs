@@ -36,6 +36,35 @@ fn what_loads_is_valid_by_the_schema() {
 }
 
 #[test]
+fn both_read_the_same_durations() {
+    let validator = jsonschema::validator_for(&schema()).expect("a schema");
+    for (duration, reads) in [
+        ("0s", true),
+        ("500ms", true),
+        ("1h30m", true),
+        ("5min", true),
+        ("1h 30m", true),
+        ("90sec", true),
+        ("2 minutes", true),
+        ("1day", true),
+        ("1year 2 months 3w 4d", true),
+        ("5M5m", true),
+        ("5", false),
+        ("-5s", false),
+        ("1.5s", false),
+        ("500us", false),
+        ("30m1h", false),
+        ("5 m s", false),
+        ("5sm", false),
+        ("", false),
+    ] {
+        let text = step(&format!("retry: {{ initial_delay: \"{duration}\", max_delay: 90y }}"));
+        assert_eq!(read(&text).is_ok(), reads, "{duration}");
+        assert_eq!(validator.is_valid(&json(&text)), reads, "{duration}, by the schema");
+    }
+}
+
+#[test]
 fn errors_of_shape_are_refused_by_both() {
     let validator = jsonschema::validator_for(&schema()).expect("a schema");
     let top = |line: &str| format!("name: j\n{line}\nsteps: {{ s: {{ run: x }} }}\n");

@@ -61,7 +61,13 @@ fn what_will_surprise_is_said_at_its_place() {
         (
             "retry: { max_attempts: 5, delay_budget: 5s, jitter: full }",
             &[
-                "5 attempts_unreachable steps.s.retry.max_attempts: an item that keeps failing ends after attempt 3 of 5, because of the delay budget of 5s (before jitter)",
+                "5 attempts_unreachable steps.s.retry.max_attempts: an item that keeps failing ends after attempt 3 of 5, because of the delay budget of 5s; with jitter after attempt 3 to 5",
+            ],
+        ),
+        (
+            "retry_config: { attempts: 100, retry_budget: 2m }",
+            &[
+                "5 attempts_unreachable steps.s.retry_config.attempts: an item that keeps failing ends after attempt 7 of 100, because of the retry_budget of 2m",
             ],
         ),
         (
@@ -106,6 +112,19 @@ fn what_will_surprise_is_said_at_its_place() {
                 "5 template_in_run steps.s.on_failure.run: `run` is never templated: the item is in `$STEADFAST_ITEM`",
             ],
         ),
+        (
+            "retry: { max_attempts: 999999, max_delay: 5m }",
+            &[
+                "5 excessive_attempts steps.s.retry.max_attempts: 999999 attempts are as good as no limit: an item that keeps failing waits 3472d5h in all before it gives up; write `max_attempts: unlimited` if that is meant, or bound the time with `delay_budget` or `window`",
+            ],
+        ),
+        (
+            "work_config: { max_retries: 99999, backoff: 0, backoff_type: fixed }",
+            &[
+                "5 excessive_attempts steps.s.work_config.max_retries: 100000 attempts are as good as no limit: an item that keeps failing is tried without a pause; write `max_retries: -1` if that is meant, or bound the time with a native `retry` with `delay_budget` or `window`",
+            ],
+        ),
+        ("retry: { max_attempts: 1000 }", &[]),
         ("on_failure: { run: 'docker ps --format {{.ID}}' }", &[]),
     ] {
         check(&step(lines), expected);
@@ -128,12 +147,74 @@ fn what_will_surprise_is_said_at_its_place() {
             "2 attempts_unreachable retry_budget: an item that keeps failing ends after attempt 2 of 3, because of the job's retry budget of 1",
         ),
         (
+            "retry_budget: { per_step: 5 }",
+            "2 budget_unreachable retry_budget.per_step: no step can spend its share of 5: its `max_attempts` allows 2 at most after failures; raise `max_attempts`, or lower the share",
+        ),
+        (
+            "retry_budget_per_workflow: 4",
+            "2 budget_unreachable retry_budget_per_workflow: no step can spend its share of 4: its `max_attempts` allows 2 at most after failures; only lost workers can spend the rest; raise `max_attempts`, or lower the share",
+        ),
+        (
+            "best_effort: true",
+            "2 best_effort_without_datacenters best_effort: the job has no `datacenters`, so there are none to do without: it has one run, and the deadline ends that",
+        ),
+        (
+            "best_effort: { deadline: 5m }",
+            "2 best_effort_without_datacenters best_effort: the job has no `datacenters`, so there are none to do without: it has one run, and the deadline ends that",
+        ),
+        (
             "retry: { backoff: fixed, multiplier: 2.0 }",
             "2 unused_key retry.multiplier: multiplier has no effect: only exponential backoff multiplies",
         ),
     ] {
         let text = format!("name: j\n{top}\nsteps: {{ s: {{ run: x }} }}\n");
         check(&text, &[expected]);
+    }
+}
+
+#[test]
+fn a_script_that_would_not_be_on_a_worker_is_told_where_it_matters() {
+    let job = |top: &str, action: &str| {
+        valid(&format!("name: j\n{top}\nsteps: {{ s: {{ {action} }}, t: {{ {action} }} }}\n"))
+    };
+    let told = |warnings: &[steadfast_jobfile::Warning]| -> Vec<String> {
+        warnings.iter().map(|w| format!("{} {}: {}", w.code, w.path, w.message)).collect()
+    };
+    // `run` users are left in peace; `submit` tells them.
+    let plain = job("priority: 1", "run: ./index.sh --all");
+    assert_eq!(plain.warnings, []);
+    let message = "script_not_in_files steps.s.run: `index.sh` is not in `files`: a worker starts \
+                   it where only the job's `files` are; add `files: [index.sh]`";
+    assert_eq!(told(&plain.worker_warnings), [message]);
+    let some = job("files: [other.sh]", "argv: [./bin/index]");
+    let message = "script_not_in_files steps.s.argv: `bin/index` is not in `files`: `files` names \
+                   others, and a worker gets no more than those; add `files: [bin/index]`";
+    assert_eq!((told(&some.warnings), some.worker_warnings), (vec![message.to_owned()], vec![]));
+    let own = job("cwd: attempt", "run: ./index.sh");
+    assert_eq!(own.warnings.len(), 1);
+    for (top, action) in [
+        ("files: [index.sh]", "run: ./index.sh"),
+        ("files: [bin]", "argv: [./bin/index, x]"),
+        ("cwd: source", "run: ./index.sh"),
+        ("priority: 1", "run: echo ./index.sh"),
+        ("priority: 1", "run: '\"./$NAME\"'"),
+    ] {
+        let job = job(top, action);
+        assert_eq!((job.warnings, job.worker_warnings), (vec![], vec![]), "{top} {action}");
+    }
+}
+
+#[test]
+fn a_share_that_some_step_can_spend_is_not_warned_about() {
+    for (top, s) in [
+        ("retry_budget: { per_step: 5 }", "retry: { max_attempts: 6 }"),
+        ("retry_budget: { per_step: 5 }", "for_each: { range: 3 }"),
+        ("retry_budget: { per_step: 4 }\ndatacenters: [a, b]", "run: x"),
+        ("retry_budget: { total: 50 }", "run: x"),
+        ("retry_budget: 50", "run: x"),
+    ] {
+        let run = if s == "run: x" { "" } else { "run: x, " };
+        check(&format!("name: j\n{top}\nsteps: {{ s: {{ {run}{s} }}, t: {{ run: x }} }}\n"), &[]);
     }
 }
 

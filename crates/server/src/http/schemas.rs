@@ -223,6 +223,7 @@ fn job_status() -> Value {
     let allowance = || or_null(object(&[("requested", count()), ("effective", count())]));
     let mut budget =
         object(&[("total", allowance()), ("per_step", allowance()), ("used", count())]);
+    budget["properties"]["counts"] = json!({"enum": ["failures", "all"]});
     budget["properties"]["ratio"] = json!({"type": "number"});
     let completion = object(&[("reason", text()), ("ratio", json!({"type": "number"}))]);
     let mut status = object(&[

@@ -273,6 +273,11 @@ pub(super) fn item_failed(
         error,
         "ItemFailed"
     );
+    if (reason, stop.1) == (StopReason::DelayBudgetExhausted, FailedOn::Restart) {
+        // The line of Prodigy's document; what it calls a command is an item here.
+        let command_id = job.plan.item_name(item);
+        debug!(target: "steadfast::attempt", job_id = &*job.id, "Command {command_id} retry budget expired");
+    }
     let budget = match reason {
         StopReason::JobBudgetExhausted => "job",
         StopReason::StepBudgetExhausted => "step",
@@ -298,7 +303,7 @@ pub(super) fn item_failed(
         delay_spent_ms = accounts.delay_spent_ms.saturating_add(accounts.downtime_ms),
         delay_budget_ms = accounts.delay_budget_ms,
         error,
-        explanation = reason.message(),
+        explanation = reason.message_on(stop.1),
         "RetryBudgetExhausted"
     );
 }

@@ -129,12 +129,17 @@ steps:
   fetch: { run: 'true' }
 ";
     let log = events("j1", &plan(job), "fetch: [exit:1, \"down:10m\", ok]");
-    let text = logged(LogFormat::Json, "info", false, |watch| hear(watch, "j1", log));
+    let text = logged(LogFormat::Json, "debug", false, |watch| hear(watch, "j1", log));
     let lines = json(&text);
     let [spent] = named(&lines, "RetryBudgetExhausted")[..] else { panic!("{text}") };
     assert_eq!((&spent["budget"], &spent["on"]), (&"delay".into(), &"restart".into()));
     let said = spent["explanation"].as_str().unwrap_or_default();
-    assert!(said.contains("Retry budget exhausted"), "{said}");
+    assert_eq!(said, "Retry budget exhausted: it expired while the engine was down");
+    // As Prodigy's document has it.
+    let [expired] = named(&lines, "Command fetch retry budget expired")[..] else {
+        panic!("{text}")
+    };
+    assert_eq!((&expired["level"], &expired["job_id"]), (&"DEBUG".into(), &"j1".into()));
     assert_eq!(named(&lines, "EngineRestarted").len(), 1);
 }
 

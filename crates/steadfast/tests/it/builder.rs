@@ -111,7 +111,7 @@ fn everything() -> serde_json::Result<Job> {
         .label("tier", "2")
         .secrets(["API_KEY"])
         .cwd(Cwd::Attempt)
-        .retry_budget(RetryBudget::new().ratio(0.2).floor(5).total(40))
+        .retry_budget(RetryBudget::new().ratio(0.2).floor(5).total(40).counts_all())
         .best_effort(BestEffort::new().deadline(s(86_400)).late_results(LateResults::UpdateResult))
         .datacenters(["one"])
         .retry(common.clone())
