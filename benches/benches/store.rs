@@ -37,6 +37,7 @@ fn write(job: &str, expected_seq: u64, events: u64) -> Write {
             over: false,
             labels: BTreeMap::new(),
             retried_from: None,
+            local: false,
         },
         snapshot: None,
         key: None,

@@ -4,15 +4,16 @@ use serde_json::Value;
 use steadfast_core::event::{JobState, StepState};
 use steadfast_core::time::Timestamp;
 
-use crate::proto;
 use crate::status::{AttemptView, ItemView, JobStatus};
+use crate::{ShownState, proto};
 
 /// Clients take 4 MiB for a message unless they are told otherwise: with an output of 1 MiB beside it
 /// this fits.
 const STATUS_JSON_BYTES: usize = 2 << 20;
 
 /// Without what only the job's items tell: why it failed.
-pub const fn wire_state(state: JobState) -> proto::JobState {
+pub const fn wire_state(state: ShownState) -> proto::JobState {
+    let ShownState::Of(state) = state else { return proto::JobState::Pending };
     match state {
         JobState::Pending => proto::JobState::Pending,
         JobState::Running => proto::JobState::Running,
@@ -30,16 +31,20 @@ impl From<&JobStatus> for proto::JobStatus {
         let first = first.and_then(|(_, step)| step.items.first());
         let failed = failed_item(status);
         let reason = failed.and_then(|item| item.reason).or_else(|| match status.state {
-            JobState::Failed | JobState::Cancelled => {
+            ShownState::Of(JobState::Failed | JobState::Cancelled) => {
                 status.completion.as_ref().map(|completion| completion.reason)
             }
             _ => None,
         });
         let state = match (status.state, reason) {
-            (JobState::Failed, Some("preemptions_exhausted")) => proto::JobState::WorkerFailed,
-            (JobState::Failed, Some("unschedulable")) => proto::JobState::Unschedulable,
+            (ShownState::Of(JobState::Failed), Some("preemptions_exhausted")) => {
+                proto::JobState::WorkerFailed
+            }
+            (ShownState::Of(JobState::Failed), Some("unschedulable")) => {
+                proto::JobState::Unschedulable
+            }
             // What only waits is pending there, however often it has run.
-            (JobState::Running, _) if !runs(status) => proto::JobState::Pending,
+            (ShownState::Of(JobState::Running), _) if !runs(status) => proto::JobState::Pending,
             (state, _) => wire_state(state),
         };
         let last = first.and_then(|item| item.attempts.back());

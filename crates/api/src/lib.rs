@@ -6,12 +6,14 @@
 mod jobs;
 mod outcome;
 pub mod proto;
+mod shown_state;
 mod status;
 
 pub use jobs::wire_state;
 pub use outcome::{
     LONGEST_PROGRESS, Malformed, Said, awaiting_report, from_report, progress, to_report,
 };
+pub use shown_state::{NoState, ShownState};
 pub use status::{
     AttemptView, Attempts, ItemView, JobStatus, ProgressView, RunView, StepView, Totals, is_process,
 };

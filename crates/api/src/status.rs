@@ -16,6 +16,8 @@ use steadfast_core::result::{InOrder, JobResult};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
 
+use crate::ShownState;
+
 /// Of a large fan-out the first so many items are shown, and of an item the last so many attempts.
 const SHOWN: usize = 100;
 
@@ -23,7 +25,7 @@ const SHOWN: usize = 100;
 pub struct JobStatus {
     pub id: String,
     pub name: String,
-    pub state: JobState,
+    pub state: ShownState,
     pub submitted_at_ms: Timestamp,
     pub finished_at_ms: Option<Timestamp>,
     pub completion: Option<CompletionView>,
@@ -48,6 +50,9 @@ pub struct JobStatus {
     pub totals: Totals,
     #[serde(skip)]
     pub plan: Arc<Plan>,
+    /// Begun by `run`.
+    #[serde(skip)]
+    pub local: bool,
 }
 
 /// Over all items, also those that are not shown.
@@ -353,7 +358,7 @@ impl JobStatus {
         Self {
             id: job.id.to_string(),
             name: job.plan.name().to_owned(),
-            state: job.state(),
+            state: job.state().into(),
             submitted_at_ms: job.accepted_at,
             finished_at_ms: job.finished_at,
             completion: job.completion.map(|completion| CompletionView {
@@ -387,7 +392,16 @@ impl JobStatus {
             runs: runs.collect(),
             totals: attempts.totals,
             plan: job.plan.clone(),
+            local: job.source.is_some(),
         }
+    }
+
+    /// As it is shown when nobody runs it: a job of `run` is interrupted then.
+    pub fn without_a_process(mut self) -> Self {
+        if let ShownState::Of(state) = self.state {
+            self.state = ShownState::new(state, self.local, false);
+        }
+        self
     }
 }
 

@@ -5,30 +5,33 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, JobState, Recorded, Requester};
 use steadfast_engine::{Assignment, Live, Observer, Room, Work, Workers};
 
-use crate::args::{JobArgs, Output, RetryArgs};
+use crate::args::{Common, Output, RetryArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data};
+use crate::input::Wrong;
 use crate::run::{Session, adopted, conclude, new_id};
 use crate::{Done, Exit, input, jobs};
 
 /// How often the answer of the process that runs the job is looked for.
 const LOOKS: u32 = 300;
 
-pub(crate) fn retry(args: &RetryArgs) -> Done {
-    conclude(try_retry(args), args.common.output)
+pub(crate) fn retry(args: &RetryArgs, job: &str) -> Done {
+    conclude(try_retry(args, job), args.common.output)
 }
 
-fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
+fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
     let data = Data::at(args.common.data.as_deref())?;
-    let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
-    let row = data::find(&mut store, &args.job)?;
+    let none = || Wrong::no_job(format!("there is no job {job}"));
+    let mut store = data.look()?.ok_or_else(none)?;
+    let row = data::find(&mut store, job)?;
     let old = data::state(&mut store, &row.id)?;
     drop(store);
     if data::is_of_a_server(&old) {
         return Err(format!(
             "job {} was submitted to a server: start one with this data folder, and retry it there",
             row.id
-        ));
+        )
+        .into());
     }
     let id = new_id();
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
@@ -39,17 +42,18 @@ fn try_retry(args: &RetryArgs) -> Result<Exit, String> {
     session.open(args.common.data.as_deref(), None, begin)
 }
 
-pub(crate) fn cancel(args: &JobArgs) -> Done {
-    conclude(try_cancel(args), args.common.output)
+pub(crate) fn cancel(common: &Common, job: &str) -> Done {
+    conclude(try_cancel(common, job), common.output)
 }
 
-fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
-    let data = Data::at(args.common.data.as_deref())?;
-    let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
-    let row = data::find(&mut store, &args.job)?;
+fn try_cancel(common: &Common, job: &str) -> Result<Exit, Wrong> {
+    let data = Data::at(common.data.as_deref())?;
+    let none = || Wrong::no_job(format!("there is no job {job}"));
+    let mut store = data.look()?.ok_or_else(none)?;
+    let row = data::find(&mut store, job)?;
     let job = data::state(&mut store, &row.id)?;
     if job.is_over() {
-        return Err(format!("job {} has ended: {}", row.id, row.state));
+        return Err(format!("job {} has ended: {}", row.id, row.state).into());
     }
     data.may_write(&job)?;
     match data.lock(&row.id) {
@@ -82,9 +86,9 @@ fn try_cancel(args: &JobArgs) -> Result<Exit, String> {
     }
     let mut store = data.open()?;
     let job = data::state(&mut store, &row.id)?;
-    match args.common.output {
+    match common.output {
         Output::Json => {
-            let status = jobs::status_of(&mut store, &row.id)?;
+            let status = jobs::status_of(&data, &mut store, &row.id)?;
             input::print_json(&status).map_err(|error| error.to_string())?;
         }
         Output::Human => println!("{} {}", row.id, job.state()),

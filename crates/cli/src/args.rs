@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use steadfast_api::ShownState;
 use steadfast_worker::http::{Allowed, Outbound};
 
 use crate::client::Token;
@@ -296,12 +297,17 @@ pub(crate) enum ScopeArg {
 }
 
 /// Remove ended jobs with their events, logs and files
+///
+/// Jobs that were interrupted can be resumed, and go only with `--state interrupted`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast purge --older 30d")]
 pub(crate) struct PurgeArgs {
-    /// Only jobs that ended so long ago, such as 30d
+    /// Only jobs that ended, or were interrupted, so long ago, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = age)]
     pub(crate) older: Duration,
+    /// Only jobs in this state: one in which they have ended, or interrupted
+    #[arg(long)]
+    pub(crate) state: Option<ShownState>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -379,6 +385,9 @@ pub(crate) struct Remote {
     pub(crate) server: Option<String>,
     #[arg(long, value_name = "TOKEN", help = TOKEN)]
     pub(crate) token: Option<Token>,
+    /// Who vouches for the server, in PEM, or STEADFAST_CA [default: whom this system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// A server and its token by name, from ~/.config/steadfast/config.toml
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
@@ -399,7 +408,7 @@ const TOKEN: &str = "What the server knows you by, or STEADFAST_TOKEN";
 pub(crate) struct SubmitArgs {
     /// The job file, YAML or JSON; `-` reads standard input
     pub(crate) file: PathBuf,
-    /// Wait for its end, as `steadfast wait` does
+    /// Wait for its end, and show it as it goes
     #[arg(long)]
     pub(crate) wait: bool,
     /// The same key with the same file is the same job [default: a new one each time]
@@ -420,8 +429,8 @@ pub(crate) struct SubmitArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast wait last --timeout 30m")]
 pub(crate) struct WaitArgs {
-    /// The job's id, the beginning of it, or `last`
-    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) job: JobName,
     /// Stop waiting after so long; the job goes on
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -431,11 +440,27 @@ pub(crate) struct WaitArgs {
     pub(crate) remote: Remote,
 }
 
+const JOB: &str =
+    "The job's id or the beginning of it, its name (the newest of that name), or `last`";
+
+/// Which job, in a word, or two: `last NAME`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct JobName {
+    #[arg(value_name = "JOB", required = true, num_args = 1..=2, help = JOB)]
+    words: Vec<String>,
+}
+
+impl JobName {
+    pub(crate) fn text(&self) -> String {
+        self.words.join(" ")
+    }
+}
+
 /// A job of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerJobArgs {
-    /// The job's id, the beginning of it, or `last`
-    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) job: JobName,
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Output,
     #[command(flatten)]
@@ -478,8 +503,8 @@ pub(crate) struct DrainArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast resume last")]
 pub(crate) struct ResumeArgs {
-    /// The job's id, the beginning of it, or `last`
-    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) job: JobName,
     /// Go on although the job file has changed; the job stays as it was accepted
     #[arg(long)]
     pub(crate) changed: bool,
@@ -500,8 +525,8 @@ pub(crate) struct ResumeArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast retry last --grant 2")]
 pub(crate) struct RetryArgs {
-    /// The job's id, the beginning of it, or `last`
-    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) job: JobName,
     /// Run this step and all that need it again, also if they succeeded
     #[arg(long, value_name = "STEP")]
     pub(crate) from: Option<String>,
@@ -520,9 +545,10 @@ pub(crate) struct RetryArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast list --state failed")]
 pub(crate) struct ListArgs {
-    /// Only jobs in this state
+    /// Only jobs in this state: pending, running, paused, succeeded, partial, failed, cancelled or
+    /// interrupted
     #[arg(long)]
-    pub(crate) state: Option<String>,
+    pub(crate) state: Option<ShownState>,
     /// Only jobs of this name
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -556,8 +582,8 @@ fn limit(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JobArgs {
-    /// The job's id, the beginning of it, or `last`
-    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) job: JobName,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -568,13 +594,25 @@ pub(crate) struct JobArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast logs last fetch")]
 pub(crate) struct LogsArgs {
-    /// The job's id, the beginning of it, or `last`
+    #[arg(value_name = "JOB", help = JOB)]
     pub(crate) job: String,
     /// Only of this step
     pub(crate) step: Option<String>,
     /// Go on as more is written, until the job ends
     #[arg(short, long)]
     pub(crate) follow: bool,
+    /// Only of this attempt, from 1, of each item
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: Option<u32>,
+    /// Only the last lines of each attempt
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<u64>,
+    /// Only what was printed in the last while, such as 10m
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    pub(crate) since: Option<Duration>,
+    /// Begin each line with when it was printed, in UTC
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(flatten)]
@@ -585,7 +623,7 @@ pub(crate) struct LogsArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast explain last publish")]
 pub(crate) struct ExplainArgs {
-    /// The job's id, the beginning of it, or `last`
+    #[arg(value_name = "JOB", help = JOB)]
     pub(crate) job: String,
     /// Only of this step
     pub(crate) step: Option<String>,

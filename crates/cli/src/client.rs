@@ -2,13 +2,13 @@
 //!
 //! | room | duty |
 //! |---|---|
-//! | `place`, `profile`, `token` | where to go, and with what |
+//! | `place`, `whose`, `profile`, `token` | where to go, and with what |
 //! | `api`, `shapes`, `trouble` | requests, answers, and what goes wrong with them |
 //! | `submit`, `files` | a job file and what it names, handed over once |
 //! | `follow`, `sse` | a job followed to its end, over restarts of the server |
 //! | `look`, `logs`, `standing` | what there is to see |
 //!
-//! Nothing here opens a data folder.
+//! Nothing here but `whose` opens a data folder.
 
 mod api;
 mod files;
@@ -23,16 +23,18 @@ mod standing;
 mod submit;
 mod token;
 mod trouble;
+mod whose;
 
 use std::path::Path;
 
 use api::Client;
 use place::{Place, Said};
 use trouble::{Trouble, conclude};
+use whose::Whose;
 
 use crate::args::{
-    DrainArgs, EitherJobArgs, ExplainArgs, Here, ListArgs, LogsArgs, Output, Remote, ResumeArgs,
-    RetryArgs, ServerJobArgs, SubmitArgs, WaitArgs, WorkersArgs,
+    Common, DrainArgs, EitherJobArgs, ExplainArgs, Here, ListArgs, LogsArgs, Output, Remote,
+    ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs, WaitArgs, WorkersArgs,
 };
 use crate::{Done, Exit, again, explain, jobs, run};
 
@@ -44,21 +46,21 @@ pub(crate) fn submit(args: &SubmitArgs) -> Done {
 
 pub(crate) fn wait(args: &WaitArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        let id = look::find(&client, &args.job).await?;
+        let id = look::find(&client, &args.job.text()).await?;
         follow::wait(&client, &id, args.timeout, args.output).await
     })
 }
 
 pub(crate) fn watch(args: &ServerJobArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        let id = look::find(&client, &args.job).await?;
+        let id = look::find(&client, &args.job.text()).await?;
         follow::watch(&client, &id, args.output).await
     })
 }
 
 pub(crate) fn pause(args: &ServerJobArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        look::wish(&client, &args.job, "pause", args.output).await
+        look::wish(&client, &args.job.text(), "pause", args.output).await
     })
 }
 
@@ -81,82 +83,112 @@ pub(crate) struct Either {
 
 impl Either {
     pub(crate) fn list(self, args: &ListArgs) -> Done {
-        let there = async |client| look::list(&client, args).await;
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || {
-            jobs::list(args)
-        })
+        let said = self.said(&args.remote, args.common.data.as_deref());
+        match place::of_job(said) {
+            Err(why) => conclude(Err(Trouble::Wrong(why)), args.common.output),
+            Ok(Place::Local) => jobs::list(args),
+            Ok(Place::Server(address)) => {
+                let unnamed = address.is_default;
+                let there = async |client| look::list(&client, args).await;
+                let done = conclude(asking(address, there), args.common.output);
+                if unnamed && args.common.output == Output::Human && done.is_ok() {
+                    whose::tell_of_folder();
+                }
+                done
+            }
+        }
     }
 
     pub(crate) fn status(self, args: &EitherJobArgs) -> Done {
-        let of = &args.of;
-        let there = async |client| look::status(&client, &of.job, of.common.output).await;
-        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || {
-            jobs::status(of)
-        })
+        let (common, job) = (&args.of.common, args.of.job.text());
+        let there = async |client, id: String| look::status(&client, &id, common.output).await;
+        self.choose(&args.remote, common, &job, there, |job| jobs::status(common, job))
     }
 
     pub(crate) fn history(self, args: &EitherJobArgs) -> Done {
-        let of = &args.of;
-        let there = async |client| look::history(&client, &of.job, of.common.output).await;
-        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || {
-            jobs::history(of)
-        })
+        let (common, job) = (&args.of.common, args.of.job.text());
+        let there = async |client, id: String| look::history(&client, &id, common.output).await;
+        self.choose(&args.remote, common, &job, there, |job| jobs::history(common, job))
     }
 
     pub(crate) fn cancel(self, args: &EitherJobArgs) -> Done {
-        let of = &args.of;
-        let there = async |client| look::wish(&client, &of.job, "cancel", of.common.output).await;
-        self.choose(&args.remote, of.common.data.as_deref(), of.common.output, there, || {
-            again::cancel(of)
-        })
+        let (common, job) = (&args.of.common, args.of.job.text());
+        let there =
+            async |client, id: String| look::wish(&client, &id, "cancel", common.output).await;
+        self.choose(&args.remote, common, &job, there, |job| again::cancel(common, job))
     }
 
     pub(crate) fn logs(self, args: &LogsArgs) -> Done {
-        let there = async |client| logs::logs(&client, args).await;
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, || {
-            jobs::logs(args)
-        })
+        let there = async |client, id: String| logs::logs(&client, args, &id).await;
+        let here = |job: &str| crate::logs::logs(args, job);
+        self.choose(&args.remote, &args.common, &args.job, there, here)
     }
 
     pub(crate) fn explain(self, args: &ExplainArgs) -> Done {
-        let there = async |client| look::explain(&client, args).await;
-        let here = || explain::run(args);
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, here)
+        let there = async |client, id: String| look::explain(&client, args, &id).await;
+        let here = |job: &str| explain::run(args, job);
+        self.choose(&args.remote, &args.common, &args.job, there, here)
     }
 
     pub(crate) fn resume(self, args: &ResumeArgs) -> Done {
-        let there = async |client| {
+        let there = async |client, id: String| {
             no_flags_of_a_run(&args.here, args.changed)?;
-            look::wish(&client, &args.job, "resume", args.common.output).await
+            look::wish(&client, &id, "resume", args.common.output).await
         };
-        let here = || run::resume(args);
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, here)
+        let here = |job: &str| run::resume(args, job);
+        self.choose(&args.remote, &args.common, &args.job.text(), there, here)
     }
 
     pub(crate) fn retry(self, args: &RetryArgs) -> Done {
-        let there = async |client| {
+        let there = async |client, id: String| {
             no_flags_of_a_run(&args.here, false)?;
-            submit::retry(&client, args).await
+            submit::retry(&client, args, &id).await
         };
-        let here = || again::retry(args);
-        self.choose(&args.remote, args.common.data.as_deref(), args.common.output, there, here)
+        let here = |job: &str| again::retry(args, job);
+        self.choose(&args.remote, &args.common, &args.job.text(), there, here)
     }
 
+    fn said<'a>(self, remote: &'a Remote, data: Option<&'a Path>) -> Said<'a> {
+        Said { remote, data, data_typed: self.data_typed }
+    }
+
+    /// Where the job is. At the default address, which nobody named, jobs of `run` are still this
+    /// machine's: a server on the same folder lists them, and cannot run them.
     fn choose(
         self,
         remote: &Remote,
-        data: Option<&Path>,
-        output: Output,
-        there: impl AsyncFnOnce(Client) -> Result<Exit, Trouble>,
-        here: impl FnOnce() -> Done,
+        common: &Common,
+        job: &str,
+        there: impl AsyncFnOnce(Client, String) -> Result<Exit, Trouble>,
+        here: impl FnOnce(&str) -> Done,
     ) -> Done {
-        let said = Said { remote, data, data_typed: self.data_typed };
-        match place::of_job(said) {
-            Err(why) => conclude(Err(Trouble::Wrong(why)), output),
-            Ok(Place::Local) => here(),
-            Ok(Place::Server(address)) => conclude(asking(address, there), output),
+        let address = match place::of_job(self.said(remote, common.data.as_deref())) {
+            Err(why) => return conclude(Err(Trouble::Wrong(why)), common.output),
+            Ok(Place::Local) => return here(job),
+            Ok(Place::Server(address)) => address,
+        };
+        let mut is_here = None;
+        let unnamed = address.is_default;
+        let asked = asking(address, async |client| {
+            let id = match whose::find(&client, job, unnamed).await? {
+                Whose::Here(id) => {
+                    is_here = Some(id);
+                    return Ok(Exit::Ok);
+                }
+                Whose::There(id) => id,
+            };
+            there(client, id).await
+        });
+        match is_here {
+            Some(id) => here(&id),
+            None => conclude(asked, common.output),
         }
     }
+}
+
+/// Whether the environment or the profile file names a server, which a command without flags goes to.
+pub(crate) fn names_a_server() -> bool {
+    place::names_a_server()
 }
 
 /// What is meant for a job that runs here would be passed over in silence otherwise.

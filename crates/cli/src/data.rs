@@ -5,10 +5,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
+use steadfast_api::ShownState;
 use steadfast_core::event::Recorded;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, Stored};
+use steadfast_store::{Filter, Folder, Row, SqliteStore, Store};
+
+use crate::client;
+use crate::input::Wrong;
 
 /// How often a lock that is taken is tried again before it is believed.
 const LOCK_LOOKS: u32 = 3;
@@ -89,7 +93,7 @@ impl Data {
     }
 
     pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
-        let path = self.folder.locks().join(format!("{job}.lock"));
+        let path = self.folder.job_lock(job);
         let why = |error| format!("cannot lock {}: {error}", path.display());
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(why)?;
@@ -105,34 +109,27 @@ impl Data {
         Err(format!("job {job} is being run by another process right now"))
     }
 
-    /// Whether some process runs the job right now.
-    pub(crate) fn is_run(&self, job: &str) -> bool {
-        let file = File::open(self.folder.locks().join(format!("{job}.lock")));
-        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
-    }
-
-    /// Whether a server has the folder right now.
-    pub(crate) fn is_served(&self) -> bool {
-        let file = File::open(self.folder.locks().join("server.lock"));
-        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
-    }
-
     /// Why nothing happens to a job that is not over; none: somebody is at it.
     pub(crate) fn rests(&self, job: &Job) -> Option<String> {
-        match (is_of_a_server(job), self.is_served()) {
+        match (is_of_a_server(job), self.folder.is_served()) {
             (true, true) => None,
             (true, false) => {
                 Some("it goes on when a server is started with this data folder".to_owned())
             }
-            (false, _) if self.is_run(&job.id) => None,
-            (false, _) => Some(format!("interrupted; go on with {}", self.hint("resume", &job.id))),
+            (false, _) if self.folder.is_run(&job.id) => None,
+            (false, _) => Some(format!("go on with {}", self.hint("resume", &job.id))),
         }
+    }
+
+    pub(crate) fn shown_state(&self, job: &Job) -> ShownState {
+        let local = !is_of_a_server(job);
+        ShownState::new(job.state(), local, local && self.folder.is_run(&job.id))
     }
 
     /// Jobs of a server are its own while it has the folder: two writers of one job would fence each
     /// other out.
     pub(crate) fn may_write(&self, job: &Job) -> Result<(), String> {
-        if is_of_a_server(job) && self.is_served() {
+        if is_of_a_server(job) && self.folder.is_served() {
             return Err(format!(
                 "job {} belongs to the server that has this data folder; ask that, with --server \
                  instead of --data",
@@ -163,12 +160,29 @@ impl Data {
         }
     }
 
-    /// A command to paste, for a job of this folder.
+    /// A command to paste, for a job of this folder. It names the folder where the command would go
+    /// elsewhere without that: to another folder, or to a server.
     pub(crate) fn hint(&self, command: &str, job: &str) -> String {
-        let typed = self.given.as_ref().filter(|_| std::env::var_os("STEADFAST_DATA").is_none());
-        let data = typed.map(|path| format!(" --data {}", path.display())).unwrap_or_default();
+        let named = std::env::var_os("STEADFAST_DATA").filter(|value| !value.is_empty());
+        let from_env = named.is_some_and(|named| Some(Path::new(&named)) == self.given.as_deref());
+        let path = match &self.given {
+            _ if client::names_a_server() => Some(self.folder.root()),
+            Some(given) if !from_env => Some(given.as_path()),
+            _ => None,
+        };
+        let data = path.map(|path| format!(" --data {}", quoted(path))).unwrap_or_default();
         format!("steadfast {command} {job}{data}")
     }
+}
+
+/// So that a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@,%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// It came without a job file of its own, through a server.
@@ -176,21 +190,83 @@ pub(crate) fn is_of_a_server(job: &Job) -> bool {
     job.source.is_none()
 }
 
-/// A job that is named by its id, by a beginning of it that fits no other, or `last`.
-pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, String> {
-    let stored = store.get(name).map_err(|error| error.to_string())?;
-    if let Some(Stored { row, .. }) = stored {
-        return Ok(row);
+/// The job that somebody names: see [`Named`].
+pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
+    let mut newest = |filter: &Filter, limit: usize| {
+        let page = store.list(filter, None, limit).map_err(|error| error.to_string());
+        page.map(|page| page.jobs)
+    };
+    let of_name = |name: &str| Filter { name: Some(name.to_owned()), ..Filter::default() };
+    let found = match Named::read(name) {
+        Named::Last => newest(&Filter::default(), 1)?.pop(),
+        Named::LastOf(name) => newest(&of_name(name), 1)?.pop(),
+        Named::Any(name) => {
+            let named = newest(&of_name(name), 1)?.pop();
+            let mut begin: Vec<Row> = match is_like_an_id(name) {
+                true => newest(&Filter::default(), LOOKED_THROUGH)?,
+                false => vec![],
+            };
+            begin.retain(|row| row.id.starts_with(name));
+            match store.row(name).map_err(|error| error.to_string())? {
+                Some((row, _)) => Some(row),
+                None => Named::one(name, named, begin, |row| &row.id)?,
+            }
+        }
+    };
+    found.ok_or_else(|| {
+        Wrong::no_job(format!("there is no job {name}; `steadfast list` shows those there are"))
+    })
+}
+
+/// A beginning of an id is looked for among so many of the newest jobs.
+const LOOKED_THROUGH: usize = 20_000;
+
+/// How a job is named: by its id; by `last`, the newest; by its name, or `last NAME`, the newest of that
+/// name; or by a beginning of its id. What is both one job's name and the beginning of another's id is
+/// refused: `last NAME` and more of the id say which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named<'a> {
+    Last,
+    LastOf(&'a str),
+    Any(&'a str),
+}
+
+impl<'a> Named<'a> {
+    pub(crate) fn read(text: &'a str) -> Self {
+        match text.split_once(' ') {
+            Some(("last", name)) => Self::LastOf(name),
+            _ if text == "last" => Self::Last,
+            _ => Self::Any(text),
+        }
     }
-    let filter = Filter::default();
-    let page = store.list(&filter, None, 1000).map_err(|error| error.to_string())?;
-    let mut found = page.jobs.into_iter().filter(|row| name == "last" || row.id.starts_with(name));
-    match (found.next(), found.next()) {
-        (Some(row), None) => Ok(row),
-        (Some(row), Some(_)) if name == "last" => Ok(row),
-        (Some(_), Some(_)) => Err(format!("{name} fits more than one job; give more of the id")),
-        _ => Err(format!("there is no job {name}; `steadfast list` shows those there are")),
+
+    /// Of the newest job of a name, and the jobs whose ids begin with it.
+    pub(crate) fn one<T>(
+        name: &str,
+        named: Option<T>,
+        begin: Vec<T>,
+        id: impl Fn(&T) -> &str,
+    ) -> Result<Option<T>, String> {
+        let mut begin = begin.into_iter();
+        match (named, begin.next(), begin.next()) {
+            (Some(job), None, _) => Ok(Some(job)),
+            (Some(job), Some(other), None) if id(&job) == id(&other) => Ok(Some(job)),
+            (None, job, None) => Ok(job),
+            (Some(_), Some(_), _) => Err(format!(
+                "{name} is the name of a job and the beginning of another's id; write `last {name}` \
+                 or more of the id"
+            )),
+            (None, _, Some(_)) => {
+                Err(format!("{name} fits more than one job; give more of the id"))
+            }
+        }
     }
+}
+
+/// Ids are digits and small letters.
+pub(crate) fn is_like_an_id(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase();
+    !text.is_empty() && text.chars().all(fits)
 }
 
 /// Every event of a job, in order.

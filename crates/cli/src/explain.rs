@@ -14,9 +14,9 @@ use crate::{Done, Exit, clock, data, input, jobs};
 /// Verdicts told to a person; the JSON has more.
 const SHOWN: usize = 20;
 
-pub(crate) fn run(args: &ExplainArgs) -> Done {
+pub(crate) fn run(args: &ExplainArgs, job: &str) -> Done {
     jobs::looking(args.common.data.as_deref(), args.common.output, |_, store| {
-        let row = data::find(store, &args.job)?;
+        let row = data::find(store, job)?;
         let mut log: Vec<Recorded> = Vec::new();
         data::each_event(store, &row.id, 0, |record| {
             log.push(record);

@@ -106,51 +106,119 @@ pub(crate) fn operator() -> Result<Operator, String> {
     Operator::from_env(env).map_err(|wrong| wrong.join("\n"))
 }
 
+/// How a program is told what is wrong. `plan` answers whether a file is valid; whatever else cannot do what
+/// it was asked to has an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// `{"error": {"code", "message", …}}`
+    Error,
+    /// `{"valid": false, "errors": […]}`
+    Validity,
+}
+
 /// A job file, read and checked; or None, with everything wrong said.
 pub(crate) fn job(path: &Path, output: Output) -> io::Result<Option<(JobFile, Source)>> {
+    job_or(path, output, Shape::Error)
+}
+
+pub(crate) fn job_or(
+    path: &Path,
+    output: Output,
+    shape: Shape,
+) -> io::Result<Option<(JobFile, Source)>> {
     let loaded = operator().and_then(|operator| {
         let source = read(path, operator.max_file_bytes)?;
         Ok((load(&source.name, &source.text, &operator), source))
     });
     match loaded {
+        Err(message) if shape == Shape::Validity => {
+            if output == Output::Json {
+                let error = json!({"code": "unreadable", "path": "", "line": null, "column": null,
+                                   "message": message});
+                print_json(&json!({"valid": false, "errors": [error]}))?;
+            }
+            refuse("unreadable", &message, Output::Human).map(|()| None)
+        }
         Err(message) => refuse("unreadable", &message, output).map(|()| None),
         Ok((Ok(job), source)) => Ok(Some((job, source))),
-        Ok((Err(problems), source)) => refuse_file(&problems, &source, output).map(|()| None),
+        Ok((Err(problems), source)) => {
+            refuse_file("invalid_job", &problems, &source, output, shape).map(|()| None)
+        }
     }
 }
 
 /// Something is wrong that has no place in a file.
 pub(crate) fn refuse(code: &str, message: &str, output: Output) -> io::Result<()> {
     if output == Output::Json {
-        let error =
-            json!({"code": code, "path": "", "line": null, "column": null, "message": message});
-        print_json(&json!({"valid": false, "errors": [error]}))?;
+        print_json(&json!({"error": {"code": code, "message": message}}))?;
     }
     anstream::eprintln!("{}{message}", error_prefix());
     Ok(())
 }
 
 pub(crate) fn refuse_file<'a, P>(
+    code: &str,
     problems: &'a [P],
     source: &Source,
     output: Output,
+    shape: Shape,
 ) -> io::Result<()>
 where
     Mistake: From<&'a P>,
 {
     let problems: Vec<Mistake> = problems.iter().map(Mistake::from).collect();
-    if output == Output::Json {
-        print_json(&json!({"valid": false, "errors": problems}))?;
+    let count = problems.len();
+    let plural = if count == 1 { "problem" } else { "problems" };
+    let message = format!("{count} {plural} in {}", source.name);
+    match (output, shape) {
+        (Output::Human, _) => {}
+        (Output::Json, Shape::Validity) => {
+            print_json(&json!({"valid": false, "errors": problems}))?;
+        }
+        (Output::Json, Shape::Error) => {
+            let error = json!({"code": code, "message": message, "errors": problems});
+            print_json(&json!({ "error": error }))?;
+        }
     }
     let text = String::from_utf8_lossy(&source.text);
     let lines: Vec<&str> = text.lines().collect();
     for problem in &problems {
         anstream::eprintln!("{}\n", render(problem, &source.name, &lines));
     }
-    let count = problems.len();
-    let plural = if count == 1 { "problem" } else { "problems" };
-    anstream::eprintln!("{}{count} {plural} in {}", error_prefix(), source.name);
+    anstream::eprintln!("{}{message}", error_prefix());
     Ok(())
+}
+
+/// Why a command about a job here could not do what it was asked to.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrong {
+    /// Stable, for programs.
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+impl Wrong {
+    pub(crate) fn no_job(message: String) -> Self {
+        Self { code: "not_found", message }
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(message: String) -> Self {
+        Self { code: "not_possible", message }
+    }
+}
+
+impl From<&str> for Wrong {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}
+
+impl From<steadfast_engine::NotDone> for Wrong {
+    fn from(why: steadfast_engine::NotDone) -> Self {
+        why.to_string().into()
+    }
 }
 
 fn render(problem: &Mistake, name: &str, lines: &[&str]) -> String {

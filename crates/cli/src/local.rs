@@ -153,6 +153,7 @@ impl Tasks for Shop {
             cwd,
             log: self.data.folder.log(job, &work.step, *item, *attempt),
             log_cap: LOG_CAP,
+            log_times: true,
             output: folder.join("output.json"),
             kill_grace: KILL_GRACE,
             folder: folder.clone(),

@@ -11,6 +11,7 @@ mod graph;
 mod input;
 mod jobs;
 mod local;
+mod logs;
 mod paint;
 mod plan;
 mod purge;
@@ -50,8 +51,24 @@ enum Exit {
 /// A command's end. What went wrong has been said on stderr by then.
 type Done = io::Result<Exit>;
 
+/// Clap tells people what is wrong with what they typed; a program that asked for JSON gets that too.
+fn misused(error: &clap::Error) -> ! {
+    let typed: Vec<_> = std::env::args().collect();
+    let wants_json = typed
+        .windows(2)
+        .any(|two| two == ["-o", "json"] || two == ["--output", "json"])
+        || typed.iter().any(|one| one == "--output=json" || one == "-ojson" || one == "-o=json");
+    if error.use_stderr() && wants_json {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let error = serde_json::json!({ "code": "usage", "message": message });
+        let _ = input::print_json(&serde_json::json!({ "error": error }));
+    }
+    error.exit()
+}
+
 fn main() -> ExitCode {
-    let mut matches = Args::command().get_matches();
+    let mut matches = Args::command().try_get_matches().unwrap_or_else(|error| misused(&error));
     let data_typed = matches.subcommand().is_some_and(|(_, of)| {
         of.try_contains_id("data").is_ok()
             && of.value_source("data") == Some(ValueSource::CommandLine)

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 
 use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Deserializer};
+use steadfast_api::ShownState;
 use steadfast_core::event::JobState;
 
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -67,10 +68,10 @@ pub(crate) fn error_prefix() -> String {
     paint(BAD.bold(), "error: ")
 }
 
-pub(crate) fn state_style(state: JobState) -> Style {
-    match state {
-        JobState::Succeeded => GOOD.bold(),
-        JobState::Failed | JobState::Cancelled => BAD.bold(),
+pub(crate) fn state_style(state: impl Into<ShownState>) -> Style {
+    match state.into() {
+        ShownState::Of(JobState::Succeeded) => GOOD.bold(),
+        ShownState::Of(JobState::Failed | JobState::Cancelled) => BAD.bold(),
         _ => WAIT.bold(),
     }
 }

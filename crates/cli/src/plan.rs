@@ -13,6 +13,7 @@ use steadfast_jobfile::{JobFile, Source, policy_view};
 
 use crate::args::{Output, PlanArgs};
 use crate::graph::graph;
+use crate::input::Shape;
 use crate::paint::{Align, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint};
 use crate::{Done, Exit, input};
 
@@ -20,7 +21,8 @@ use crate::{Done, Exit, input};
 const SHOWN_DELAYS: usize = 12;
 
 pub(crate) fn run(args: &PlanArgs) -> Done {
-    let Some((job, source)) = input::job(&args.file, args.output)? else {
+    let read = input::job_or(&args.file, args.output, Shape::Validity)?;
+    let Some((job, source)) = read else {
         return Ok(Exit::Wrong);
     };
     match args.output {

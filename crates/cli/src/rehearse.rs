@@ -34,7 +34,9 @@ pub(crate) fn run(args: &RehearseArgs) -> Done {
         script = match load_script(&source.name, &source.text, &plan) {
             Ok(script) => script,
             Err(problems) => {
-                return input::refuse_file(&problems, &source, args.output).map(|()| Exit::Wrong);
+                let (code, shape) = ("invalid_script", input::Shape::Error);
+                return input::refuse_file(code, &problems, &source, args.output, shape)
+                    .map(|()| Exit::Wrong);
             }
         };
     }

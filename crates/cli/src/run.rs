@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use steadfast_api::{Attempts, JobStatus};
+use steadfast_api::{Attempts, JobStatus, ShownState};
 use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Requester, Source};
@@ -20,6 +20,7 @@ use crate::args::{Here, Output, ResumeArgs, RunArgs};
 use crate::calls::Booth;
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
+use crate::input::Wrong;
 use crate::local::LocalWorkers;
 use crate::paint::{BOLD, DIM, error_prefix, paint};
 use crate::view::View;
@@ -59,33 +60,35 @@ pub(crate) fn new_id() -> JobId {
     ulid::Ulid::generate().to_string().to_lowercase().into()
 }
 
-pub(crate) fn resume(args: &ResumeArgs) -> Done {
-    conclude(try_resume(args), args.common.output)
+pub(crate) fn resume(args: &ResumeArgs, job: &str) -> Done {
+    conclude(try_resume(args, job), args.common.output)
 }
 
-pub(crate) fn conclude(done: Result<Exit, String>, output: Output) -> Done {
+pub(crate) fn conclude(done: Result<Exit, Wrong>, output: Output) -> Done {
     match done {
         Ok(exit) => Ok(exit),
-        Err(message) => input::refuse("cannot_run", &message, output).map(|()| Exit::Wrong),
+        Err(Wrong { code, message }) => input::refuse(code, &message, output).map(|()| Exit::Wrong),
     }
 }
 
-fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
+fn try_resume(args: &ResumeArgs, job: &str) -> Result<Exit, Wrong> {
     let data = Data::at(args.common.data.as_deref())?;
-    let mut store = data.look()?.ok_or_else(|| format!("there is no job {}", args.job))?;
-    let row = data::find(&mut store, &args.job)?;
+    let none = || Wrong::no_job(format!("there is no job {job}"));
+    let mut store = data.look()?.ok_or_else(none)?;
+    let row = data::find(&mut store, job)?;
     let lock = data.lock(&row.id)?;
     let job = data::state(&mut store, &row.id)?;
     if job.is_over() {
         data.forget_lock(&row.id);
-        return Err(format!("job {} has ended: {}", row.id, job.state()));
+        return Err(format!("job {} has ended: {}", row.id, job.state()).into());
     }
     if data::is_of_a_server(&job) {
         data.forget_lock(&row.id);
         return Err(format!(
             "job {} was submitted to a server: it goes on when one is started with this data folder",
             row.id
-        ));
+        )
+        .into());
     }
     if let Some(source) = &job.source
         && !source.digest.is_empty()
@@ -98,7 +101,8 @@ fn try_resume(args: &ResumeArgs) -> Result<Exit, String> {
                 "{} has changed since job {} was started; run it anew, or give --changed to go on \
                  with the job as it was",
                 source.path, row.id
-            ));
+            )
+            .into());
         }
     }
     let adopted = adopted(&data, &mut store, &row.id, &lock)?;
@@ -201,7 +205,7 @@ impl Session<'_> {
         data: Option<&Path>,
         before: Option<(Lock, Job)>,
         begin: impl FnOnce(&Live) -> steadfast_engine::Answer,
-    ) -> Result<Exit, String> {
+    ) -> Result<Exit, Wrong> {
         let data = Data::at(data)?;
         data.create()?;
         let (lock, job) = match before {
@@ -275,7 +279,7 @@ impl Session<'_> {
         match end {
             End::Interrupted => {
                 if self.output == Output::Json {
-                    self.tell_end(&data, &job, attempts)?;
+                    self.print_status(&data, &job, attempts, true)?;
                 }
                 let hint = paint(BOLD, data.hint("resume", &self.id));
                 // The terminal may be what went away.
@@ -355,15 +359,25 @@ impl Session<'_> {
         }
     }
 
+    /// `leaving`: of a job that has not ended, whose process we are still.
+    fn print_status(
+        &self,
+        data: &Data,
+        job: &Job,
+        attempts: Option<Attempts>,
+        leaving: bool,
+    ) -> Result<(), String> {
+        let status = match attempts {
+            Some(attempts) => JobStatus::new(job, &attempts),
+            None => jobs::status_of(data, &mut data.open()?, &self.id)?,
+        };
+        let status = if leaving { status.without_a_process() } else { status };
+        input::print_json(&status).map_err(|error| error.to_string())
+    }
+
     fn tell_end(&self, data: &Data, job: &Job, attempts: Option<Attempts>) -> Result<(), String> {
         match self.output {
-            Output::Json => {
-                let status = match attempts {
-                    Some(attempts) => JobStatus::new(job, &attempts),
-                    None => jobs::status_of(&mut data.open()?, &self.id)?,
-                };
-                input::print_json(&status).map_err(|error| error.to_string())
-            }
+            Output::Json => self.print_status(data, job, attempts, false),
             Output::Human => {
                 anstream::print!("{}", crate::view::summary(job, data));
                 Ok(())
@@ -397,12 +411,13 @@ impl Seen {
     }
 }
 
-pub(crate) fn exit_of(state: JobState) -> Exit {
-    match state {
-        JobState::Succeeded => Exit::Ok,
-        JobState::Partial => Exit::Partial,
-        JobState::Cancelled => Exit::Cancelled,
-        _ => Exit::Failed,
+pub(crate) fn exit_of(state: impl Into<ShownState>) -> Exit {
+    match state.into() {
+        ShownState::Of(JobState::Succeeded) => Exit::Ok,
+        ShownState::Of(JobState::Partial) => Exit::Partial,
+        ShownState::Of(JobState::Cancelled) => Exit::Cancelled,
+        ShownState::Interrupted => Exit::Interrupted,
+        ShownState::Of(_) => Exit::Failed,
     }
 }
 

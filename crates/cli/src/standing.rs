@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use steadfast_core::event::{JobState, StepState};
+use steadfast_api::ShownState;
+use steadfast_core::event::StepState;
 use steadfast_core::time::{countdown_ms, human_ms};
 
 use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
@@ -18,12 +19,14 @@ const LONGEST_NAME: usize = 40;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
-    pub(crate) state: JobState,
+    pub(crate) state: ShownState,
     pub(crate) submitted_ms: u64,
     pub(crate) finished_ms: Option<u64>,
     /// Why it was complete.
     pub(crate) reason: Option<String>,
     pub(crate) steps: Vec<StepFacts>,
+    /// How to go on with a job that nobody is at.
+    pub(crate) rests: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -228,8 +231,15 @@ impl Standing {
     pub(crate) fn under_way(&self, now_ms: u64) -> String {
         let mut text = self.steps(now_ms);
         let state = paint(state_style(self.state), self.state);
-        let since = human_ms(now_ms.saturating_sub(self.submitted_ms) / 1000 * 1000);
-        text.push_str(&format!("{state} for {since}\n"));
+        let since = match self.state {
+            // It has not gone on since.
+            ShownState::Interrupted => String::new(),
+            _ => {
+                format!(" for {}", human_ms(now_ms.saturating_sub(self.submitted_ms) / 1000 * 1000))
+            }
+        };
+        let rests = self.rests.as_ref().map(|rests| paint(DIM, format!("; {rests}")));
+        text.push_str(&format!("{state}{since}{}\n", rests.unwrap_or_default()));
         text
     }
 

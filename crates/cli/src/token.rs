@@ -20,7 +20,7 @@ pub(crate) fn run(command: &TokenCommand) -> Done {
     };
     match done {
         Ok(()) => Ok(Exit::Ok),
-        Err(wrong) => input::refuse("token", &wrong, output).map(|()| Exit::Wrong),
+        Err(wrong) => input::refuse("not_possible", &wrong, output).map(|()| Exit::Wrong),
     }
 }
 

@@ -277,11 +277,12 @@ fn of(job: &Job, data: &Data) -> Standing {
         StepFacts { failures: failures.collect(), ..step_facts(job, run, step, state) }
     });
     Standing {
-        state: job.state(),
+        state: data.shown_state(job),
         submitted_ms: job.accepted_at.0,
         finished_ms: job.finished_at.map(|at| at.0),
         reason: job.completion.map(|completion| completion.reason.name().to_owned()),
         steps: steps.collect(),
+        rests: data.rests(job),
     }
 }
 

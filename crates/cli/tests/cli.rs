@@ -157,7 +157,7 @@ fn the_exit_status_tells_how_the_job_ended() {
         "json",
     ]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(json(&output)["errors"][0]["code"], "too_many_decisions");
+    assert_eq!(json(&output)["error"]["code"], "too_many_decisions");
 }
 
 #[test]

@@ -181,7 +181,8 @@ fn a_wrong_file_is_shown_with_its_line_whoever_finds_it() {
     assert!(why.contains("1 problem in "), "{why}");
     let output = desk.call(&["submit", there, "-o", "json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&answer["valid"], &answer["errors"][0]["line"]), (&false.into(), &3.into()));
+    let error = &answer["error"];
+    assert_eq!((&error["code"], &error["errors"][0]["line"]), (&"invalid_job".into(), &3.into()));
 }
 
 #[test]
@@ -275,7 +276,7 @@ fn a_server_that_stays_away_is_lost() {
     }
     let output = desk.call(&["status", &id, "-o", "json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer["errors"][0]["code"], "no_server");
+    assert_eq!(answer["error"]["code"], "no_server");
 }
 
 #[test]

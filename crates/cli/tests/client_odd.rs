@@ -112,7 +112,15 @@ fn a_token_is_sent_and_never_printed() {
         let output = call(&place, &fake.url, args);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         let said = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("who are you?") && said.contains("steadfast token create"), "{said}");
+        assert_eq!(
+            stderr(&output).matches("token").count(),
+            2,
+            "said once, with what to do: {said}"
+        );
+        assert!(
+            said.contains(" does not take this token: ") && said.contains("token create"),
+            "{said}"
+        );
         assert!(!said.contains("s3cret"), "{said}");
     }
     assert_eq!(fake.requests().len(), 3);

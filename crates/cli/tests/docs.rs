@@ -363,3 +363,30 @@ fn every_example_in_the_docs_does_what_it_shows() {
     assert!(commands > 0, "no example was executed");
     assert!(wrong.is_empty(), "run with UPDATE_DOCS=1 and look:\n{}", wrong.join("\n"));
 }
+
+/// Whoever looks for something begins at the index, and at the README.
+#[test]
+fn the_index_has_every_page() {
+    let docs = root().join("docs");
+    let index = fs::read_to_string(docs.join("README.md")).expect("readable");
+    let readme = fs::read_to_string(root().join("README.md")).expect("readable");
+    let mut missing = vec![];
+    for page in pages().iter().filter(|page| page.parent() == Some(&docs)) {
+        let name = page.file_name().and_then(|name| name.to_str()).expect("plain");
+        if name != "README.md" && !index.contains(&format!("]({name})")) {
+            missing.push(format!("docs/README.md has no link to {name}"));
+        }
+    }
+    for folder in ["seeds"] {
+        let list = fs::read_to_string(docs.join(folder).join("README.md")).expect("readable");
+        assert!(index.contains(&format!("]({folder}/README.md)")), "{folder}");
+        for page in pages().iter().filter(|page| page.parent() == Some(&docs.join(folder))) {
+            let name = page.file_name().and_then(|name| name.to_str()).expect("plain");
+            if name != "README.md" && !list.contains(&format!("({name}")) {
+                missing.push(format!("docs/{folder}/README.md has no link to {name}"));
+            }
+        }
+    }
+    assert!(readme.contains("](docs/README.md)"), "the README leads to the index");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}

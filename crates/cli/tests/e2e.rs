@@ -11,6 +11,7 @@ mod e2e {
     mod harness;
     mod heartbeats;
     mod ledger;
+    mod local_jobs;
     mod losses;
     mod places;
     mod proxy;

@@ -378,6 +378,7 @@ impl Decider {
             over,
             labels: job.plan.labels().clone(),
             retried_from: job.retried_from.clone(),
+            local: job.source.is_some(),
         };
         let key = ours.key.take();
         Some(Meta { epoch: ours.epoch, row, snapshot, key })

@@ -3,18 +3,19 @@
 
 mod attempts;
 mod cache;
+mod list;
 mod readers;
 
 use std::sync::Arc;
 
-use steadfast_api::JobStatus;
+use steadfast_api::{JobStatus, ShownState};
 use steadfast_core::event::{ItemId, JobId, Recorded};
 use steadfast_core::explain::{Explanation, explain};
 use steadfast_core::job::Job;
 use steadfast_core::select::NoSuchPart;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
-use steadfast_store::{Filter, Folder, Page, Row, Store, StoreError};
+use steadfast_store::{Folder, Row, Store, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::trouble::Trouble;
@@ -22,6 +23,7 @@ use cache::Cache;
 use readers::Readers;
 
 pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage, HowEnded};
+pub use list::{JobFilter, JobsPage, Listed, interrupted, list, shown_state};
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;
@@ -29,6 +31,7 @@ const CHUNK: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct Archive {
     readers: Readers,
+    folder: Folder,
     cache: Cache,
     /// An explanation holds a whole log: one at a time.
     explaining: Arc<Semaphore>,
@@ -39,6 +42,7 @@ impl Archive {
     pub fn open(folder: &Folder, readers: usize) -> Result<Self, StoreError> {
         Ok(Self {
             readers: Readers::open(folder.database(), readers)?,
+            folder: folder.clone(),
             cache: Cache::default(),
             explaining: Arc::new(Semaphore::new(1)),
         })
@@ -56,11 +60,23 @@ impl Archive {
 
     pub async fn list(
         &self,
-        filter: Filter,
+        filter: JobFilter,
         cursor: Option<String>,
         limit: usize,
-    ) -> Result<Page, Trouble> {
-        self.readers.read(move |store| Ok(store.list(&filter, cursor.as_deref(), limit)?)).await
+    ) -> Result<JobsPage, Trouble> {
+        let folder = self.folder.clone();
+        self.readers
+            .read(move |store| Ok(list(store, &folder, &filter, cursor.as_deref(), limit)?))
+            .await
+    }
+
+    /// A job of `run` that no process has.
+    pub async fn is_interrupted(&self, row: &Row) -> bool {
+        let (row, folder) = (row.clone(), self.folder.clone());
+        let asking = tokio::task::spawn_blocking(move || {
+            shown_state(&row, &folder) == ShownState::Interrupted
+        });
+        asking.await.unwrap_or(false)
     }
 
     /// The events after `after`; none once there are no more yet.
@@ -90,14 +106,12 @@ impl Archive {
     pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, Trouble> {
         let id = job_id(id)?;
         let mut folded = self.cache.of(&id).lock_owned().await;
-        let (cache, known) = (self.cache.clone(), id.clone());
+        let (cache, known, folder) = (self.cache.clone(), id.clone(), self.folder.clone());
         self.readers
             .read(move |store| {
-                let status = folded.status(store, &known);
-                if status.is_err() {
-                    cache.forget(&known);
-                }
-                status
+                let status = folded.status(store, &known).inspect_err(|_| cache.forget(&known))?;
+                let alone = status.local && !status.state.is_terminal() && !folder.is_run(&known);
+                if alone { Ok(Arc::new((*status).clone().without_a_process())) } else { Ok(status) }
             })
             .await
     }

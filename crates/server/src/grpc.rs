@@ -11,17 +11,15 @@ use std::sync::Arc;
 
 use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
 use steadfast_api::proto::workers_server::WorkersServer;
-use steadfast_api::{JobStatus, proto, wire_state};
-use steadfast_core::event::JobState;
+use steadfast_api::{JobStatus, ShownState, proto, wire_state};
 use steadfast_jobfile::fluster::{self, FlusterDefaults};
 use steadfast_jobfile::{Operator, Warning};
-use steadfast_store::{Filter, Row};
 use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::server::HealthReporter;
 
-use crate::archive::{Archive, job_id};
+use crate::archive::{Archive, JobFilter, Listed, job_id};
 use crate::caller::Caller;
 use crate::hub::WorkerSessions;
 use crate::news::News;
@@ -194,12 +192,8 @@ impl Jobs for JobsService {
         request: Request<proto::ListJobsRequest>,
     ) -> Result<Response<proto::ListJobsResponse>, Status> {
         let proto::ListJobsRequest { state, name, label, limit, cursor } = request.into_inner();
-        let filter = Filter {
-            state: read_state(&state)?,
-            name: key(name),
-            label: read_label(&label)?,
-            over: None,
-        };
+        let filter =
+            JobFilter { state: read_state(&state)?, name: key(name), label: read_label(&label)? };
         let page = self.archive.list(filter, key(cursor), self.limit(limit)?).await?;
         Ok(Response::new(proto::ListJobsResponse {
             jobs: page.jobs.into_iter().map(summary).collect(),
@@ -208,33 +202,33 @@ impl Jobs for JobsService {
     }
 }
 
-fn summary(row: Row) -> proto::JobSummary {
+fn summary(Listed { row, state }: Listed) -> proto::JobSummary {
     let ms = |at: steadfast_core::time::Timestamp| i64::try_from(at.0).unwrap_or(i64::MAX);
     proto::JobSummary {
         job_id: row.id.to_string(),
         name: row.name,
-        state: wire_state(row.state).into(),
+        state: wire_state(state).into(),
         submitted_at_ms: ms(row.submitted_at),
         finished_at_ms: row.finished_at.map_or(0, ms),
     }
 }
 
 /// Our word for a state, or the one that this API shows for it.
-fn read_state(text: &str) -> Result<Option<JobState>, Trouble> {
+fn read_state(text: &str) -> Result<Option<ShownState>, Trouble> {
     if text.is_empty() {
         return Ok(None);
     }
-    let fits = |state: &JobState| text == state.name() || text == wire_word(*state);
-    let found = JobState::ALL.iter().copied().find(fits);
+    let fits = |state: &ShownState| text == state.name() || text == wire_word(*state);
+    let found = ShownState::all().find(fits);
     if found.is_none() {
-        let names: Vec<&str> = JobState::ALL.iter().map(|state| state.name()).collect();
+        let names: Vec<&str> = ShownState::all().map(ShownState::name).collect();
         let names = names.join(", ");
         return Err(Trouble::BadRequest(format!("state: one of {names}, not {text:?}")));
     }
     Ok(found)
 }
 
-fn wire_word(state: JobState) -> String {
+fn wire_word(state: ShownState) -> String {
     wire_state(state).as_str_name().trim_start_matches("JOB_STATE_").to_lowercase()
 }
 

@@ -13,6 +13,7 @@ pub mod guard;
 pub mod http;
 pub mod hub;
 pub mod listen;
+pub mod log_times;
 pub mod news;
 pub mod orders;
 pub mod purge;

@@ -286,13 +286,16 @@ impl Orders {
             Ok(()) | Err(NotDone::Refused(Refusal::AlreadyPaused | Refusal::NotPaused)) => Ok(()),
             Err(NotDone::Unknown(_) | NotDone::Refused(Refusal::Ended)) => {
                 let row = self.archive.row(&id).await?;
-                if row.state == wanted {
+                if row.state == wanted && !row.local {
                     Ok(())
                 } else if row.state.is_terminal() {
                     Err(Trouble::AlreadyEnded { job: id, state: row.state })
                 } else {
                     // A local `run` has it, and is asked on its own machine.
-                    Err(Trouble::NotPossible(format!("job {id} is not run by this server")))
+                    Err(Trouble::NotPossible(format!(
+                        "job {id} was begun by `steadfast run` and is not this server's; give \
+                         --data DIR, its data folder, instead of --server"
+                    )))
                 }
             }
             Err(why) => Err(why.into()),

@@ -1,4 +1,4 @@
-//! Ended jobs go, with their logs, files and working folders.
+//! Ended jobs go, with their logs, files and working folders; interrupted ones if somebody asks for it.
 
 use std::fs;
 

@@ -2,7 +2,7 @@
 //!
 //! Names are made of ids, checked names and numbers, so that every one is a plain file name.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,21 @@ impl Folder {
         self.root.join("locks")
     }
 
+    /// Held by the process that runs a job of `run`.
+    pub fn job_lock(&self, job: &str) -> PathBuf {
+        self.locks().join(format!("{job}.lock"))
+    }
+
+    /// Whether some process runs the job right now.
+    pub fn is_run(&self, job: &str) -> bool {
+        is_held(&self.job_lock(job))
+    }
+
+    /// Whether a server has the folder right now.
+    pub fn is_served(&self) -> bool {
+        is_held(&self.locks().join("server.lock"))
+    }
+
     /// The folder of all attempts of a job.
     pub fn work(&self, job: &str) -> PathBuf {
         self.root.join("work").join(job)
@@ -63,4 +78,9 @@ impl Folder {
     pub fn files(&self, job: &str) -> PathBuf {
         self.root.join("files").join(job)
     }
+}
+
+fn is_held(lock: &Path) -> bool {
+    let file = File::open(lock);
+    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }

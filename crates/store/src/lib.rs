@@ -71,4 +71,8 @@ pub trait Store: Send {
     /// Everything of jobs that are over and finished before a moment goes, their idempotency keys
     /// too; how many.
     fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError>;
+
+    /// The same of one job, over or not. False: it is not there, or was claimed by somebody else after
+    /// this epoch began.
+    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError>;
 }

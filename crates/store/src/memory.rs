@@ -36,6 +36,22 @@ impl MemoryStore {
         Some(Refused::KeyTaken { job: job.clone(), same_body: *digest == key.digest })
     }
 
+    fn take_out(&mut self, goes: impl Fn(&JobId, &Kept) -> bool) -> u64 {
+        let gone = self.jobs.extract_if(.., |id, kept| goes(id, kept));
+        let mut count = 0;
+        for (id, kept) in gone {
+            count += 1;
+            self.by_time.remove(&(kept.stored.row.submitted_at, id.clone()));
+            if let Some(due) = kept.stored.row.due_at {
+                self.due.remove(&(due, id));
+            }
+            if let Some(key) = kept.key {
+                self.keys.remove(&key);
+            }
+        }
+        count
+    }
+
     fn write(&mut self, write: Write) -> Result<(), Refused> {
         if let Some(refused) = write.key.as_ref().and_then(|key| self.taken(key)) {
             return Err(refused);
@@ -149,21 +165,13 @@ impl Store for MemoryStore {
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
-        let gone = self.jobs.extract_if(.., |_, kept| {
+        Ok(self.take_out(|_, kept| {
             let row = &kept.stored.row;
             row.over && row.finished_at.is_some_and(|at| at < finished_before)
-        });
-        let mut count = 0;
-        for (id, kept) in gone {
-            count += 1;
-            self.by_time.remove(&(kept.stored.row.submitted_at, id.clone()));
-            if let Some(due) = kept.stored.row.due_at {
-                self.due.remove(&(due, id));
-            }
-            if let Some(key) = kept.key {
-                self.keys.remove(&key);
-            }
-        }
-        Ok(count)
+        }))
+    }
+
+    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError> {
+        Ok(self.take_out(|id, kept| **id == *job && kept.stored.epoch == epoch) > 0)
     }
 }

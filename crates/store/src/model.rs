@@ -38,6 +38,8 @@ pub struct Row {
     pub over: bool,
     pub labels: BTreeMap<String, String>,
     pub retried_from: Option<JobId>,
+    /// Begun by `run`, with a job file of its own: `resume` goes on with it, no server does.
+    pub local: bool,
 }
 
 /// The same key with the same body is the same submission.
@@ -66,6 +68,7 @@ pub struct Filter {
     pub name: Option<String>,
     pub label: Option<(String, String)>,
     pub over: Option<bool>,
+    pub local: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,6 +108,7 @@ impl Filter {
             && self.name.as_ref().is_none_or(|name| row.name == *name)
             && self.label.as_ref().is_none_or(|(name, value)| row.labels.get(name) == Some(value))
             && self.over.is_none_or(|over| row.over == over)
+            && self.local.is_none_or(|local| row.local == local)
     }
 }
 

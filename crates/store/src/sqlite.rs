@@ -180,4 +180,8 @@ impl Store for SqliteStore {
             }
         }
     }
+
+    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError> {
+        self.transact("purging", |connection| write::remove(connection, job, epoch))
+    }
 }

@@ -41,6 +41,7 @@ macro_rules! cases {
             the_end_of_time_is_kept,
             a_purge_leaves_what_is_not_over,
             a_purge_takes_keys_labels_and_dues_along,
+            a_job_is_removed_by_who_has_it_and_nobody_else,
             a_snapshot_is_kept_and_replaced,
             a_write_without_events_changes_the_row,
             a_later_write_does_not_rename_the_job,
@@ -224,6 +225,7 @@ fn many(store: &mut impl Store) -> Vec<Row> {
         name: if n.is_multiple_of(4) { "hourly" } else { "nightly" }.to_owned(),
         state: if n.is_multiple_of(2) { JobState::Failed } else { JobState::Running },
         over: n.is_multiple_of(2),
+        local: n.is_multiple_of(3),
         labels: [("team".into(), format!("t{}", n % 5)), ("all".into(), "yes".into())].into(),
         ..row(&format!("job-{n:02}"))
     };
@@ -253,7 +255,15 @@ fn filters_hold_together_and_over_pages(store: &mut impl Store) {
         Filter { over: Some(false), ..Filter::default() },
         Filter { name: some.clone(), over: Some(true), ..Filter::default() },
         Filter { name: some.clone(), label: label(1), ..Filter::default() },
-        Filter { state: Some(JobState::Failed), name: some, label: label(1), over: Some(true) },
+        Filter { local: Some(true), ..Filter::default() },
+        Filter { local: Some(false), name: some.clone(), ..Filter::default() },
+        Filter {
+            state: Some(JobState::Failed),
+            name: some,
+            label: label(1),
+            over: Some(true),
+            local: Some(false),
+        },
         Filter { label: label(9), ..Filter::default() },
     ];
     for filter in filters {
@@ -261,6 +271,7 @@ fn filters_hold_together_and_over_pages(store: &mut impl Store) {
             .filter(|row| filter.state.is_none_or(|state| row.state == state))
             .filter(|row| filter.name.as_ref().is_none_or(|name| row.name == *name))
             .filter(|row| filter.over.is_none_or(|over| row.over == over))
+            .filter(|row| filter.local.is_none_or(|local| row.local == local))
             .filter(|row| {
                 filter.label.as_ref().is_none_or(|(name, value)| row.labels[name] == *value)
             })
@@ -353,6 +364,19 @@ fn a_purge_leaves_what_is_not_over(store: &mut impl Store) {
     let ids: Vec<_> = walk(store, &Filter::default(), 9).into_iter().map(|row| row.id).collect();
     assert_eq!(ids.iter().map(|id| &**id).collect::<Vec<_>>(), ["new", "live", "late datacenters"]);
     assert_eq!(log(store, "new").len(), 2);
+}
+
+fn a_job_is_removed_by_who_has_it_and_nobody_else(store: &mut impl Store) {
+    put(store, Write { key: Some(key("k", "d")), ..write("a", 0, 2) });
+    put(store, write("b", 0, 1));
+    let claimed = store.claim(&["a"], "purge").unwrap()[0].expect("it is there");
+    assert!(!store.remove("a", claimed.epoch - 1).unwrap(), "of an epoch that has passed");
+    assert!(!store.remove("c", 1).unwrap(), "there is none");
+    assert!(store.get("a").unwrap().is_some());
+    assert!(store.remove("a", claimed.epoch).unwrap());
+    assert_eq!((store.get("a").unwrap(), store.key("k").unwrap()), (None, None));
+    assert_eq!(log(store, "a"), []);
+    assert_eq!(log(store, "b").len(), 1);
 }
 
 fn a_purge_takes_keys_labels_and_dues_along(store: &mut impl Store) {

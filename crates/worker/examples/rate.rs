@@ -107,6 +107,7 @@ fn attempt(folder: &Path, number: usize) -> Attempt {
         cwd: folder.to_owned(),
         log: folder.join(format!("{number}.log")),
         log_cap: 1 << 20,
+        log_times: true,
         output: folder.join(format!("{number}.json")),
         output_cap: 1 << 20,
         timeout: None,

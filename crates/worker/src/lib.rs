@@ -50,6 +50,8 @@ pub struct Attempt {
     pub log: PathBuf,
     /// Bytes kept of the log: half from its beginning, half from its end.
     pub log_cap: u64,
+    /// Keep when it was printed beside the log.
+    pub log_times: bool,
     /// Where the process may write JSON. Its folder is the caller's to make.
     pub output: PathBuf,
     pub output_cap: u64,

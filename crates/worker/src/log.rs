@@ -4,17 +4,58 @@
 //! file, which is put in order at the end: memory stays flat, and a full disk cannot take the end away.
 //! Up to the cap the file only grows, so it can be followed. Printing never waits for the log, and never
 //! fails because of it.
+//!
+//! When it was printed is kept beside it, in `NAME.times`: a line `OFFSET MS` says that the bytes from
+//! there on were printed then. Only where more than [`TICK_MS`] lie between two prints, so that a short
+//! attempt has no such file: the file's own time says it all.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Room for the line about what was left out, on top of the cap.
 const NOTE: u64 = 64;
 
 /// Bytes held in memory while the ring is put in order.
 const CHUNK: u64 = 32 * 1024;
+
+/// How exactly it is known when something was printed.
+const TICK_MS: u64 = 100;
+
+/// When bytes were printed.
+#[derive(Debug, Default)]
+struct Times {
+    file: Option<File>,
+    /// Of the first byte of all.
+    first: Option<u64>,
+    last: u64,
+}
+
+impl Times {
+    /// Bytes from `offset` on are about to be written. A time that cannot be kept is not worth an outcome.
+    fn note(&mut self, log: &Path, offset: u64, now_ms: u64) {
+        let Some(first) = self.first else {
+            (self.first, self.last) = (Some(now_ms), now_ms);
+            return;
+        };
+        if now_ms.saturating_sub(self.last) < TICK_MS {
+            return;
+        }
+        self.last = now_ms;
+        let line = match &self.file {
+            Some(_) => format!("{offset} {now_ms}\n"),
+            None => format!("0 {first}\n{offset} {now_ms}\n"),
+        };
+        if self.file.is_none() {
+            self.file = File::create(log.with_extension("times")).ok();
+        }
+        if let Some(file) = &mut self.file {
+            let _ = file.write_all(line.as_bytes());
+        }
+    }
+}
 
 pub(crate) struct Log {
     path: PathBuf,
@@ -24,15 +65,24 @@ pub(crate) struct Log {
     written: u64,
     /// Why writing ended, and the bytes that came afterwards.
     broken: Option<(io::Error, u64)>,
+    /// None: nobody wants to know.
+    times: Option<Times>,
 }
 
 impl Log {
-    pub(crate) fn new(path: &Path, cap: u64) -> Self {
+    pub(crate) fn new(path: &Path, cap: u64, timed: bool) -> Self {
         let (head, ring) = (cap / 2, (cap - cap / 2).saturating_add(NOTE));
-        Self { path: path.to_owned(), file: None, head, ring, written: 0, broken: None }
+        let times = timed.then(Times::default);
+        Self { path: path.to_owned(), file: None, head, ring, written: 0, broken: None, times }
     }
 
     pub(crate) fn write(&mut self, mut bytes: &[u8]) {
+        // What goes round has no place of its own until the end.
+        if self.written < self.head
+            && let Some(times) = &mut self.times
+        {
+            times.note(&self.path, self.written, unix_ms());
+        }
         while !bytes.is_empty() {
             if let Some((_, lost)) = &mut self.broken {
                 *lost += bytes.len() as u64;
@@ -100,6 +150,12 @@ impl Log {
             note = longer;
         }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "when a process prints is when it is read")]
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -51,6 +51,7 @@ pub struct Surroundings {
     pub cwd: PathBuf,
     pub log: PathBuf,
     pub log_cap: u64,
+    pub log_times: bool,
     pub output: PathBuf,
     pub kill_grace: Duration,
 }
@@ -96,6 +97,7 @@ pub fn prepare(
         cwd: place.cwd,
         log: place.log,
         log_cap: place.log_cap,
+        log_times: place.log_times,
         output: place.output,
         output_cap: OUTPUT_CAP,
         timeout: order.timeout,

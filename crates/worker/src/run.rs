@@ -115,7 +115,7 @@ impl<'a> Watch<'a> {
             process,
             pipe: Some(pipe),
             ours: Some(ours),
-            log: Log::new(&attempt.log, attempt.log_cap),
+            log: Log::new(&attempt.log, attempt.log_cap, attempt.log_times),
             buffer: Vec::new(),
             cut: None,
             killed: false,

@@ -12,11 +12,12 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::shapes::{
-    AttemptsPage, Created, EventsPage, JobsPage, LogsPage, Status, Worker, Workers,
+    AttemptsPage, Created, EventsPage, JobsPage, LogTimes, LogsPage, Status, Worker, Workers,
 };
 use super::token::Token;
-use super::trouble::{Refused, Trouble};
+use super::trouble::{Refused, Trouble, causes, unsafe_because};
 use crate::input::Mistake;
+use crate::logs::Times;
 use crate::paint::inert;
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -88,7 +89,7 @@ impl Client {
         if let Some(pem) = trust.ca {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok();
             let certificates = certificates.filter(|some| !some.is_empty()).ok_or_else(|| {
-                Trouble::Wrong("the profile's `ca` is no PEM file of certificates".to_owned())
+                Trouble::Wrong("what --ca or `ca` names is no PEM file of certificates".to_owned())
             })?;
             builder = builder.tls_certs_only(certificates);
         }
@@ -114,6 +115,14 @@ impl Client {
     /// A command to paste, that comes to this server too.
     pub(crate) fn hint(&self, command: &str) -> String {
         format!("steadfast {command}{}", self.flags)
+    }
+
+    /// How to go on with a job of `run` that is interrupted: where it ran, not at the server.
+    pub(crate) fn resume_hint(&self, id: &str) -> String {
+        if self.is_default {
+            return format!("steadfast resume {id}");
+        }
+        format!("steadfast resume {id} --data DIR, the data folder that it was run with")
     }
 
     pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Created, Trouble> {
@@ -203,6 +212,18 @@ impl Client {
         self.send(self.request(Method::GET, &path, &[("offset", &offset)])).await
     }
 
+    /// When what was printed.
+    pub(crate) async fn log_times(
+        &self,
+        id: &str,
+        step: &str,
+        name: &str,
+    ) -> Result<Times, Trouble> {
+        let path = ["jobs", id, "logs", step, name, "times"];
+        let answer: LogTimes = self.get(&path, &[]).await?.value;
+        Ok(Times::new(answer.times.iter().map(|time| (time.offset, time.at_ms)).collect()))
+    }
+
     pub(crate) async fn workers(&self) -> Result<Answer<Workers>, Trouble> {
         self.get(&["workers"], &[]).await
     }
@@ -261,7 +282,7 @@ impl Client {
         let body = self.body(response).await.unwrap_or_default();
         let text = String::from_utf8_lossy(&body);
         match serde_json::from_str::<ProblemBody>(&text) {
-            Ok(problem) if is_problem => Err(Trouble::Refused(problem.refused(status))),
+            Ok(problem) if is_problem => Err(Trouble::Refused(problem.refused(self, status))),
             _ => Err(self.not_ours(status, &text)),
         }
     }
@@ -290,6 +311,8 @@ impl Client {
             let detail = excerpt(text);
             let code = "unauthorized".to_owned();
             return Trouble::Refused(Refused {
+                address: self.address(),
+                with_token: self.token.is_some(),
                 status: status.as_u16(),
                 code,
                 detail,
@@ -309,10 +332,15 @@ impl Client {
     }
 
     pub(crate) fn unreached(&self, error: &reqwest::Error) -> Trouble {
+        if let Some(why) = unsafe_because(error) {
+            return Trouble::Tls { address: self.address(), why };
+        }
         self.no_server(if error.is_timeout() {
             "it took too long to answer".to_owned()
         } else if error.is_body() || error.is_decode() {
             "the connection was cut".to_owned()
+        } else if self.base.scheme() == "http" && is_no_http(error) {
+            "what answers there speaks no HTTP; is it https:// instead of http://?".to_owned()
         } else {
             deepest(error)
         })
@@ -328,6 +356,12 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// As when TLS is answered to a plain question.
+fn is_no_http(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = causes(error);
+    causes.any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse))
 }
 
 /// The cause of causes: the others only say that something went wrong.
@@ -367,10 +401,12 @@ struct ProblemBody {
 }
 
 impl ProblemBody {
-    fn refused(self, status: StatusCode) -> Refused {
+    fn refused(self, client: &Client, status: StatusCode) -> Refused {
         let Self { code, title, detail, errors } = self;
         let detail = detail.or(title).unwrap_or_else(|| format!("the server answers {status}"));
         Refused {
+            address: client.address(),
+            with_token: client.token.is_some(),
             status: status.as_u16(),
             code: inert(code.as_deref().unwrap_or("refused")).into_owned(),
             detail: inert(&detail).into_owned(),

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use steadfast_api::ShownState;
 use steadfast_core::apply::fold;
 use steadfast_core::event::Recorded;
 use steadfast_core::job::Job;
@@ -87,7 +88,7 @@ async fn one_connection(
             if let Some(id) = frame.id.as_ref().and_then(|id| id.parse().ok()) {
                 *after = id;
             }
-            let last = frame.event == "end";
+            let last = matches!(frame.event.as_str(), "end" | "interrupted");
             if tell.send(News::Event(frame)).await.is_err() || last {
                 return Ok(());
             }
@@ -189,7 +190,7 @@ async fn ended(
 ) -> Result<Answer<Status>, Trouble> {
     // Whoever cannot reach the server at the beginning wants to know, not to wait.
     let status = client.status(id).await?;
-    if status.value.state.is_terminal() {
+    if status.value.state.is_terminal() || status.value.state == ShownState::Interrupted {
         return Ok(status);
     }
     let mut told = events(client, id);
@@ -197,7 +198,7 @@ async fn ended(
         match told.recv().await {
             Some(News::There) => absence.back(),
             Some(News::Event(frame)) => {
-                if matches!(frame.event.as_str(), "JobEnded" | "end") {
+                if matches!(frame.event.as_str(), "JobEnded" | "end" | "interrupted") {
                     return status_of(client, id, absence).await;
                 }
             }
@@ -227,13 +228,45 @@ async fn tell_end(client: &Client, ended: &Answer<Status>, output: Output) -> Re
     match output {
         Output::Json => input::print_text(&ended.text)?,
         Output::Human => {
-            jobs::print(&standing::summary(client, &ended.value, clock::now().0).await)?;
+            let (status, now_ms) = (&ended.value, clock::now().0);
+            jobs::print(&match status.state {
+                ShownState::Interrupted => standing::standing(client, status, now_ms).await,
+                _ => standing::summary(client, status, now_ms).await,
+            })?;
         }
     }
     Ok(())
 }
 
+/// Shown as it goes, until nothing of it goes on any more.
 pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<Exit, Trouble> {
+    match show(client, id, output, |event| event == "end").await? {
+        None => Ok(left(client, id)),
+        Some(ended) => {
+            if let Some(ended) = ended {
+                tell_end(client, &ended, output).await?;
+            }
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// Shown as it goes, until it has a final state; the exit status tells which.
+pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, Trouble> {
+    let output = Output::Human;
+    let shown = show(client, id, output, |event| matches!(event, "JobEnded" | "end")).await?;
+    let Some(Some(ended)) = shown else { return Ok(left(client, id)) };
+    tell_end(client, &ended, output).await?;
+    Ok(exit_of(ended.value.state))
+}
+
+/// The last status, for people; programs were told every event. None: somebody has seen enough.
+async fn show(
+    client: &Client,
+    id: &str,
+    output: Output,
+    is_last: impl Fn(&str) -> bool,
+) -> Result<Option<Option<Answer<Status>>>, Trouble> {
     let mut view = View::new(output);
     let mut job: Option<Job> = None;
     let mut absence = Absence::new(Some(PATIENCE));
@@ -246,12 +279,15 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
         tokio::select! {
             news = told.recv() => match news {
                 Some(News::There) => absence.back(),
-                Some(News::Event(frame)) if frame.event == "end" => break,
                 Some(News::Event(frame)) => {
-                    if output == Output::Json {
+                    let is_event = !matches!(frame.event.as_str(), "end" | "interrupted");
+                    if output == Output::Json && is_event {
                         input::print_text(&frame.data)?;
-                    } else {
+                    } else if is_event {
                         see(client, &mut view, &mut job, &frame)?;
+                    }
+                    if !is_event || is_last(&frame.event) {
+                        break;
                     }
                 }
                 Some(News::Away(trouble)) => {
@@ -272,16 +308,15 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 view.end();
-                return Ok(left(client, id));
+                return Ok(None);
             }
         }
     }
     view.end();
-    if output == Output::Human {
-        let ended = status_of(client, id, &mut absence).await?;
-        tell_end(client, &ended, output).await?;
-    }
-    Ok(Exit::Ok)
+    Ok(Some(match output {
+        Output::Human => Some(status_of(client, id, &mut absence).await?),
+        Output::Json => None,
+    }))
 }
 
 fn see(

@@ -4,46 +4,56 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_api::ShownState;
 use steadfast_core::event::{Event, Recorded};
 use steadfast_core::plan::Plan;
 
 use super::api::Client;
-use super::look;
 use super::shapes::{AttemptOfJob, Log};
 use super::trouble::Trouble;
+use crate::Exit;
 use crate::args::LogsArgs;
-use crate::jobs::Pieces;
-use crate::{Exit, jobs};
+use crate::logs::{LastLines, Printer, since_ms, tell_no_log};
 
 /// Printing is no event, so it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
 /// Logs, and attempts, that are asked for at once.
 const PAGE: &str = "1000";
+/// Bytes in which the last lines are looked for at once.
+const TAIL_CHUNK: u64 = 256 << 10;
 
-pub(super) async fn logs(client: &Client, args: &LogsArgs) -> Result<Exit, Trouble> {
-    let id = look::find(client, &args.job).await?;
+pub(super) async fn logs(client: &Client, args: &LogsArgs, id: &str) -> Result<Exit, Trouble> {
+    let since = since_ms(args);
     let mut order = Order::default();
     let mut shown: BTreeMap<String, u64> = BTreeMap::new();
-    let mut pieces = Pieces::new(args.common.output);
+    let mut printer = Printer::new(args.common.output, args.timestamps);
     loop {
         // Asked before the logs are: what is printed before the end is seen.
-        let over = !args.follow || client.status(&id).await?.value.is_over();
-        let mut logs = listed(client, &id, args.step.as_deref()).await?;
-        order.learn(client, &id, logs.len()).await?;
+        let over = !args.follow || is_over(client, id).await?;
+        let mut logs = listed(client, id, args.step.as_deref()).await?;
+        logs.retain(|log| args.attempt.is_none_or(|attempt| log.of.attempt == attempt));
+        order.learn(client, id, logs.len()).await?;
         logs.sort_by_cached_key(|log| (order.of(&log.of), log.name.clone()));
-        pieces.headed |= logs.len() > 1;
+        printer.headed |= logs.len() > 1;
         for log in &logs {
-            let from = shown.entry(log.name.clone()).or_default();
-            if log.size > *from {
-                copy(client, &id, log, from, &mut pieces).await?;
-            }
+            let from = match shown.get(&log.name) {
+                Some(from) => *from,
+                None => begin(client, id, log, args.tail, since).await?,
+            };
+            let to = if log.size > from {
+                copy(client, id, log, from, &mut printer).await?
+            } else {
+                from
+            };
+            shown.insert(log.name.clone(), to);
         }
-        pieces.flush()?;
+        printer.flush()?;
         if over {
+            printer.end()?;
             if logs.is_empty()
-                && let Some(plan) = plan(client, &id).await
+                && let Some(plan) = plan(client, id).await
             {
-                jobs::tell_no_log(&plan, args.step.as_deref());
+                tell_no_log(&plan, args);
             }
             return Ok(Exit::Ok);
         }
@@ -77,23 +87,70 @@ async fn listed(client: &Client, id: &str, step: Option<&str>) -> Result<Vec<Log
     }
 }
 
+/// Nothing more comes of it; of an interrupted job only once it is resumed.
+async fn is_over(client: &Client, id: &str) -> Result<bool, Trouble> {
+    let status = client.status(id).await?.value;
+    Ok(status.is_over() || status.state == ShownState::Interrupted)
+}
+
+/// Where printing begins: nothing before the last lines, nor before the moment.
+async fn begin(
+    client: &Client,
+    id: &str,
+    log: &Log,
+    tail: Option<u64>,
+    since: Option<u64>,
+) -> Result<u64, Trouble> {
+    let mut from = 0;
+    if let Some(since) = since {
+        let times = client.log_times(id, &log.of.step, &log.name).await?;
+        from = times.since(since).unwrap_or(log.size);
+    }
+    if let Some(lines) = tail {
+        let mut last = LastLines::new(lines);
+        let mut end = log.size;
+        while end > from {
+            let start = end.saturating_sub(TAIL_CHUNK).max(from);
+            let mut bytes = Vec::new();
+            let mut response = client.log(id, &log.of.step, &log.name, start).await?;
+            // It may have grown since; what is behind the end was seen.
+            while bytes.len() < (end - start) as usize
+                && let Some(chunk) =
+                    response.chunk().await.map_err(|error| client.unreached(&error))?
+            {
+                bytes.extend_from_slice(&chunk);
+            }
+            bytes.truncate((end - start) as usize);
+            end = start;
+            if last.before(start, &bytes) {
+                break;
+            }
+        }
+        from = from.max(last.begin());
+    }
+    Ok(from)
+}
+
 async fn copy(
     client: &Client,
     id: &str,
     log: &Log,
-    from: &mut u64,
-    pieces: &mut Pieces,
-) -> Result<(), Trouble> {
-    let mut response = client.log(id, &log.of.step, &log.name, *from).await?;
+    mut from: u64,
+    printer: &mut Printer,
+) -> Result<u64, Trouble> {
+    if printer.wants_times() {
+        printer.times = client.log_times(id, &log.of.step, &log.name).await?;
+    }
+    let mut response = client.log(id, &log.of.step, &log.name, from).await?;
     // Of text for programs a character may come in two chunks.
     let mut held: Vec<u8> = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| client.unreached(&error))? {
         held.extend_from_slice(&chunk);
-        let used = pieces.piece(&log.of.step, &log.name, *from, &held)?;
+        let used = printer.piece(&log.of.step, &log.name, from, &held)?;
         held.drain(..used);
-        *from += used as u64;
+        from += used as u64;
     }
-    Ok(())
+    Ok(from)
 }
 
 /// Which attempt began when.

@@ -1,12 +1,14 @@
 //! What a server has: jobs, their logs of events, explanations, workers; and wishes about them.
 
+use steadfast_api::ShownState;
 use steadfast_core::event::Recorded;
 
-use super::api::Client;
+use super::api::{Client, Query};
 use super::shapes::Worker;
 use super::standing;
 use super::trouble::Trouble;
 use crate::args::{ExplainArgs, ListArgs, Output};
+use crate::data::{Named, is_like_an_id};
 use crate::explain::{self, Explained};
 use crate::paint::{Align, BAD, BOLD, DIM, GOOD, Table, WAIT, inert, paint, state_style};
 use crate::{Exit, clock, input, jobs};
@@ -18,23 +20,32 @@ const PAGE: &str = "1000";
 /// A beginning is looked for among so many of the newest jobs.
 const MOST_PAGES: usize = 20;
 
-/// A job that is named by its id, by a beginning of it that fits no other, or `last`.
+/// The id of the job that somebody names: see [`Named`].
 pub(super) async fn find(client: &Client, name: &str) -> Result<String, Trouble> {
-    let fits = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase();
-    let none = || {
-        let (name, list) = (inert(name), client.hint("list"));
-        Trouble::Wrong(format!("there is no job {name}; `{list}` shows those there are"))
+    let found = match Named::read(name) {
+        Named::Last => newest(client, &[]).await?,
+        Named::LastOf(name) => newest(client, &[("name", name)]).await?,
+        Named::Any(id) if id.len() == ID_CHARS && is_like_an_id(id) => Some(id.to_owned()),
+        Named::Any(name) => {
+            let named = newest(client, &[("name", name)]).await?;
+            let begin = if is_like_an_id(name) { begin_with(client, name).await? } else { vec![] };
+            Named::one(name, named, begin, |id| id).map_err(Trouble::Wrong)?
+        }
     };
-    if name != "last" && (name.is_empty() || !name.chars().all(fits)) {
-        return Err(none());
-    }
-    if name.len() == ID_CHARS {
-        return Ok(name.to_owned());
-    }
-    if name == "last" {
-        let page = client.jobs(&[("limit", "1")]).await?.value;
-        return page.jobs.first().map(|job| job.id.to_string()).ok_or_else(none);
-    }
+    found.ok_or_else(|| {
+        let (name, list) = (inert(name), client.hint("list"));
+        Trouble::NoJob(format!("there is no job {name}; `{list}` shows those there are"))
+    })
+}
+
+async fn newest(client: &Client, query: Query<'_>) -> Result<Option<String>, Trouble> {
+    let query = [query, &[("limit", "1")]].concat();
+    let page = client.jobs(&query).await?.value;
+    Ok(page.jobs.first().map(|job| job.id.to_string()))
+}
+
+/// Two are enough to know that it fits more than one.
+async fn begin_with(client: &Client, name: &str) -> Result<Vec<String>, Trouble> {
     let mut found: Vec<String> = Vec::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MOST_PAGES {
@@ -48,21 +59,14 @@ pub(super) async fn find(client: &Client, name: &str) -> Result<String, Trouble>
             break;
         }
     }
-    match found.as_slice() {
-        [id] => Ok(id.clone()),
-        [] => Err(none()),
-        _ => Err(Trouble::Wrong(format!("{name} fits more than one job; give more of the id"))),
-    }
+    Ok(found)
 }
 
 pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Trouble> {
-    if let Some(state) = &args.state {
-        jobs::state_named(state).map_err(Trouble::Wrong)?;
-    }
     let limit = args.limit.to_string();
     let label = args.label.as_ref().map(|(name, value)| format!("{name}={value}"));
     let given = [
-        ("state", args.state.as_deref()),
+        ("state", args.state.map(ShownState::name)),
         ("name", args.name.as_deref()),
         ("label", label.as_deref()),
         ("cursor", args.cursor.as_deref()),
@@ -76,9 +80,12 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
         return Ok(Exit::Ok);
     }
     let page = page.value;
-    let anything = [&args.state, &args.name, &args.cursor].into_iter().any(Option::is_some);
-    if page.jobs.is_empty() && !anything && label.is_none() {
-        jobs::print("no jobs yet; hand one over with `steadfast submit job.yaml`\n")?;
+    let anything = args.state.is_some() || args.name.is_some() || args.cursor.is_some();
+    if page.jobs.is_empty() {
+        jobs::print(match anything || label.is_some() {
+            true => jobs::NO_MATCH,
+            false => "no jobs yet; hand one over with `steadfast submit job.yaml`\n",
+        })?;
         return Ok(Exit::Ok);
     }
     let mut table = Table::new(&[
@@ -91,13 +98,18 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
     let now = clock::now().0;
     for job in &page.jobs {
         let until = job.finished_at_ms.unwrap_or(now);
+        let took = match job.state {
+            // Nobody knows here when it stopped.
+            ShownState::Interrupted => String::new(),
+            _ => jobs::coarse(until.saturating_sub(job.submitted_at_ms)),
+        };
         let ago = jobs::coarse(now.saturating_sub(job.submitted_at_ms));
         table.row(vec![
             (job.id.to_string(), BOLD),
             (job.name.to_string(), anstyle::Style::new()),
             (job.state.to_string(), state_style(job.state)),
             (format!("{ago} ago"), DIM),
-            (jobs::coarse(until.saturating_sub(job.submitted_at_ms)), DIM),
+            (took, DIM),
         ]);
     }
     jobs::print(&table.render(""))?;
@@ -162,7 +174,7 @@ pub(super) async fn history(client: &Client, name: &str, output: Output) -> Resu
             let record: Recorded =
                 serde_json::from_value(event).map_err(|error| unreadable(&error))?;
             history.tell(&record).map_err(|trouble| match trouble {
-                jobs::Trouble::Found(why) => unreadable(&why),
+                jobs::Trouble::Found(why) => unreadable(&why.message),
                 jobs::Trouble::Told(error) => error.into(),
             })?;
         }
@@ -175,16 +187,19 @@ pub(super) async fn history(client: &Client, name: &str, output: Output) -> Resu
     Ok(Exit::Ok)
 }
 
-pub(super) async fn explain(client: &Client, args: &ExplainArgs) -> Result<Exit, Trouble> {
-    let id = find(client, &args.job).await?;
+pub(super) async fn explain(
+    client: &Client,
+    args: &ExplainArgs,
+    id: &str,
+) -> Result<Exit, Trouble> {
     let step = args.step.as_deref();
     if args.common.output == Output::Json {
-        let answer = client.explain::<serde_json::Value>(&id, step).await?;
+        let answer = client.explain::<serde_json::Value>(id, step).await?;
         input::print_text(&answer.text)?;
         return Ok(Exit::Ok);
     }
-    let explained = client.explain::<Explained>(&id, step).await?.value;
-    let first = client.events(&id, &[("limit", "1")]).await?.events;
+    let explained = client.explain::<Explained>(id, step).await?.value;
+    let first = client.events(id, &[("limit", "1")]).await?.events;
     let accepted_ms = first.first().and_then(|event| event["at"].as_u64()).unwrap_or(0);
     jobs::print(&explain::to_text(&explained, accepted_ms))?;
     Ok(Exit::Ok)

@@ -4,7 +4,7 @@
 //! nobody but the default address, and that only whether somebody listens.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::Url;
@@ -57,12 +57,19 @@ pub(crate) fn server(remote: &Remote) -> Result<Address, String> {
     }
 }
 
+/// Whether a command without flags goes to a server that somebody named.
+pub(crate) fn names_a_server() -> bool {
+    let remote = Remote::default();
+    let said = Said { remote: &remote, data: None, data_typed: false };
+    matches!(choice(said, &from_env), Ok(Choice::Server(_)))
+}
+
 fn from_env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn somebody_listens() -> bool {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, default_port(&from_env)));
     TcpStream::connect_timeout(&address, LOOK).is_ok()
 }
 
@@ -74,6 +81,23 @@ enum Choice {
 }
 
 fn named(said: Said, env: Env) -> Result<Choice, String> {
+    match choice(said, env)? {
+        Choice::Server(address) => trusting(address, said.remote, env).map(Choice::Server),
+        other => Ok(other),
+    }
+}
+
+/// Whoever is named to be trusted here is trusted instead of the profile's `ca`.
+fn trusting(mut address: Address, remote: &Remote, env: Env) -> Result<Address, String> {
+    if let Some(path) = remote.ca.clone().or_else(|| env("STEADFAST_CA").map(PathBuf::from)) {
+        let pem = std::fs::read(&path)
+            .map_err(|error| format!("cannot read --ca {}: {error}", path.display()))?;
+        address.trust.ca = Some(pem);
+    }
+    Ok(checked(address))
+}
+
+fn choice(said: Said, env: Env) -> Result<Choice, String> {
     let Said { remote, data, data_typed } = said;
     if data_typed {
         let beside = [
@@ -100,13 +124,7 @@ fn named(said: Said, env: Env) -> Result<Choice, String> {
         };
         // A profile that was typed says more than an environment.
         let token = remote.token.clone().or(profiled).or_else(token);
-        return Ok(Choice::Server(checked(Address {
-            url,
-            token,
-            trust,
-            flags,
-            is_default: false,
-        })));
+        return Ok(Choice::Server(Address { url, token, trust, flags, is_default: false }));
     }
     if let Some(profile) = profile {
         let flags = format!(" --profile {}", profile.name);
@@ -117,7 +135,7 @@ fn named(said: Said, env: Env) -> Result<Choice, String> {
         let url = address(&server, "STEADFAST_SERVER")?;
         let (token, flags) = (token(), String::new());
         let address = Address { url, token, trust: Trust::default(), flags, is_default: false };
-        return Ok(Choice::Server(checked(address)));
+        return Ok(Choice::Server(address));
     }
     if data.is_some() {
         return Ok(Choice::Data);
@@ -153,11 +171,20 @@ fn profile_named(name: &str, env: Env) -> Result<Named, String> {
 
 fn of_profile(profile: Named, token: Option<Token>, flags: String) -> Result<Address, String> {
     let url = address(&profile.server, &format!("{}: `server`", profile.place))?;
-    Ok(checked(Address { url, token, trust: profile.trust, flags, is_default: false }))
+    Ok(Address { url, token, trust: profile.trust, flags, is_default: false })
+}
+
+/// Where a server that is started here, with this environment, listens.
+fn default_port(env: Env) -> u16 {
+    let listen = env("STEADFAST_SERVER__LISTEN");
+    let port = listen.and_then(|listen| listen.rsplit_once(':')?.1.parse().ok());
+    port.filter(|port| *port != 0).unwrap_or(PORT)
 }
 
 fn default_address(remote: &Remote, env: Env) -> Address {
-    let url = format!("http://127.0.0.1:{PORT}").parse().expect("the default address is one");
+    let url = format!("http://127.0.0.1:{}", default_port(env))
+        .parse()
+        .expect("the default address is one");
     let token = remote.token.clone().or_else(|| env("STEADFAST_TOKEN").map(Token::from));
     Address { url, token, trust: Trust::default(), flags: String::new(), is_default: true }
 }
@@ -202,6 +229,7 @@ mod tests {
             server: server.map(str::to_owned),
             profile: profile.map(str::to_owned),
             token: None,
+            ca: None,
         }
     }
 

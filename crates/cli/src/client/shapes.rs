@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use steadfast_api::ShownState;
 use steadfast_core::event::{JobState, Role, StepState};
 
 use crate::paint::Inert;
@@ -25,7 +26,7 @@ pub(crate) struct JobsPage {
 pub(crate) struct JobRow {
     pub(crate) id: Inert,
     pub(crate) name: Inert,
-    pub(crate) state: JobState,
+    pub(crate) state: ShownState,
     pub(crate) submitted_at_ms: u64,
     pub(crate) finished_at_ms: Option<u64>,
 }
@@ -34,7 +35,7 @@ pub(crate) struct JobRow {
 pub(crate) struct Status {
     pub(crate) id: Inert,
     pub(crate) name: Inert,
-    pub(crate) state: JobState,
+    pub(crate) state: ShownState,
     pub(crate) submitted_at_ms: u64,
     pub(crate) finished_at_ms: Option<u64>,
     pub(crate) completion: Option<Completion>,
@@ -156,6 +157,17 @@ pub(crate) struct Log {
     pub(crate) size: u64,
     #[serde(flatten)]
     pub(crate) of: AttemptOfJob,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct LogTimes {
+    pub(crate) times: Vec<LogTime>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct LogTime {
+    pub(crate) offset: u64,
+    pub(crate) at_ms: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use steadfast_api::ShownState;
 use steadfast_core::event::{JobState, Role};
 use steadfast_core::text::shorten;
 use steadfast_core::verdict::StopReason;
@@ -9,7 +10,7 @@ use steadfast_core::verdict::StopReason;
 use super::api::Client;
 use super::logs;
 use super::shapes::{AttemptOfJob, Item, Run, Status, Step};
-use crate::jobs;
+use crate::logs::only_calls;
 use crate::paint::{DIM, inert, paint};
 use crate::standing::{
     AsideState, Failed, LONGEST_PROGRESS, NextTry, SHOWN_ITEMS, Standing, StepFacts, Tally,
@@ -28,15 +29,15 @@ type Words = BTreeMap<(usize, String, u32), Vec<String>>;
 /// Where it stands while it goes on.
 pub(super) async fn standing(client: &Client, status: &Status, now_ms: u64) -> String {
     let words = last_words(client, status).await;
-    of(status, &words).under_way(now_ms)
+    of(client, status, &words).under_way(now_ms)
 }
 
 /// How it ended, and where to look.
 pub(super) async fn summary(client: &Client, status: &Status, now_ms: u64) -> String {
     let words = last_words(client, status).await;
-    let mut text = of(status, &words).ended(now_ms);
+    let mut text = of(client, status, &words).ended(now_ms);
     let id = status.id.as_str();
-    if !logs::plan(client, id).await.is_some_and(|plan| jobs::only_calls(&plan, None)) {
+    if !logs::plan(client, id).await.is_some_and(|plan| only_calls(&plan, None)) {
         let hint = format!("output: {}", client.hint(&format!("logs {id}")));
         text.push_str(&format!("{}\n", paint(DIM, hint)));
     }
@@ -51,7 +52,7 @@ pub(super) fn heading(status: &Status) -> String {
     crate::standing::heading(status.name.as_str(), status.id.as_str())
 }
 
-fn of(status: &Status, words: &Words) -> Standing {
+fn of(client: &Client, status: &Status, words: &Words) -> Standing {
     let mut steps = Vec::new();
     for (number, run) in status.runs.iter().enumerate() {
         for (step_name, step) in &run.steps {
@@ -72,6 +73,8 @@ fn of(status: &Status, words: &Words) -> Standing {
         finished_ms: status.finished_at_ms,
         reason: status.completion.as_ref().map(|completion| completion.reason.to_string()),
         steps,
+        rests: (status.state == ShownState::Interrupted)
+            .then(|| format!("go on with {}", client.resume_hint(status.id.as_str()))),
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::api::{Body, Client};
 use super::trouble::Trouble;
-use super::{files, follow, look};
+use super::{files, follow};
 use crate::args::{Output, RetryArgs, SubmitArgs};
 use crate::paint::{DIM, paint};
 use crate::{Exit, input};
@@ -44,7 +44,8 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, T
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let created = match again(async || client.submit(&body, &key).await).await {
         Err(Trouble::Refused(refused)) if !refused.errors.is_empty() => {
-            input::refuse_file(&refused.errors, &source, args.output)?;
+            let (code, shape) = (&refused.code, input::Shape::Error);
+            input::refuse_file(code, &refused.errors, &source, args.output, shape)?;
             return Ok(Exit::Wrong);
         }
         answer => answer?,
@@ -56,17 +57,17 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, T
         (Output::Json, false) => input::print_json(&json!({ "id": id }))?,
         (Output::Human, _) => tell_id(id)?,
     }
-    if args.wait {
-        return follow::wait(client, id, None, args.output).await;
+    match (args.wait, args.output) {
+        (false, _) => Ok(Exit::Ok),
+        (true, Output::Json) => follow::wait(client, id, None, args.output).await,
+        (true, Output::Human) => follow::attend(client, id).await,
     }
-    Ok(Exit::Ok)
 }
 
-pub(super) async fn retry(client: &Client, args: &RetryArgs) -> Result<Exit, Trouble> {
-    let id = look::find(client, &args.job).await?;
+pub(super) async fn retry(client: &Client, args: &RetryArgs, id: &str) -> Result<Exit, Trouble> {
     let key = new_key();
     let answer =
-        again(async || client.retry(&id, args.from.as_deref(), args.grant, &key).await).await?;
+        again(async || client.retry(id, args.from.as_deref(), args.grant, &key).await).await?;
     let new = answer.value.id.as_str();
     match args.common.output {
         Output::Json => input::print_json(&json!({ "id": new }))?,

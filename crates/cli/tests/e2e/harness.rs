@@ -176,7 +176,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
@@ -276,6 +276,12 @@ impl ServerOrder<'_> {
     pub(crate) fn lease(self, ms: u64) -> Self {
         self.set("STEADFAST_WORKERS__LEASE", &format!("{ms}ms"))
             .set("STEADFAST_WORKERS__BEAT", &format!("{}ms", ms / 10))
+    }
+
+    /// Another folder than `data`.
+    pub(crate) fn data(mut self, folder: &str) -> Self {
+        folder.clone_into(&mut self.data);
+        self
     }
 
     /// Where one can come back to.

@@ -105,6 +105,11 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .parameter(query("follow", "Go on until the job is over.", &json!({"type": "boolean"})))
         .answer_text(200, "The bytes as they were printed.")
         .problems(&[400, 404, 503]);
+    let log_times = Described::of_job("getLogTimes", "When an attempt has printed what")
+        .parameter(path("step", "The name of the step.", &text()))
+        .parameter(path("name", "Of the log, as the list has it.", &text()))
+        .answer(200, "By place in the log, to a tenth of a second.", "LogTimes")
+        .problems(&[404, 503]);
     let list_workers = Described::new("listWorkers", "The workers, by name")
         .answer(200, "All that are known.", "Workers")
         .problems(&[503]);
@@ -141,6 +146,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&get, "/v1/jobs/{id}/attempts", jobs::attempts, attempts)
         .add(&get, "/v1/jobs/{id}/logs", logs::list, list_logs)
         .add(&get, "/v1/jobs/{id}/logs/{step}/{name}", logs::log, log)
+        .add(&get, "/v1/jobs/{id}/logs/{step}/{name}/times", logs::times, log_times)
         .add(&post, "/v1/callbacks/{token}", callbacks::callback, callback)
         .add(&get, "/v1/workers", workers::list, list_workers)
         .add(&post, "/v1/workers/{name}/drain", workers::drain, drain)

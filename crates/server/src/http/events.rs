@@ -14,8 +14,10 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use serde_json::json;
+use steadfast_api::ShownState;
 use steadfast_core::event::{JobId, Recorded};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::query::{Names, Params, number};
 use super::{App, json_text};
@@ -27,6 +29,8 @@ use crate::trouble::Trouble;
 const CHUNK: usize = 50;
 /// A page ends after so many bytes, however many events were asked for.
 const PAGE_BYTES: usize = 8 << 20;
+/// The process of a `run` tells nobody of its events, so they are looked for.
+const LOOK: Duration = Duration::from_millis(250);
 /// Shorter than what proxies take for silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -58,9 +62,17 @@ pub(super) async fn events(
     let after = last.unwrap_or(after);
     // Following begins before the first reading, so that nothing falls between the two.
     let told = app.news.follow(&id);
-    app.archive.row(&id).await?;
-    let follower =
-        Follower { archive: app.archive, id, after, told, waiting: VecDeque::new(), ended: false };
+    let local = app.archive.row(&id).await?.local;
+    let follower = Follower {
+        archive: app.archive,
+        id,
+        after,
+        told,
+        local,
+        alone: false,
+        waiting: VecDeque::new(),
+        ended: false,
+    };
     let stream = Sse::new(follower.stream());
     Ok(stream.keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
@@ -88,6 +100,10 @@ struct Follower {
     id: JobId,
     after: u64,
     told: watch::Receiver<Durable>,
+    /// A job of `run`.
+    local: bool,
+    /// And its process was gone before the last reading.
+    alone: bool,
     waiting: VecDeque<Recorded>,
     ended: bool,
 }
@@ -121,6 +137,7 @@ impl Follower {
                     self.ended = true;
                     return Some(end);
                 }
+                Ok(None) if self.waiting.is_empty() && self.local => self.look_again().await?,
                 Ok(None) if self.waiting.is_empty() => {
                     let more = self.told.changed().await;
                     // The job is over, or the server ends: the store knows which.
@@ -134,7 +151,19 @@ impl Follower {
         }
     }
 
-    /// What there is now; the last word, if the job is over and all was said.
+    /// None: the server ends.
+    async fn look_again(&mut self) -> Option<()> {
+        match timeout(LOOK, self.told.changed()).await {
+            Ok(Err(_)) => return None,
+            Ok(Ok(())) | Err(_) => {}
+        }
+        // Asked before the log is read: what its process wrote last is not missed.
+        let row = self.archive.row(&self.id).await.ok()?;
+        self.alone = self.archive.is_interrupted(&row).await;
+        Some(())
+    }
+
+    /// What there is now; the last word, if the job is over or interrupted, and all was said.
     async fn read(&mut self) -> Result<Option<Event>, Trouble> {
         self.told.borrow_and_update();
         self.waiting = self.archive.events(&self.id, self.after, CHUNK).await?.into();
@@ -143,6 +172,10 @@ impl Follower {
         }
         let (row, end) = self.archive.end(&self.id).await?;
         let over = row.over && self.after >= end;
+        if !over && self.alone {
+            let data = json!({ "state": ShownState::Interrupted }).to_string();
+            return Ok(Some(Event::default().event("interrupted").data(data)));
+        }
         let data = json!({ "state": row.state }).to_string();
         Ok(over.then(|| Event::default().event("end").data(data)))
     }

@@ -8,11 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_core::event::{JobState, Requester};
-use steadfast_store::Filter;
+use steadfast_api::ShownState;
+use steadfast_core::event::Requester;
 
 use super::query::{Names, Params};
 use super::{App, body};
+use crate::archive::{JobFilter, Listed};
 use crate::caller::Caller;
 use crate::orders::{Again, AttachedFile, Submitted};
 use crate::trouble::Trouble;
@@ -145,7 +146,10 @@ fn created(submitted: &Submitted) -> Result<Response, Trouble> {
 pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, Trouble> {
     let state = match params.text("state")? {
         None => None,
-        Some(text) => Some(state_named(text)?),
+        Some(text) => {
+            let state = text.parse::<ShownState>();
+            Some(state.map_err(|why| Trouble::BadRequest(format!("`state`: {why}")))?)
+        }
     };
     let label = match params.text("label")? {
         None => None,
@@ -158,27 +162,18 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
     };
     let name = params.text("name")?.map(str::to_owned);
     let cursor = params.text("cursor")?.map(str::to_owned);
-    let filter = Filter { state, name, label, over: None };
+    let filter = JobFilter { state, name, label };
     let page = app.archive.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
     let jobs: Vec<_> = (page.jobs.iter())
-        .map(|row| {
+        .map(|Listed { row, state }| {
             json!({
-                "id": row.id, "name": row.name, "state": row.state,
+                "id": row.id, "name": row.name, "state": state,
                 "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
                 "labels": row.labels, "retried_from": row.retried_from,
             })
         })
         .collect();
     super::json(StatusCode::OK, &json!({ "jobs": jobs, "next": page.next }))
-}
-
-fn state_named(text: &str) -> Result<JobState, Trouble> {
-    serde_json::from_value(json!(text)).map_err(|_| {
-        Trouble::BadRequest(format!(
-            "`state` must be pending, running, paused, succeeded, partial, failed or cancelled, \
-             not {text:?}"
-        ))
-    })
 }
 
 pub(super) async fn status(

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use serde::Serialize;
+use serde_json::json;
 use steadfast_core::event::{ItemId, JobId, Role};
 use steadfast_core::plan::Plan;
 use steadfast_core::select::Select;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 use super::App;
 use super::query::{Names, Params};
 use crate::archive::{Archive, job_id, no_part};
+use crate::log_times;
 use crate::news::Durable;
 use crate::trouble::Trouble;
 
@@ -171,17 +173,13 @@ pub(super) async fn log(
     let id = job_id(&id)?;
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
-    let job = app.archive.job(&id).await?;
-    let none = || Trouble::NotFound(format!("step {step:?} of job {id} has no log {name:?}"));
-    // The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
-    if job.plan.find(&step).is_none() || told(&step, &name).is_none() {
-        return Err(none());
-    }
-    let path = app.folder.logs(&id).join(&step).join(format!("{name}.log"));
+    let path = log_path(&app, &id, &step, &name).await?;
     let opening = tokio::task::spawn_blocking(move || open(&path));
     let file = match opening.await.map_err(Trouble::internal)? {
         Ok(file) => Arc::new(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(no_log(&id, &step, &name));
+        }
         Err(error) => return Err(Trouble::internal(error)),
     };
     let told = follow.then(|| {
@@ -197,6 +195,38 @@ pub(super) async fn log(
         ("x-content-type-options", "nosniff"),
     ];
     Ok((headers, Body::from_stream(reader.stream())).into_response())
+}
+
+pub(super) async fn times(
+    State(app): State<App>,
+    Names((id, step, name)): Names<(String, String, String)>,
+) -> Result<Response, Trouble> {
+    let path = log_path(&app, &id, &step, &name).await?;
+    let reading = tokio::task::spawn_blocking(move || log_times::read(&path));
+    match reading.await.map_err(Trouble::internal)? {
+        Ok(times) => {
+            let times = times.into_iter();
+            let times: Vec<_> =
+                times.map(|(offset, at_ms)| json!({"offset": offset, "at_ms": at_ms})).collect();
+            super::json(StatusCode::OK, &json!({ "times": times }))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_log(&id, &step, &name)),
+        Err(error) => Err(Trouble::internal(error)),
+    }
+}
+
+fn no_log(id: &str, step: &str, name: &str) -> Trouble {
+    Trouble::NotFound(format!("step {step:?} of job {id} has no log {name:?}"))
+}
+
+/// The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
+async fn log_path(app: &App, id: &str, step: &str, name: &str) -> Result<PathBuf, Trouble> {
+    let id = job_id(id)?;
+    let job = app.archive.job(&id).await?;
+    if job.plan.find(step).is_none() || told(step, name).is_none() {
+        return Err(no_log(&id, step, name));
+    }
+    Ok(app.folder.logs(&id).join(step).join(format!("{name}.log")))
 }
 
 fn open(path: &Path) -> io::Result<File> {

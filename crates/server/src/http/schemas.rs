@@ -1,7 +1,8 @@
 //! The shapes of bodies, for the document. What a job file may hold comes from the table that reads it.
 
 use serde_json::{Map, Value, json};
-use steadfast_core::event::{JobState, LONGEST_REASON};
+use steadfast_api::ShownState;
+use steadfast_core::event::LONGEST_REASON;
 
 /// All schemas that the routes name.
 pub(super) fn schemas() -> Map<String, Value> {
@@ -26,6 +27,7 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("AttemptOfJob", attempt_of_job()),
         ("LogsPage", page("logs", &reference("Log"))),
         ("Log", log()),
+        ("LogTimes", object(&[("times", list(&log_time()))])),
         ("Callback", callback()),
         ("CallbackTaken", object(&[("counted", flag())])),
         ("Workers", object(&[("workers", list(&reference("Worker")))])),
@@ -37,9 +39,8 @@ pub(super) fn schemas() -> Map<String, Value> {
 }
 
 pub(super) fn job_states() -> Value {
-    use JobState::{Cancelled, Failed, Partial, Paused, Pending, Running, Succeeded};
-    let all = [Pending, Running, Paused, Succeeded, Partial, Failed, Cancelled];
-    json!({"type": "string", "enum": all.map(JobState::name)})
+    let all: Vec<&str> = ShownState::all().map(ShownState::name).collect();
+    json!({"type": "string", "enum": all})
 }
 
 pub(super) const fn problem_title(status: u16) -> &'static str {
@@ -404,6 +405,10 @@ fn log() -> Value {
         ("attempt", count()),
         ("size", count()),
     ])
+}
+
+fn log_time() -> Value {
+    object(&[("offset", count()), ("at_ms", count())])
 }
 
 fn callback() -> Value {

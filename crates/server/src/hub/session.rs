@@ -22,6 +22,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Hub, Session};
+use crate::log_times;
 use crate::watch::Rejected;
 use proto::from_worker::Kind as Said;
 use proto::to_worker::Kind as Told;
@@ -276,9 +277,15 @@ fn write_log(path: &Path, output: &proto::Output) -> io::Result<()> {
         }
         (opened, _) => opened?,
     };
+    let (length, end) = (file.metadata()?.len(), output.offset + output.bytes.len() as u64);
     file.write_all_at(&output.bytes, output.offset)?;
-    if output.last {
-        file.set_len(output.offset + output.bytes.len() as u64)?;
+    // What comes whole was printed when the file was written. Without times the log is still there.
+    if output.offset > 0 || !output.last {
+        let _ = log_times::note(&file, path, length, output.offset, end);
+    }
+    // Nothing but what is printed changes the file's time.
+    if output.last && length.max(end) != end {
+        file.set_len(end)?;
     }
     Ok(())
 }

@@ -71,4 +71,8 @@ impl<S: Store> Store for TimedStore<S> {
     fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
         self.store.purge(finished_before)
     }
+
+    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError> {
+        self.store.remove(job, epoch)
+    }
 }

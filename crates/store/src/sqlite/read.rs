@@ -12,7 +12,7 @@ use crate::{Filter, Page, Row, Snapshot, Stored};
 
 /// In the order in which [`row`] reads them.
 const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
-                   jobs.due_at, jobs.over, jobs.labels, jobs.retried_from";
+                   jobs.due_at, jobs.over, jobs.labels, jobs.retried_from, jobs.local";
 
 pub(super) fn at(ms: i64) -> Timestamp {
     if ms == i64::MAX { Timestamp(u64::MAX) } else { Timestamp(ms as u64) }
@@ -39,6 +39,7 @@ fn row(from: &rusqlite::Row<'_>) -> Result<Row, Fault> {
         over: from.get(6)?,
         labels,
         retried_from: from.get::<_, Option<String>>(8)?.map(JobId::from),
+        local: from.get(9)?,
         id,
     })
 }
@@ -52,11 +53,11 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     ))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    let snapshot = match from.get::<_, Option<i64>>(12)? {
+    let snapshot = match from.get::<_, Option<i64>>(13)? {
         None => None,
         Some(seq) => {
-            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(13)?);
-            if from.get::<_, i64>(14)? != i64::from(crc(seq, seq, &state)) {
+            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(14)?);
+            if from.get::<_, i64>(15)? != i64::from(crc(seq, seq, &state)) {
                 let place = format!("the snapshot of job {job}");
                 return Err(Fault::damaged(place, "its checksum does not fit"));
             }
@@ -65,9 +66,9 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     };
     Ok(Some(Stored {
         row: row(from)?,
-        seq: from.get::<_, i64>(9)? as u64,
-        epoch: from.get::<_, i64>(10)? as u64,
-        owner: from.get(11)?,
+        seq: from.get::<_, i64>(10)? as u64,
+        epoch: from.get::<_, i64>(11)? as u64,
+        owner: from.get(12)?,
         snapshot,
     }))
 }
@@ -77,7 +78,7 @@ pub(super) fn end(connection: &Connection, job: &str) -> Result<Option<(Row, u64
         connection.prepare_cached(&format!("SELECT {ROW}, jobs.seq FROM jobs WHERE id = ?1"))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    Ok(Some((row(from)?, from.get::<_, i64>(9)? as u64)))
+    Ok(Some((row(from)?, from.get::<_, i64>(10)? as u64)))
 }
 
 pub(super) fn key(connection: &Connection, key: &str) -> Result<Option<(JobId, String)>, Fault> {
@@ -119,6 +120,10 @@ pub(super) fn list(
         Some(true) => conditions.push("jobs.over = 1"),
         Some(false) => conditions.push("jobs.over = 0"),
         None => {}
+    }
+    if let Some(local) = filter.local {
+        conditions.push("jobs.local = ?");
+        values.push(Box::new(local));
     }
     let after = format!("{position} < (?, ?)");
     if let Some(cursor) = cursor {

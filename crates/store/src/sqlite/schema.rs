@@ -11,7 +11,7 @@ use super::{BUSY_S, read, upgrade};
 const APPLICATION_ID: i64 = 0x5374_6466;
 
 /// Of the tables below. A file with a higher one is left alone.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
 /// That is brought up to date.
 const OLDEST: i64 = 1;
@@ -36,6 +36,7 @@ CREATE TABLE jobs (
     over INTEGER NOT NULL,
     labels TEXT NOT NULL,
     retried_from TEXT,
+    local INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     owner TEXT,
@@ -142,7 +143,12 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     // Somebody else may have been faster.
     match version(&transaction)? {
         Some(VERSION) => {}
-        Some(_) => upgrade::from_1(&transaction)?,
+        Some(older) => {
+            if older == 1 {
+                upgrade::from_1(&transaction)?;
+            }
+            upgrade::from_2(&transaction)?;
+        }
         None => {
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(EVENTS)?;

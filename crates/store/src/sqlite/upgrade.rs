@@ -1,4 +1,4 @@
-//! Files of format 1, which had a row for each event.
+//! Files of older formats: 1 had a row for each event, 2 did not say in a job's row who began it.
 
 use rusqlite::{Transaction, params};
 
@@ -22,6 +22,19 @@ pub(super) fn from_1(file: &Transaction<'_>) -> Result<(), Fault> {
     events(file)?;
     snapshots(file)?;
     file.execute_batch("DROP TABLE events_1")?;
+    Ok(())
+}
+
+/// A job of `run` has a source: the job file that its first event names. What cannot be read is damaged
+/// anyway, and found to be so when it is used.
+pub(super) fn from_2(file: &Transaction<'_>) -> Result<(), Fault> {
+    file.execute_batch(
+        "ALTER TABLE jobs ADD COLUMN local INTEGER NOT NULL DEFAULT 0;
+         UPDATE jobs SET local = 1 WHERE EXISTS (
+             SELECT 1 FROM events WHERE events.job = jobs.id AND first = 1
+             AND json_valid('[' || lines || ']')
+             AND ('[' || lines || ']') ->> '$[0][1].source' IS NOT NULL);",
+    )?;
     Ok(())
 }
 

@@ -151,9 +151,9 @@ impl<'a> Statements<'a> {
             )?,
             job: prepare(
                 "INSERT INTO jobs (id, name, state, submitted_at, finished_at, due_at, over, \
-                 labels, retried_from, seq, epoch, key, key_digest) \
+                 labels, retried_from, local, seq, epoch, key, key_digest) \
                  VALUES (:id, :name, :state, :submitted_at, :finished_at, :due_at, :over, \
-                 :labels, :retried_from, :seq, :epoch, :key, :key_digest)",
+                 :labels, :retried_from, :local, :seq, :epoch, :key, :key_digest)",
             )?,
             label: prepare(
                 "INSERT INTO labels (name, value, submitted_at, job) VALUES (?1, ?2, ?3, ?4)",
@@ -236,6 +236,7 @@ impl<'a> Statements<'a> {
             ":over": row.over,
             ":labels": labels,
             ":retried_from": row.retried_from.as_deref(),
+            ":local": row.local,
             ":seq": write.last_seq() as i64,
             ":epoch": write.epoch as i64,
             ":key": write.key.as_ref().map(|key| &key.key),
@@ -290,6 +291,22 @@ pub(super) fn purge(
         )?
         .query_map(params![ms(finished_before), limit as i64], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
+    delete(connection, &jobs)?;
+    Ok(jobs.len())
+}
+
+/// A job goes if nobody has claimed it since.
+pub(super) fn remove(connection: &Connection, job: &str, epoch: u64) -> Result<bool, Fault> {
+    let is_ours = connection
+        .prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND epoch = ?2")?
+        .exists(params![job, epoch as i64])?;
+    if is_ours {
+        delete(connection, &[job.to_owned()])?;
+    }
+    Ok(is_ours)
+}
+
+fn delete(connection: &Connection, jobs: &[String]) -> Result<(), Fault> {
     for sql in [
         "DELETE FROM events WHERE job = ?1",
         "DELETE FROM snapshots WHERE job = ?1",
@@ -297,9 +314,9 @@ pub(super) fn purge(
         "DELETE FROM jobs WHERE id = ?1",
     ] {
         let mut delete = connection.prepare_cached(sql)?;
-        for job in &jobs {
+        for job in jobs {
             delete.execute([job])?;
         }
     }
-    Ok(jobs.len())
+    Ok(())
 }

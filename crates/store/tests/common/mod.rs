@@ -18,6 +18,7 @@ pub fn row(id: &str) -> Row {
         over: false,
         labels: BTreeMap::new(),
         retried_from: None,
+        local: false,
     }
 }
 

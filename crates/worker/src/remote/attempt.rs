@@ -164,6 +164,8 @@ fn begin(
         folder,
         log: hand.places.log(&key),
         log_cap: hand.config.log_cap,
+        // The server notes when it comes in.
+        log_times: false,
         output,
         kill_grace: hand.config.kill_grace,
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_worker::tail;
+use steadfast_worker::{Attempt, tail};
 
 use super::{Folder, kind, outcome};
 
@@ -21,6 +21,24 @@ fn output_is_kept_byte_for_byte_and_in_order() {
     );
     assert_eq!(tail(&folder.path("logs/attempt.log"), 3).unwrap(), b"end");
     assert_eq!(tail(&folder.path("logs/none.log"), 3).unwrap(), b"");
+}
+
+#[test]
+fn when_something_was_printed_is_kept_beside_the_log_if_it_took_its_time() {
+    let folder = Folder::new();
+    let times = folder.path("logs/attempt.times");
+    let timed = |script: &str| Attempt { log_times: true, ..folder.shell(script) };
+    assert_eq!(outcome(&timed("echo a; echo b")), Outcome::OK);
+    assert!(!times.exists(), "all at once");
+    assert_eq!(outcome(&timed("echo a; sleep 0.3; echo bc; echo d")), Outcome::OK);
+    let text = fs::read_to_string(&times).unwrap();
+    let marks: Vec<(u64, u64)> = text
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(offset, ms)| (offset.parse().unwrap(), ms.parse().unwrap()))
+        .collect();
+    assert_eq!(marks.iter().map(|(offset, _)| *offset).collect::<Vec<_>>()[..2], [0, 2], "{text}");
+    assert!(marks[1].1 - marks[0].1 >= 200, "{text}");
 }
 
 /// Holds a log against what was printed: head, the line, tail, and not a byte unaccounted for.

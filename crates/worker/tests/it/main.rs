@@ -49,6 +49,7 @@ impl Folder {
             cwd: self.0.clone(),
             log: self.path("logs/attempt.log"),
             log_cap: 1 << 20,
+            log_times: false,
             output: self.path("output.json"),
             output_cap: 1 << 20,
             timeout: Some(LONG),

@@ -1,0 +1,186 @@
+//! `steadfast logs` of a data folder; and how logs are chosen and printed, wherever they come from.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use steadfast_core::plan::{Action, Plan, Step};
+use steadfast_server::log_times;
+
+use crate::args::LogsArgs;
+use crate::data::{self, Data};
+use crate::jobs::{self, Trouble};
+use crate::paint::{DIM, paint};
+use crate::{Done, Exit, clock};
+
+mod print;
+
+pub(crate) use print::{LastLines, Printer, Times};
+
+/// Bytes of a log that are read at once.
+const CHUNK: usize = 64 << 10;
+
+pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
+    jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
+        let row = data::find(store, job)?;
+        if let Some(name) = &args.step {
+            let job = data::state(store, &row.id)?;
+            if !job.plan.steps().iter().any(|step| step.name == *name) {
+                return Err(format!("job {} has no step `{name}`", row.id).into());
+            }
+        }
+        let mut shown: Vec<Shown> = Vec::new();
+        let since = since_ms(args);
+        let mut printer = Printer::new(args.common.output, args.timestamps);
+        loop {
+            let job = data::state(store, &row.id)?;
+            for path in log_files(data, &row.id, args).map_err(|error| error.to_string())? {
+                if !shown.iter().any(|known| known.path == path) {
+                    let from = begin(&path, args.tail, since)?;
+                    shown.push(Shown { path, from });
+                }
+            }
+            printer.headed |= shown.len() > 1;
+            for log in &mut shown {
+                log.print(&mut printer)?;
+            }
+            printer.flush()?;
+            if !args.follow || job.is_over() {
+                printer.end()?;
+                if shown.is_empty() {
+                    tell_no_log(&job.plan, args);
+                }
+                return Ok(Exit::Ok);
+            }
+            if let Some(rests) = data.rests(&job) {
+                printer.end()?;
+                let state = data.shown_state(&job);
+                anstream::eprintln!("{}", paint(DIM, format!("{state}; {rests}")));
+                return Ok(Exit::Ok);
+            }
+            clock::wait_a_little();
+        }
+    })
+}
+
+/// The moment from which on something counts, if not everything does.
+pub(crate) fn since_ms(args: &LogsArgs) -> Option<u64> {
+    let ms = args.since?.as_millis().min(u128::from(u64::MAX)) as u64;
+    Some(clock::now().0.saturating_sub(ms))
+}
+
+/// Whether nothing of a job, or of one of its steps, has a log: services print nothing here.
+pub(crate) fn only_calls(plan: &Plan, step: Option<&str>) -> bool {
+    let asked = |other: &&Step| step.is_none_or(|name| other.name == name);
+    let mut actions = plan.steps().iter().filter(asked).flat_map(Step::actions);
+    actions.all(|action| matches!(action, Action::Http(_)))
+}
+
+/// Beside what is printed, which stays empty: nobody need wonder what became of the log.
+pub(crate) fn tell_no_log(plan: &Plan, args: &LogsArgs) {
+    let step = args.step.as_deref();
+    let what = step.map_or_else(|| "this job".to_owned(), |name| format!("step `{name}`"));
+    let text = match args.attempt {
+        _ if only_calls(plan, step) => format!(
+            "{what} only calls services, which print nothing here; `steadfast explain` tells how \
+             it went"
+        ),
+        Some(attempt) => format!("no attempt {attempt} of {what} has printed anything"),
+        None => format!("{what} has printed nothing"),
+    };
+    anstream::eprintln!("{}", paint(DIM, text));
+}
+
+/// A log, and how far it was printed.
+struct Shown {
+    path: PathBuf,
+    from: u64,
+}
+
+impl Shown {
+    /// What has come since the last time.
+    fn print(&mut self, printer: &mut Printer) -> Result<(), Trouble> {
+        let mut file = File::open(&self.path)?;
+        if file.metadata()?.len() <= self.from {
+            return Ok(());
+        }
+        let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let step = self.path.parent().and_then(Path::file_name).unwrap_or_default();
+        let step = step.to_string_lossy();
+        if printer.wants_times() {
+            printer.times = Times::new(log_times::read(&self.path)?);
+        }
+        file.seek(SeekFrom::Start(self.from))?;
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let count = file.read(&mut chunk)?;
+            if count == 0 {
+                return Ok(());
+            }
+            let used = printer.piece(&step, &name, self.from, &chunk[..count])?;
+            self.from += used as u64;
+            if used < count {
+                file.seek(SeekFrom::Start(self.from))?;
+            }
+        }
+    }
+}
+
+/// Where printing begins: nothing before the last lines, nor before the moment.
+fn begin(path: &Path, tail: Option<u64>, since: Option<u64>) -> io::Result<u64> {
+    let mut from = 0;
+    if let Some(since) = since {
+        let length = path.metadata()?.len();
+        from = Times::new(log_times::read(path)?).since(since).unwrap_or(length);
+    }
+    if let Some(lines) = tail {
+        let mut file = File::open(path)?;
+        let mut end = file.metadata()?.len();
+        let mut last = LastLines::new(lines);
+        let mut chunk = Vec::new();
+        while end > 0 {
+            let start = end.saturating_sub(CHUNK as u64);
+            chunk.resize((end - start) as usize, 0);
+            file.seek(SeekFrom::Start(start))?;
+            file.read_exact(&mut chunk)?;
+            end = start;
+            if last.before(start, &chunk) {
+                break;
+            }
+        }
+        from = from.max(last.begin());
+    }
+    Ok(from)
+}
+
+/// Those that were asked for, in the order they were begun.
+fn log_files(data: &Data, job: &str, args: &LogsArgs) -> io::Result<Vec<PathBuf>> {
+    let folder = data.folder.logs(job);
+    let folders = match &args.step {
+        Some(step) => vec![folder.join(step)],
+        None => files_in(&folder)?,
+    };
+    let attempt = args.attempt.map(|attempt| format!("_attempt_{attempt}"));
+    let mut files = Vec::new();
+    for path in
+        folders.iter().map(|folder| files_in(folder)).collect::<Result<Vec<_>, _>>()?.concat()
+    {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_log = path.extension().is_some_and(|kind| kind == "log");
+        if !is_log || !attempt.as_ref().is_none_or(|attempt| name.ends_with(attempt)) {
+            continue;
+        }
+        let about = path.metadata()?;
+        files.push((about.created().or_else(|_| about.modified())?, path));
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        Err(error) => Err(error),
+    }
+}

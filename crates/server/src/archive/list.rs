@@ -1,0 +1,82 @@
+//! Jobs page by page, each in the state that is shown of it.
+
+use steadfast_api::ShownState;
+use steadfast_core::event::JobId;
+use steadfast_store::{Filter, Folder, Row, Store, StoreError};
+
+/// All that are set must hold.
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    pub state: Option<ShownState>,
+    pub name: Option<String>,
+    pub label: Option<(String, String)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct JobsPage {
+    pub jobs: Vec<Listed>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub row: Row,
+    pub state: ShownState,
+}
+
+/// Whether a job is interrupted is not stored, so what the store finds is looked through, and more is
+/// asked for until the page is full.
+pub fn list(
+    store: &mut dyn Store,
+    folder: &Folder,
+    filter: &JobFilter,
+    cursor: Option<&str>,
+    limit: usize,
+) -> Result<JobsPage, StoreError> {
+    let JobFilter { state, name, label } = filter.clone();
+    let filter = match state {
+        Some(ShownState::Of(state)) => Filter { state: Some(state), ..Filter::default() },
+        Some(ShownState::Interrupted) => {
+            Filter { local: Some(true), over: Some(false), ..Filter::default() }
+        }
+        None => Filter::default(),
+    };
+    let filter = Filter { name, label, ..filter };
+    let mut jobs: Vec<Listed> = Vec::new();
+    let mut cursor = cursor.map(str::to_owned);
+    loop {
+        let page = store.list(&filter, cursor.as_deref(), limit.saturating_sub(jobs.len()))?;
+        let shown = page.jobs.into_iter().map(|row| {
+            let state = shown_state(&row, folder);
+            Listed { row, state }
+        });
+        jobs.extend(shown.filter(|job| state.is_none_or(|wanted| job.state == wanted)));
+        cursor = page.next;
+        if cursor.is_none() || jobs.len() >= limit {
+            return Ok(JobsPage { jobs, next: cursor });
+        }
+    }
+}
+
+pub fn shown_state(row: &Row, folder: &Folder) -> ShownState {
+    // Locks are only asked for where the answer can matter.
+    let alone = row.local && !row.state.is_terminal() && !folder.is_run(&row.id);
+    ShownState::new(row.state, row.local, !alone)
+}
+
+/// The jobs of `run` that are not over, and that no process has.
+pub fn interrupted(store: &mut dyn Store, folder: &Folder) -> Result<Vec<JobId>, StoreError> {
+    const AT_ONCE: usize = 1000;
+    let filter = Filter { local: Some(true), over: Some(false), ..Filter::default() };
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = store.list(&filter, cursor.as_deref(), AT_ONCE)?;
+        let alone = page.jobs.into_iter().map(|row| row.id).filter(|id| !folder.is_run(id));
+        found.extend(alone);
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+}
