@@ -47,6 +47,7 @@ pub(crate) enum Command {
         command: TokenCommand,
     },
     Purge(PurgeArgs),
+    Backup(BackupArgs),
     Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
@@ -296,12 +297,32 @@ pub(crate) enum ScopeArg {
 }
 
 /// Remove ended jobs with their events, logs and files
+///
+/// By age, or the jobs that are named: those that have ended, and those that are stuck because what is
+/// stored of them is damaged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast purge --older 30d")]
 pub(crate) struct PurgeArgs {
-    /// Only jobs that ended so long ago, such as 30d
+    /// Jobs by id, by a beginning of it, or `last`
+    #[arg(value_name = "JOB", required_unless_present = "older", conflicts_with = "older")]
+    pub(crate) jobs: Vec<String>,
+    /// All jobs that ended so long ago, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = age)]
-    pub(crate) older: Duration,
+    pub(crate) older: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Copy the data folder to another one, with the server up or down
+///
+/// The copy is of one moment and has all that a restore needs: the database, the files and logs of its
+/// jobs, the key of callbacks, the tokens. A server can be started with it as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast backup /backups/monday")]
+pub(crate) struct BackupArgs {
+    /// Where to: a folder that is empty or not there yet
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -3,12 +3,13 @@
 //! `run` and `resume` share the folder and lock their job; a server will want it for itself.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_core::event::Recorded;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, Stored};
+use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
 
 /// How often a lock that is taken is tried again before it is believed.
 const LOCK_LOOKS: u32 = 3;
@@ -64,8 +65,14 @@ impl Data {
             },
         };
         let root = std::path::absolute(&root).unwrap_or(root);
-        if root.exists() && !root.is_dir() {
-            return Err(format!("{} is not a folder", root.display()));
+        match fs::metadata(&root) {
+            Ok(about) if !about.is_dir() => {
+                return Err(format!("{} is not a folder", root.display()));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(format!("cannot use the data folder {}: {error}", root.display()));
+            }
+            _ => {}
         }
         Ok(Self { folder: Folder::new(root), given: given.map(Path::to_owned) })
     }
@@ -82,10 +89,14 @@ impl Data {
 
     /// For commands that only look. None: nothing was ever run with this folder.
     pub(crate) fn look(&self) -> Result<Option<SqliteStore>, String> {
-        if !self.folder.database().exists() {
-            return Ok(None);
+        let database = self.folder.database();
+        // Not being allowed to look is no reason to say that there is nothing.
+        match fs::metadata(&database) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("cannot read {}: {error}", database.display())),
+            Ok(_) => {}
         }
-        SqliteStore::open(&self.folder.database()).map(Some).map_err(|error| error.to_string())
+        SqliteStore::open(&database).map(Some).map_err(|error| error.to_string())
     }
 
     pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
@@ -178,9 +189,11 @@ pub(crate) fn is_of_a_server(job: &Job) -> bool {
 
 /// A job that is named by its id, by a beginning of it that fits no other, or `last`.
 pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, String> {
-    let stored = store.get(name).map_err(|error| error.to_string())?;
-    if let Some(Stored { row, .. }) = stored {
-        return Ok(row);
+    match store.row(name) {
+        Ok(Some((row, _))) => return Ok(row),
+        // One whose row is damaged is in the list all the same.
+        Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {}
+        Err(error) => return Err(error.to_string()),
     }
     let filter = Filter::default();
     let page = store.list(&filter, None, 1000).map_err(|error| error.to_string())?;

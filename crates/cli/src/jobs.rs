@@ -10,7 +10,7 @@ use steadfast_core::event::{Event, JobState, Recorded};
 use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Plan, Step};
 use steadfast_core::time::human_ms;
-use steadfast_store::{Filter, SqliteStore, Store};
+use steadfast_store::{Filter, Row, SqliteStore, Store};
 
 use crate::args::{JobArgs, ListArgs, LogsArgs, Output};
 use crate::clock;
@@ -85,17 +85,23 @@ pub(crate) fn list(args: &ListArgs) -> Done {
         };
         let filter =
             Filter { state, name: args.name.clone(), label: args.label.clone(), over: None };
-        let page = store.list(&filter, args.cursor.as_deref(), args.limit).map_err(text)?;
+        let mut page = store.list(&filter, args.cursor.as_deref(), args.limit).map_err(text)?;
+        page.check(store).map_err(text)?;
         if args.common.output == Output::Json {
             let jobs: Vec<_> = page
                 .jobs
                 .iter()
                 .map(|row| {
-                    serde_json::json!({
+                    let mut shown = serde_json::json!({
                         "id": row.id, "name": row.name, "state": row.state,
                         "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
                         "retried_from": row.retried_from,
-                    })
+                    });
+                    if let Some(why) = page.damaged.get(&row.id) {
+                        shown["state"] = "stuck".into();
+                        shown["reason"] = why.as_str().into();
+                    }
+                    shown
                 })
                 .collect();
             let answer = serde_json::json!({"jobs": jobs, "next": page.next});
@@ -113,6 +119,7 @@ pub(crate) fn list(args: &ListArgs) -> Done {
         for row in &page.jobs {
             let interrupted = !row.over && !served && !data.is_run(&row.id);
             let (state, took) = match row.finished_at {
+                _ if page.damaged.contains_key(&row.id) => ("stuck".to_owned(), String::new()),
                 None if interrupted => ("interrupted".to_owned(), String::new()),
                 end => {
                     let until = end.unwrap_or(now);
@@ -170,6 +177,9 @@ fn told(store: &mut dyn Store, id: &str) -> Result<(Job, Attempts), String> {
 pub(crate) fn status(args: &JobArgs) -> Done {
     looking(args.common.data.as_deref(), args.common.output, |data, store| {
         let row = data::find(store, &args.job)?;
+        if let Some(why) = store.damage(&row.id).map_err(text)? {
+            return stuck(&row, &why, data, args.common.output);
+        }
         if args.common.output == Output::Json {
             let status = status_of(store, &row.id)?;
             input::print_json(&status)?;
@@ -187,6 +197,28 @@ pub(crate) fn status(args: &JobArgs) -> Done {
         }
         Ok(Exit::Ok)
     })
+}
+
+/// What is left to say of a job whose log cannot be read.
+fn stuck(row: &Row, why: &str, data: &Data, output: Output) -> Result<Exit, Trouble> {
+    let Row { id, name, submitted_at, finished_at, .. } = row;
+    match output {
+        Output::Json => input::print_json(&serde_json::json!({
+            "id": id, "name": name, "state": "stuck", "reason": why,
+            "submitted_at_ms": submitted_at, "finished_at_ms": finished_at, "runs": [],
+        }))?,
+        Output::Human => {
+            print(&heading(name, id))?;
+            let state = paint(state_style(JobState::Failed), "stuck");
+            let purge = data.hint("purge", id);
+            print(&format!(
+                "{state}: what is stored of it is damaged ({}); nothing of it runs. Restore a \
+                 backup, or remove it with `{purge}`\n",
+                inert(why)
+            ))?;
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 pub(crate) fn history(args: &JobArgs) -> Done {

@@ -131,7 +131,7 @@ impl Store for MemoryStore {
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         let next = jobs.last().filter(|_| more).map(Cursor::after);
-        Ok(Page { jobs, next })
+        Ok(Page { jobs, next, damaged: BTreeMap::new() })
     }
 
     fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
@@ -148,22 +148,35 @@ impl Store for MemoryStore {
         Ok(self.due.iter().take_while(|(at, _)| *at <= until).take(limit).cloned().collect())
     }
 
-    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
-        let gone = self.jobs.extract_if(.., |_, kept| {
-            let row = &kept.stored.row;
-            row.over && row.finished_at.is_some_and(|at| at < finished_before)
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        let old = self.jobs.values().filter_map(|Kept { stored: Stored { row, .. }, .. }| {
+            let finished_at = row.finished_at.filter(|at| row.over && *at < finished_before)?;
+            Some((finished_at, row.id.clone()))
         });
-        let mut count = 0;
-        for (id, kept) in gone {
-            count += 1;
-            self.by_time.remove(&(kept.stored.row.submitted_at, id.clone()));
-            if let Some(due) = kept.stored.row.due_at {
-                self.due.remove(&(due, id));
-            }
-            if let Some(key) = kept.key {
-                self.keys.remove(&key);
-            }
+        let mut old: Vec<_> = old.collect();
+        old.sort();
+        let gone: Vec<JobId> = old.into_iter().map(|(_, id)| id).collect();
+        for id in &gone {
+            self.remove(id)?;
         }
-        Ok(count)
+        Ok(gone)
+    }
+
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
+        let Some((id, Kept { stored, key, .. })) = self.jobs.remove_entry(job) else {
+            return Ok(false);
+        };
+        self.by_time.remove(&(stored.row.submitted_at, id.clone()));
+        if let Some(due) = stored.row.due_at {
+            self.due.remove(&(due, id));
+        }
+        if let Some(key) = key {
+            self.keys.remove(&key);
+        }
+        Ok(true)
+    }
+
+    fn damage(&mut self, _: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 }

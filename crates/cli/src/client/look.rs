@@ -95,7 +95,10 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
         table.row(vec![
             (job.id.to_string(), BOLD),
             (job.name.to_string(), anstyle::Style::new()),
-            (job.state.to_string(), state_style(job.state)),
+            (
+                job.state.to_string(),
+                jobs::state_named(&job.state.to_string()).map_or(BAD, state_style),
+            ),
             (format!("{ago} ago"), DIM),
             (jobs::coarse(until.saturating_sub(job.submitted_at_ms)), DIM),
         ]);

@@ -25,7 +25,8 @@ pub(crate) struct JobsPage {
 pub(crate) struct JobRow {
     pub(crate) id: Inert,
     pub(crate) name: Inert,
-    pub(crate) state: JobState,
+    /// One of a job, or `stuck`.
+    pub(crate) state: Inert,
     pub(crate) submitted_at_ms: u64,
     pub(crate) finished_at_ms: Option<u64>,
 }

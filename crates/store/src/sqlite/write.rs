@@ -1,7 +1,7 @@
 //! Writing: groups, claims, purges. Each function is called inside a transaction.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, named_params, params};
-use steadfast_core::event::Recorded;
+use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
@@ -277,12 +277,12 @@ pub(super) fn claim(
     Ok(claimed)
 }
 
-/// Some of what may go; how many jobs that were.
+/// Some of what may go; which jobs that were.
 pub(super) fn purge(
     connection: &Connection,
     finished_before: Timestamp,
     limit: usize,
-) -> Result<usize, Fault> {
+) -> Result<Vec<JobId>, Fault> {
     let jobs: Vec<String> = connection
         .prepare_cached(
             "SELECT id FROM jobs WHERE over = 1 AND finished_at < ?1 \
@@ -290,6 +290,13 @@ pub(super) fn purge(
         )?
         .query_map(params![ms(finished_before), limit as i64], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
+    remove(connection, &jobs)?;
+    Ok(jobs.into_iter().map(JobId::from).collect())
+}
+
+/// Everything of these jobs, without reading any of it: what is damaged goes too. How many there were.
+pub(super) fn remove(connection: &Connection, jobs: &[String]) -> Result<usize, Fault> {
+    let mut gone = 0;
     for sql in [
         "DELETE FROM events WHERE job = ?1",
         "DELETE FROM snapshots WHERE job = ?1",
@@ -297,9 +304,11 @@ pub(super) fn purge(
         "DELETE FROM jobs WHERE id = ?1",
     ] {
         let mut delete = connection.prepare_cached(sql)?;
-        for job in &jobs {
-            delete.execute([job])?;
+        // The last of them is the row itself.
+        gone = 0;
+        for job in jobs {
+            gone += delete.execute([job])?;
         }
     }
-    Ok(jobs.len())
+    Ok(gone)
 }
