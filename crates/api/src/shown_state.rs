@@ -12,18 +12,21 @@ use steadfast_core::event::JobState;
 pub enum ShownState {
     Of(JobState),
     Interrupted,
+    /// What is stored of it is damaged.
+    Stuck,
 }
 
 impl ShownState {
     pub fn all() -> impl Iterator<Item = Self> {
         let own = JobState::ALL.iter().copied().map(Self::Of);
-        own.chain([Self::Interrupted])
+        own.chain([Self::Interrupted, Self::Stuck])
     }
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Of(state) => state.name(),
             Self::Interrupted => "interrupted",
+            Self::Stuck => "stuck",
         }
     }
 

@@ -48,6 +48,7 @@ pub(crate) enum Command {
         command: TokenCommand,
     },
     Purge(PurgeArgs),
+    Backup(BackupArgs),
     Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
@@ -298,16 +299,35 @@ pub(crate) enum ScopeArg {
 
 /// Remove ended jobs with their events, logs and files
 ///
-/// Jobs that were interrupted can be resumed, and go only with `--state interrupted`.
+/// By age, or the jobs that are named: those that have ended, and those that are stuck because what is
+/// stored of them is damaged. Jobs that were interrupted can be resumed, and go only with `--state
+/// interrupted`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast purge --older 30d")]
 pub(crate) struct PurgeArgs {
-    /// Only jobs that ended, or were interrupted, so long ago, such as 30d
+    /// Jobs by id, by name, or `last`
+    #[arg(value_name = "JOB", required_unless_present = "older", conflicts_with_all = ["older", "state"])]
+    pub(crate) jobs: Vec<String>,
+    /// All jobs that ended, or were interrupted, so long ago, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = age)]
-    pub(crate) older: Duration,
+    pub(crate) older: Option<Duration>,
     /// Only jobs in this state: one in which they have ended, or interrupted
     #[arg(long)]
     pub(crate) state: Option<ShownState>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Copy the data folder to another one, with the server up or down
+///
+/// The copy is of one moment and has all that a restore needs: the database, the files and logs of its
+/// jobs, the key of callbacks, the tokens. A server can be started with it as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast backup /backups/monday")]
+pub(crate) struct BackupArgs {
+    /// Where to: a folder that is empty or not there yet
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -3,13 +3,14 @@
 //! `run` and `resume` share the folder and lock their job; a server will want it for itself.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_api::ShownState;
 use steadfast_core::event::Recorded;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Folder, Row, SqliteStore, Store};
+use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
 
 use crate::client;
 use crate::input::Wrong;
@@ -68,8 +69,14 @@ impl Data {
             },
         };
         let root = std::path::absolute(&root).unwrap_or(root);
-        if root.exists() && !root.is_dir() {
-            return Err(format!("{} is not a folder", root.display()));
+        match fs::metadata(&root) {
+            Ok(about) if !about.is_dir() => {
+                return Err(format!("{} is not a folder", root.display()));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(format!("cannot use the data folder {}: {error}", root.display()));
+            }
+            _ => {}
         }
         Ok(Self { folder: Folder::new(root), given: given.map(Path::to_owned) })
     }
@@ -86,10 +93,14 @@ impl Data {
 
     /// For commands that only look. None: nothing was ever run with this folder.
     pub(crate) fn look(&self) -> Result<Option<SqliteStore>, String> {
-        if !self.folder.database().exists() {
-            return Ok(None);
+        let database = self.folder.database();
+        // Not being allowed to look is no reason to say that there is nothing.
+        match fs::metadata(&database) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("cannot read {}: {error}", database.display())),
+            Ok(_) => {}
         }
-        SqliteStore::open(&self.folder.database()).map(Some).map_err(|error| error.to_string())
+        SqliteStore::open(&database).map(Some).map_err(|error| error.to_string())
     }
 
     pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
@@ -207,9 +218,13 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
                 false => vec![],
             };
             begin.retain(|row| row.id.starts_with(name));
-            match store.row(name).map_err(|error| error.to_string())? {
-                Some((row, _)) => Some(row),
-                None => Named::one(name, named, begin, |row| &row.id)?,
+            match store.row(name) {
+                Ok(Some((row, _))) => Some(row),
+                // One whose row is damaged is in the list all the same.
+                Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {
+                    Named::one(name, named, begin, |row| &row.id)?
+                }
+                Err(error) => return Err(error.to_string().into()),
             }
         }
     };

@@ -9,13 +9,13 @@ use steadfast_core::event::{Event, Recorded};
 use steadfast_core::job::Job;
 use steadfast_core::time::human_ms;
 use steadfast_server::archive::{self, JobFilter, Listed};
-use steadfast_store::{SqliteStore, Store};
+use steadfast_store::{Row, SqliteStore, Store};
 
 use crate::args::{Common, JobArgs, ListArgs, Output};
 use crate::clock;
 use crate::data::{self, Data};
 use crate::input::Wrong;
-use crate::paint::{Align, BOLD, DIM, GOOD, Table, paint, state_style};
+use crate::paint::{Align, BOLD, DIM, GOOD, Table, inert, paint, state_style};
 use crate::standing::heading;
 use crate::{Done, Exit, input, view};
 
@@ -97,12 +97,16 @@ pub(crate) fn list(args: &ListArgs) -> Done {
             let jobs: Vec<_> = page
                 .jobs
                 .iter()
-                .map(|Listed { row, state }| {
-                    serde_json::json!({
+                .map(|Listed { row, state, damage }| {
+                    let mut shown = serde_json::json!({
                         "id": row.id, "name": row.name, "state": state,
                         "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
                         "labels": row.labels, "retried_from": row.retried_from,
-                    })
+                    });
+                    if let Some(why) = damage {
+                        shown["reason"] = why.as_str().into();
+                    }
+                    shown
                 })
                 .collect();
             let answer = serde_json::json!({"jobs": jobs, "next": page.next});
@@ -121,9 +125,9 @@ pub(crate) fn list(args: &ListArgs) -> Done {
             ("took", Align::Right),
         ]);
         let now = clock::now();
-        for Listed { row, state } in &page.jobs {
+        for Listed { row, state, .. } in &page.jobs {
             let took = match (state, row.finished_at) {
-                (ShownState::Interrupted, _) => String::new(),
+                (ShownState::Interrupted | ShownState::Stuck, _) => String::new(),
                 (_, end) => coarse(end.unwrap_or(now).since(row.submitted_at)),
             };
             table.row(vec![
@@ -173,6 +177,9 @@ fn told(store: &mut dyn Store, id: &str) -> Result<(Job, Attempts), String> {
 pub(crate) fn status(common: &Common, job: &str) -> Done {
     looking(common.data.as_deref(), common.output, |data, store| {
         let row = data::find(store, job)?;
+        if let Some(why) = store.damage(&row.id).map_err(text)? {
+            return stuck(&row, &why, data, common.output);
+        }
         if common.output == Output::Json {
             let status = status_of(data, store, &row.id)?;
             input::print_json(&status)?;
@@ -187,6 +194,28 @@ pub(crate) fn status(common: &Common, job: &str) -> Done {
         }
         Ok(Exit::Ok)
     })
+}
+
+/// What is left to say of a job whose log cannot be read.
+fn stuck(row: &Row, why: &str, data: &Data, output: Output) -> Result<Exit, Trouble> {
+    let Row { id, name, submitted_at, finished_at, .. } = row;
+    match output {
+        Output::Json => input::print_json(&serde_json::json!({
+            "id": id, "name": name, "state": ShownState::Stuck, "reason": why,
+            "submitted_at_ms": submitted_at, "finished_at_ms": finished_at, "runs": [],
+        }))?,
+        Output::Human => {
+            print(&heading(name, id))?;
+            let state = paint(state_style(ShownState::Stuck), "stuck");
+            let purge = data.hint("purge", id);
+            print(&format!(
+                "{state}: what is stored of it is damaged ({}); nothing of it runs. Restore a \
+                 backup, or remove it with `{purge}`\n",
+                inert(why)
+            ))?;
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 pub(crate) fn history(common: &Common, job: &str) -> Done {

@@ -2,6 +2,7 @@
 
 mod again;
 mod args;
+mod backup;
 mod calls;
 mod client;
 mod clock;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Worker(args) => serve::worker(args),
         Command::Token { command } => token::run(command),
         Command::Purge(args) => purge::run(args),
+        Command::Backup(args) => backup::run(args),
         Command::Resume(args) => either.resume(args),
         Command::Submit(args) => client::submit(args),
         Command::Wait(args) => client::wait(args),

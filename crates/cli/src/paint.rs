@@ -71,7 +71,7 @@ pub(crate) fn error_prefix() -> String {
 pub(crate) fn state_style(state: impl Into<ShownState>) -> Style {
     match state.into() {
         ShownState::Of(JobState::Succeeded) => GOOD.bold(),
-        ShownState::Of(JobState::Failed | JobState::Cancelled) => BAD.bold(),
+        ShownState::Of(JobState::Failed | JobState::Cancelled) | ShownState::Stuck => BAD.bold(),
         _ => WAIT.bold(),
     }
 }

@@ -1,34 +1,35 @@
-//! `purge`: ended jobs go, with everything that was kept of them; interrupted ones if that is said.
-
-use std::fs;
+//! `purge`: ended jobs go, with everything that was kept of them, and those that are stuck; interrupted ones
+//! if that is said.
 
 use serde_json::json;
 use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
 use steadfast_server::archive;
-use steadfast_store::{Filter, SqliteStore, Store as _};
+use steadfast_server::purge::{purge, remove};
+use steadfast_store::{Filter, Row, SqliteStore, Store as _};
 
 use crate::args::{Output, PurgeArgs};
-use crate::data::Data;
+use crate::data::{self, Data};
 use crate::input::Wrong;
 use crate::{Done, Exit, clock, input, jobs};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
-    let older_ms = args.older.as_millis().min(u128::from(u64::MAX)) as u64;
-    let before = Timestamp(clock::now().0.saturating_sub(older_ms));
     jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
-        let purged = match args.state {
-            None => steadfast_server::purge::purge(store, &data.folder, before)
-                .map_err(|error| error.to_string())?,
-            Some(ShownState::Interrupted) => interrupted(data, store, before)?,
-            Some(ShownState::Of(state)) if state.is_terminal() => {
+        let now = clock::now();
+        let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
+        let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));
+        let purged = match (before, args.state) {
+            (None, _) => named(&args.jobs, data, store)?,
+            (Some(before), None) => purge(store, &data.folder, before, now).map_err(text)?,
+            (Some(before), Some(ShownState::Interrupted)) => interrupted(data, store, before)?,
+            (Some(before), Some(ShownState::Of(state))) if state.is_terminal() => {
                 let filter = Filter { state: Some(state), over: Some(true), ..Filter::default() };
                 ended(data, store, &filter, before)?
             }
-            Some(state) => {
+            (Some(_), Some(state)) => {
                 let message = format!(
-                    "jobs that are {state} go on, and stay; write succeeded, partial, failed, \
-                     cancelled or interrupted"
+                    "jobs that are {state} do not go by age; write succeeded, partial, failed, \
+                     cancelled or interrupted, or name the job"
                 );
                 return Err(Wrong { code: "usage", message }.into());
             }
@@ -57,7 +58,7 @@ fn ended(
         let page = store.list(filter, cursor.as_deref(), AT_ONCE).map_err(text)?;
         for row in page.jobs {
             if row.finished_at.is_some_and(|at| at < before) {
-                purged += u64::from(remove(data, store, &row.id)?);
+                purged += u64::from(remove_claimed(data, store, &row.id)?);
             }
         }
         cursor = page.next;
@@ -80,7 +81,7 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         }
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
-        if remove(data, store, &id)? {
+        if remove_claimed(data, store, &id)? {
             data.forget_lock(&id);
             purged += 1;
         }
@@ -88,20 +89,51 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
     Ok(purged)
 }
 
-fn remove(data: &Data, store: &mut SqliteStore, id: &str) -> Result<bool, String> {
+/// All of them or none.
+fn named(names: &[String], data: &Data, store: &mut SqliteStore) -> Result<u64, Wrong> {
+    let mut rows = Vec::new();
+    for name in names {
+        let row = data::find(store, name)?;
+        may_go(&row, data, store)?;
+        rows.push(row);
+    }
+    let mut purged = 0;
+    for row in rows {
+        let gone = remove(store, &data.folder, &row.id, None).map_err(text)?;
+        purged += u64::from(gone);
+    }
+    Ok(purged)
+}
+
+/// Unless somebody takes it up meanwhile.
+fn remove_claimed(data: &Data, store: &mut SqliteStore, id: &str) -> Result<bool, String> {
     let claimed = store.claim(&[id], "purge").map_err(text)?.pop().flatten();
     let Some(claimed) = claimed else { return Ok(false) };
-    let gone = store.remove(id, claimed.epoch).map_err(text)?;
-    if gone {
-        for folder in [data.folder.logs(id), data.folder.files(id), data.folder.work(id)] {
-            // What cannot be removed now goes with the next purge.
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
-    Ok(gone)
+    remove(store, &data.folder, id, Some(claimed.epoch)).map_err(text)
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
 fn text(error: impl ToString) -> String {
     error.to_string()
+}
+
+/// A job that is stuck will never be over. A server that read it before it was damaged may still have it:
+/// taken away from under it, the job would end the server.
+fn may_go(row: &Row, data: &Data, store: &mut SqliteStore) -> Result<(), String> {
+    let id = &row.id;
+    if row.over {
+        return Ok(());
+    }
+    let stuck = store.damage(id).map_err(text)?.is_some()
+        || steadfast_engine::state(store, id).is_err_and(|why| why.is_of_one_job());
+    if !stuck {
+        return Err(format!("job {id} has not ended; cancel it first"));
+    }
+    if data.folder.is_served() || data.folder.is_run(id) {
+        return Err(format!(
+            "job {id} is stuck, and the process that has this data folder may still hold it; stop \
+             that, then purge the job"
+        ));
+    }
+    Ok(())
 }

@@ -417,7 +417,7 @@ pub(crate) fn exit_of(state: impl Into<ShownState>) -> Exit {
         ShownState::Of(JobState::Partial) => Exit::Partial,
         ShownState::Of(JobState::Cancelled) => Exit::Cancelled,
         ShownState::Interrupted => Exit::Interrupted,
-        ShownState::Of(_) => Exit::Failed,
+        ShownState::Of(_) | ShownState::Stuck => Exit::Failed,
     }
 }
 

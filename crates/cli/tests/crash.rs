@@ -371,7 +371,7 @@ fn a_window_that_closed_while_the_program_was_dead_stops_the_item() {
         "window: 1s",
         1000,
         "window_expired",
-        "The retry window since the first failure is over",
+        "The retry window since the first failure expired",
     );
 }
 

@@ -8,6 +8,7 @@ mod e2e {
     mod datacenters;
     mod doors;
     mod fluster;
+    mod folder;
     mod harness;
     mod heartbeats;
     mod ledger;

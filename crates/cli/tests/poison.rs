@@ -457,7 +457,7 @@ steps:
     assert!(!matches!(output.status.code(), None | Some(0 | 101)), "{output:?}");
     assert!(stderr(&output).contains("the disk is full"), "{}", stderr(&output));
     let status = place.status();
-    assert_eq!(status["state"], "running", "looking works on a full disk");
+    assert_eq!(status["state"], "interrupted", "looking works on a full disk");
     place.replays();
 
     place.write("freed", "");

@@ -4,7 +4,7 @@ use steadfast_core::apply::fold;
 use steadfast_core::event::JobId;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Store, StoreError};
+use steadfast_store::{Filter, Row, Store, StoreError};
 
 use crate::inbox::Adopted;
 
@@ -24,11 +24,21 @@ pub enum Unreadable {
     State { job: JobId, why: String },
 }
 
+impl Unreadable {
+    /// Whether it is this one job that cannot be read, and not the store.
+    pub fn is_of_one_job(&self) -> bool {
+        match self {
+            Self::Store(error) => matches!(error, StoreError::Corrupt { job: Some(_), .. }),
+            Self::Missing(_) | Self::State { .. } => true,
+        }
+    }
+}
+
 /// The state of a stored job: its snapshot, and the events since.
 pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
     let unreadable = |why: String| Unreadable::State { job: job.into(), why };
-    let snapshot = store.get(job)?.and_then(|stored| stored.snapshot);
-    let mut state: Option<Job> = match snapshot {
+    let stored = store.get(job)?.ok_or_else(|| Unreadable::Missing(job.into()))?;
+    let mut state: Option<Job> = match stored.snapshot {
         Some(snapshot) => Some(
             serde_json::from_slice(&snapshot.state)
                 .map_err(|error| unreadable(error.to_string()))?,
@@ -44,16 +54,22 @@ pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
             fold(&mut state, record).map_err(|error| unreadable(error.to_string()))?;
         }
     }
+    // Somebody may have written on meanwhile.
+    if after < stored.seq {
+        return Err(unreadable(format!("event {} of it is missing", after + 1)));
+    }
     state.ok_or_else(|| Unreadable::Missing(job.into()))
 }
 
 /// Claims every job that is not over and `is_ours`, a thousand at a time, and hands each to `adopt`.
-/// `alive_at`: the engine that had them was last seen then.
+/// `alive_at`: the engine that had them was last seen then. A job that cannot be read is told to `stuck`
+/// and left as it is: the others are not kept from going on by it.
 pub fn adopt_all<E: From<Unreadable>>(
     store: &mut dyn Store,
     owner: &str,
     alive_at: Option<Timestamp>,
     is_ours: impl Fn(&Job) -> bool,
+    mut stuck: impl FnMut(&Row, &Unreadable),
     mut adopt: impl FnMut(Adopted) -> Result<(), E>,
 ) -> Result<usize, E> {
     let filter = Filter { over: Some(false), ..Filter::default() };
@@ -62,9 +78,11 @@ pub fn adopt_all<E: From<Unreadable>>(
         let page = store.list(&filter, cursor.as_deref(), JOBS).map_err(Unreadable::from)?;
         let mut jobs = Vec::with_capacity(page.jobs.len());
         for row in &page.jobs {
-            let job = state(store, &row.id)?;
-            if is_ours(&job) {
-                jobs.push(job);
+            match state(store, &row.id) {
+                Ok(job) if is_ours(&job) => jobs.push(job),
+                Ok(_) => {}
+                Err(why) if why.is_of_one_job() => stuck(row, &why),
+                Err(why) => return Err(why.into()),
             }
         }
         let ids: Vec<&str> = jobs.iter().map(|job| &*job.id).collect();

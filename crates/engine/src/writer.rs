@@ -21,7 +21,8 @@ pub(crate) struct Writer {
     pub(crate) workers: Box<dyn Workers>,
     pub(crate) observer: Box<dyn Observer>,
     pub(crate) unsynced: Receiver<Group>,
-    /// A full disk is waited for: somebody will free some, and workers go on meanwhile.
+    /// A full disk and a lock of another process are waited for, as long as it takes: the operator can free
+    /// space, the other process will end, and workers go on meanwhile.
     pub(crate) patient: bool,
 }
 
@@ -56,6 +57,8 @@ impl Writer {
             match self.store.commit(&writes) {
                 // Nothing was written. What was decided is not lost, and nobody has heard of it.
                 Err(StoreError::Full { .. }) if self.patient => std::thread::park_timeout(FULL),
+                // The store has waited for the lock itself.
+                Err(StoreError::Busy { .. }) if self.patient => {}
                 committed => break committed?,
             }
         };

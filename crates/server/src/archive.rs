@@ -79,6 +79,12 @@ impl Archive {
         asking.await.unwrap_or(false)
     }
 
+    /// What is wrong with what is stored of a job.
+    pub async fn damage(&self, id: &str) -> Result<Option<String>, Trouble> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| Ok(store.damage(&id)?)).await
+    }
+
     /// The events after `after`; none once there are no more yet.
     pub async fn events(
         &self,
@@ -185,7 +191,7 @@ fn state(store: &mut dyn Store, id: &str) -> Result<Job, Trouble> {
     steadfast_engine::state(store, id).map_err(|error| match error {
         Unreadable::Store(error) => error.into(),
         Unreadable::Missing(id) => Trouble::no_job(&id),
-        error @ Unreadable::State { .. } => Trouble::internal(error),
+        Unreadable::State { job, why } => Trouble::Stuck { job, why },
     })
 }
 

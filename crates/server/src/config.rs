@@ -73,6 +73,7 @@ pub struct LimitSettings {
     pub items_per_page_max: u32,
     pub attached_files: u32,
     pub attached_total_bytes: usize,
+    pub disk_reserve_bytes: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,6 +157,7 @@ impl Default for LimitSettings {
             items_per_page_max: 1000,
             attached_files: 1000,
             attached_total_bytes: 32 << 20,
+            disk_reserve_bytes: 64 << 20,
         }
     }
 }

@@ -202,7 +202,7 @@ impl Jobs for JobsService {
     }
 }
 
-fn summary(Listed { row, state }: Listed) -> proto::JobSummary {
+fn summary(Listed { row, state, .. }: Listed) -> proto::JobSummary {
     let ms = |at: steadfast_core::time::Timestamp| i64::try_from(at.0).unwrap_or(i64::MAX);
     proto::JobSummary {
         job_id: row.id.to_string(),

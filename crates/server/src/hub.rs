@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use crate::callbacks::Addresses;
+use crate::health::Health;
 use crate::http::{WorkerView, WorkersView};
 use crate::trouble::Trouble;
 use crate::watch::Watch;
@@ -50,6 +51,7 @@ struct Shared {
     folder: Folder,
     watch: Watch,
     callbacks: Addresses,
+    health: Health,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
 }
@@ -91,9 +93,15 @@ impl Session {
 }
 
 impl Hub {
-    pub fn new(rules: HubRules, folder: Folder, watch: Watch, callbacks: Addresses) -> Self {
+    pub fn new(
+        rules: HubRules,
+        folder: Folder,
+        watch: Watch,
+        callbacks: Addresses,
+        health: Health,
+    ) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { rules, folder, watch, callbacks, sessions, last_session }))
+        Self(Arc::new(Shared { rules, folder, watch, callbacks, health, sessions, last_session }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {

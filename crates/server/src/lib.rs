@@ -4,12 +4,14 @@
 //! before anything here shows or acknowledges it.
 
 pub mod archive;
+pub mod backup;
 pub mod callbacks;
 pub mod caller;
 pub mod clock;
 pub mod config;
 pub mod grpc;
 pub mod guard;
+pub mod health;
 pub mod http;
 pub mod hub;
 pub mod listen;

@@ -19,12 +19,11 @@ use steadfast_store::{Folder, IdempotencyKey};
 use tokio::sync::Mutex;
 
 use crate::archive::{Archive, job_id};
+use crate::health::Health;
 use crate::trouble::Trouble;
 
 pub use files::{Attached, AttachedFile};
 
-/// With less room than this on the disk no new job is taken: those that run need it for their events.
-const KEPT_FREE: u64 = 64 << 20;
 /// Longer keys are somebody's mistake.
 const KEY_CHARS: usize = 255;
 
@@ -36,7 +35,7 @@ pub struct Orders {
     folder: Folder,
     keys: Keys,
     attached: Attached,
-    kept_free: u64,
+    health: Health,
     /// Services know where to call back.
     callbacks: bool,
 }
@@ -88,10 +87,15 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 }
 
 impl Orders {
-    pub fn new(inbox: Inbox, archive: Archive, operator: Arc<Operator>, folder: Folder) -> Self {
-        let (keys, kept_free, attached) = (Keys::default(), KEPT_FREE, Attached::default());
-        let callbacks = true;
-        Self { inbox, archive, operator, folder, keys, attached, kept_free, callbacks }
+    pub fn new(
+        inbox: Inbox,
+        archive: Archive,
+        operator: Arc<Operator>,
+        folder: Folder,
+        health: Health,
+    ) -> Self {
+        let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
+        Self { inbox, archive, operator, folder, keys, attached, health, callbacks }
     }
 
     /// How much may come with a job.
@@ -109,13 +113,6 @@ impl Orders {
     #[must_use]
     pub fn without_callbacks(mut self) -> Self {
         self.callbacks = false;
-        self
-    }
-
-    /// Takes new jobs only while the disk has so much room.
-    #[must_use]
-    pub fn keep_free(mut self, bytes: u64) -> Self {
-        self.kept_free = bytes;
         self
     }
 
@@ -154,7 +151,7 @@ impl Orders {
         let id = new_id();
         let accepted = Accepted::new(id.clone(), plan);
         let folder = self.folder.clone();
-        let put = move || files::put(&folder.files(&id), &files);
+        let put = move || files::put(&folder, &id, &files);
         let submitted = self.accept(accepted, put, key, digest).await?;
         Ok(Submitted { warnings, ..submitted })
     }
@@ -193,9 +190,9 @@ impl Orders {
         accepted.source = None;
         accepted.requested = requested;
         self.fits(&accepted.plan)?;
-        let (before, after) = (self.folder.files(&old.id), self.folder.files(&new));
+        let (folder, before) = (self.folder.clone(), old.id.clone());
         let wanted = files::wanted(&accepted.plan)?;
-        let put = move || files::copy(&before, &after, &wanted);
+        let put = move || files::copy(&folder, &before, &new, &wanted);
         self.accept(accepted, put, key, digest).await
     }
 
@@ -240,7 +237,7 @@ impl Orders {
                 // Kept while a thread is at it, whoever else goes.
                 let _turn = turn;
                 let folder = orders.folder.files(&accepted.id);
-                let taken = orders.has_room().and_then(|()| put()).and_then(|()| {
+                let taken = orders.health.takes_jobs().and_then(|()| put()).and_then(|()| {
                     match orders.inbox.submit(accepted, key) {
                         // Whether it was taken is not known: its files stay.
                         Err(NotDone::Stopped) => Ok(Err(Trouble::from(NotDone::Stopped))),
@@ -271,22 +268,22 @@ impl Orders {
         has_no_source(plan)
     }
 
-    fn has_room(&self) -> Result<(), Trouble> {
-        let disk = rustix::fs::statvfs(self.folder.root()).map_err(Trouble::internal)?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < self.kept_free { Err(Trouble::DiskFull) } else { Ok(()) }
-    }
-
     /// `wanted`: a job that is so already is as wished.
     async fn wish(&self, id: &str, input: Input, wanted: JobState) -> Result<(), Trouble> {
         let id = job_id(id)?;
         let (inbox, job) = (self.inbox.clone(), id.clone());
-        let asking = tokio::task::spawn_blocking(move || inbox.wish(&job, input));
-        match asking.await.map_err(Trouble::internal)? {
+        let health = self.health.clone();
+        let asking = tokio::task::spawn_blocking(move || {
+            health.takes_wishes()?;
+            Ok::<_, Trouble>(inbox.wish(&job, input))
+        });
+        match asking.await.map_err(Trouble::internal)?? {
             Ok(()) | Err(NotDone::Refused(Refusal::AlreadyPaused | Refusal::NotPaused)) => Ok(()),
             Err(NotDone::Unknown(_) | NotDone::Refused(Refusal::Ended)) => {
                 let row = self.archive.row(&id).await?;
-                if row.state == wanted && !row.local {
+                if let Some(why) = self.archive.damage(&id).await? {
+                    Err(Trouble::Stuck { job: id, why })
+                } else if row.state == wanted && !row.local {
                     Ok(())
                 } else if row.state.is_terminal() {
                     Err(Trouble::AlreadyEnded { job: id, state: row.state })

@@ -1,14 +1,16 @@
 //! A server from its data folder to its end: everything else here, put together.
 
+mod readiness;
+
 use std::fs::{self, File, TryLockError};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
@@ -20,7 +22,7 @@ use steadfast_core::time::Timestamp;
 use steadfast_engine::{
     Clock, FleetRules, Inbox, Live, Observer, Room, Stopped, Unreadable, WorkerState, adopt_all,
 };
-use steadfast_store::{Folder, SqliteStore, StoreError};
+use steadfast_store::{Folder, SqliteStore, Store, StoreError};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -31,6 +33,7 @@ use crate::callbacks::{Addresses, Desk, Secrets, Tickets};
 use crate::config::{Auth, Config};
 use crate::grpc::JobsService;
 use crate::guard::Guard;
+use crate::health::Health;
 use crate::http::{App, Limits, PageLimit, WorkersView as _};
 use crate::hub::{Fleet, Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
 use crate::listen::{Entrance, INSIDE, ListenOptions, serve};
@@ -43,6 +46,8 @@ use crate::watch::{
     self, About, Log, Metrics, Spans, TimedStore, TraceError, Watch, init_stderr, requests,
 };
 
+use readiness::{Readiness, ready};
+
 /// Readers of the store: what more than so many ask at once waits.
 const READERS: usize = 4;
 /// How often the lock says that its holder is alive: so much of a downtime can go unnoticed.
@@ -51,8 +56,8 @@ const ALIVE_EVERY: Duration = Duration::from_secs(2);
 const PURGE_EVERY: Duration = Duration::from_hours(1);
 /// How long the last spans have to reach their collector.
 const LAST_SPANS: Duration = Duration::from_secs(2);
-/// An engine that does not answer for so long is not ready.
-const READY_WITHIN: Duration = Duration::from_secs(1);
+/// A lock of another process is told of after so long; it is waited for as long as it takes.
+const LOCKED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct ServerOptions {
@@ -114,6 +119,7 @@ pub struct Running {
     gone: oneshot::Receiver<()>,
     lock: FolderLock,
     retention: Option<Retention>,
+    readiness: Readiness,
     adopted: usize,
 }
 
@@ -154,16 +160,27 @@ impl Running {
             gone,
             lock,
             retention,
+            readiness,
             ..
         } = self;
         let ended = Arc::new(Notify::new());
         let alive = tokio::spawn(lock.keep_alive(ended.clone()));
         let purging = retention.map(|retention| tokio::spawn(retention.keep()));
+        let health = readiness.health.clone();
+        let looking = tokio::spawn(readiness.tell(serving.clone()));
         serve(entrance, app, options, async {
+            let mut shutdown = pin!(shutdown);
             tokio::select! {
-                () = shutdown => {}
-                _ = gone => {}
+                () = &mut shutdown => {}
+                _ = gone => {
+                    // One that ended here would be started again by who watches over it, with an empty
+                    // folder. It stays, says what is wrong, and acknowledges nothing.
+                    if health.is_moved() {
+                        shutdown.await;
+                    }
+                }
             }
+            looking.abort();
             serving.set_not_serving::<JobsServer<JobsService>>().await;
             news.close();
             hub.close();
@@ -208,7 +225,10 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let spans = Spans::start(endpoint, about.version, &metrics)?;
     let watch = Watch::new(metrics.clone(), spans.clone());
 
-    let mut store = SqliteStore::open(&folder.database())?;
+    let writing = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
+    let reserve = config.limits.disk_reserve_bytes as u64;
+    let health = Health::new(&folder, reserve, writing.in_place().cloned());
+    health.lay_ballast();
     let hub_rules = HubRules {
         lease_ms: config.workers.lease_ms,
         beat_ms: config.workers.beat_ms,
@@ -223,19 +243,21 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let public_url = config.server.public_url.clone();
     let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
     let addresses = Addresses::new(tickets.clone(), &public_url);
-    let hub = Hub::new(hub_rules, folder.clone(), watch.clone(), addresses);
+    let hub = Hub::new(hub_rules, folder.clone(), watch.clone(), addresses, health.clone());
     let news = News::new();
     let (going, gone) = oneshot::channel();
     let live = Live::start(
-        Box::new(TimedStore::new(SqliteStore::open(&folder.database())?, metrics.clone())),
+        Box::new(TimedStore::new(writing, metrics.clone(), health.clone())),
         Box::new(SharedClock(clock.clone())),
         Room::fleet(fleet_rules(&config)),
         |_| hub.clone(),
         watch.clone().and(Box::new(Told { news: news.clone(), _going: going })),
     );
     let inbox = live.inbox().clone();
-    let adopted = take_up(&mut store, &inbox, &watch, lock.alive_at)?;
-    drop(store);
+    let claiming = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
+    let mut claiming = TimedStore::new(claiming, metrics.clone(), health.clone());
+    let adopted = take_up(&mut claiming, &inbox, &watch, lock.alive_at)?;
+    drop(claiming);
 
     let archive = Archive::open(&folder, READERS)?;
     let operator = Arc::new(config.operator.clone());
@@ -243,8 +265,14 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         files: config.limits.attached_files as usize,
         bytes: config.limits.attached_total_bytes,
     };
-    let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone())
-        .attaching(attached);
+    let orders = Orders::new(
+        inbox.clone(),
+        archive.clone(),
+        operator.clone(),
+        folder.clone(),
+        health.clone(),
+    )
+    .attaching(attached);
     // Inside a program there is no port at all.
     let nowhere =
         (is_inside || address.ip().is_unspecified()) && config.server.public_url.is_none();
@@ -297,9 +325,11 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         },
     });
     let (shown, told) = (fleet.clone(), metrics.clone());
+    let readiness = Readiness { health, fleet };
+    let asked = readiness.clone();
     let health = Router::new()
         .route("/healthz", get(|| std::future::ready("ok\n")))
-        .route("/readyz", get(move || ready(fleet.clone())))
+        .route("/readyz", get(move || ready(asked.clone())))
         .route("/metrics", get(move || measured(shown.clone(), told.clone())));
     let app = rest.merge(health).merge(grpc).layer(from_fn_with_state(metrics, requests));
     let now = clock.clone();
@@ -321,6 +351,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         gone,
         lock,
         retention,
+        readiness,
         adopted,
     })
 }
@@ -349,7 +380,7 @@ fn fleet_rules(config: &Config) -> FleetRules {
 
 /// Jobs with a job file of their own were begun by `run`, and are for `resume`.
 fn take_up(
-    store: &mut SqliteStore,
+    store: &mut dyn Store,
     inbox: &Inbox,
     watch: &Watch,
     alive_at: Option<Timestamp>,
@@ -361,6 +392,7 @@ fn take_up(
         &owner,
         alive_at,
         |job| job.source.is_none(),
+        |row, why| watch.stuck(&row.id, &why.to_string()),
         |adopted| {
             watch.adopted(&adopted.job);
             let tell = tell.clone();
@@ -382,13 +414,6 @@ async fn measured(fleet: Fleet, metrics: Metrics) -> impl IntoResponse {
         metrics.set_workers(state.name(), count);
     }
     ([(CONTENT_TYPE, watch::CONTENT_TYPE)], metrics.render())
-}
-
-async fn ready(fleet: Fleet) -> (StatusCode, &'static str) {
-    match tokio::time::timeout(READY_WITHIN, fleet.list()).await {
-        Ok(Ok(_)) => (StatusCode::OK, "ready\n"),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "the engine does not answer\n"),
-    }
 }
 
 #[derive(Debug)]
@@ -432,8 +457,9 @@ impl Retention {
         loop {
             let Self { keep_ms, folder, clock } = self.clone();
             let purged = tokio::task::spawn_blocking(move || {
-                let before = Timestamp(clock.now().0.saturating_sub(keep_ms));
-                purge(&mut SqliteStore::open(&folder.database())?, &folder, before)
+                let now = clock.now();
+                let before = Timestamp(now.0.saturating_sub(keep_ms));
+                purge(&mut SqliteStore::open(&folder.database())?, &folder, before, now)
             });
             match purged.await {
                 Ok(Ok(0)) | Err(_) => {}

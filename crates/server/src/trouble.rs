@@ -50,6 +50,14 @@ pub enum Trouble {
     /// Safe to try again, with the same idempotency key if there is one.
     #[error("{0}")]
     Overloaded(String),
+    /// Something is wrong with the server that somebody must see to.
+    #[error("{0}")]
+    NotReady(String),
+    #[error(
+        "job {job} is stuck: what is stored of it cannot be read ({why}). It is not run; restore a \
+         backup, or remove it with `steadfast purge {job}`"
+    )]
+    Stuck { job: JobId, why: String },
     /// What happened is in the server's log; it may name places that are nobody's business.
     #[error("something went wrong in the server; its log says what")]
     Internal(String),
@@ -90,6 +98,8 @@ impl Trouble {
             Self::TooOften(_) => "too_often",
             Self::DiskFull => "disk_full",
             Self::Overloaded(_) => "overloaded",
+            Self::NotReady(_) => "not_ready",
+            Self::Stuck { .. } => "stuck",
             Self::Internal(_) => "internal",
         }
     }
@@ -111,6 +121,8 @@ impl Trouble {
             Self::TooOften(_) => "Too often",
             Self::DiskFull => "The server's disk is full",
             Self::Overloaded(_) => "The server cannot take it now",
+            Self::NotReady(_) => "The server is not ready",
+            Self::Stuck { .. } => "The job is stuck",
             Self::Internal(_) => "Something went wrong in the server",
         }
     }
@@ -131,8 +143,8 @@ impl Trouble {
             Self::CallbackRefused(_) => 401,
             Self::TooOften(_) => 429,
             Self::DiskFull => 507,
-            Self::Overloaded(_) => 503,
-            Self::Internal(_) => 500,
+            Self::Overloaded(_) | Self::NotReady(_) => 503,
+            Self::Stuck { .. } | Self::Internal(_) => 500,
         }
     }
 
@@ -150,7 +162,8 @@ impl Trouble {
             Self::TooLarge(_) => tonic::Code::OutOfRange,
             Self::TooOften(_) | Self::DiskFull => tonic::Code::ResourceExhausted,
             Self::MethodNotAllowed(_) => tonic::Code::Unimplemented,
-            Self::Overloaded(_) => tonic::Code::Unavailable,
+            Self::Overloaded(_) | Self::NotReady(_) => tonic::Code::Unavailable,
+            Self::Stuck { .. } => tonic::Code::DataLoss,
             Self::Internal(_) => tonic::Code::Internal,
         }
     }
@@ -178,6 +191,9 @@ impl From<StoreError> for Trouble {
             StoreError::Full { .. } => Self::DiskFull,
             StoreError::Busy { .. } => {
                 Self::Overloaded("the database is locked by another process; try again".to_owned())
+            }
+            StoreError::Corrupt { job: Some(job), place, why, .. } => {
+                Self::Stuck { job, why: format!("{place}: {why}") }
             }
             error => Self::internal(error),
         }

@@ -11,12 +11,17 @@ pub enum StoreError {
         path.display()
     )]
     Full { path: PathBuf },
+    /// `job`: the damage is in what is kept of this job alone, and the others are not touched by it.
     #[error(
-        "{}: damaged at {place}: {why}. Stop, keep a copy of the file with its -wal, and restore \
-         a backup",
-        path.display()
+        "{}: damaged at {place}: {why}. {}",
+        path.display(),
+        if job.is_some() {
+            "The job cannot go on; the others do. Restore a backup, or remove it with `steadfast purge`"
+        } else {
+            "Stop, keep a copy of the file with its -wal, and restore a backup"
+        }
     )]
-    Corrupt { path: PathBuf, place: String, why: String },
+    Corrupt { path: PathBuf, job: Option<JobId>, place: String, why: String },
     #[error(
         "{}: made by {} version of Steadfast (format {found}, this program reads {reads}). Run that \
          one, or give another path",
@@ -30,11 +35,19 @@ pub enum StoreError {
     )]
     NotOurs { path: PathBuf, why: String },
     #[error(
-        "{}: another process has kept it locked for {waited_s} s, nothing was written. Try again, \
-         and see who has it open",
+        "{}: another process has kept it locked for {} s, nothing was written. Try again, and see \
+         who has it open",
+        path.display(),
+        waited_ms / 1000
+    )]
+    Busy { path: PathBuf, waited_ms: u64 },
+    /// What was written since the last check is in a file that a restart will not find here.
+    #[error(
+        "{}: the data folder was moved or replaced while it was in use, and what was written last is \
+         not in what lies there now. Put the folder back, then start again",
         path.display()
     )]
-    Busy { path: PathBuf, waited_s: u64 },
+    Moved { path: PathBuf },
     #[error(
         "{}: cannot be opened: {why}. See that its folder exists, is on a local disk and may be \
          written to",
@@ -60,6 +73,6 @@ impl StoreError {
     /// is only known after a restart. A sync that failed must not be tried again: the second may
     /// succeed without the first's pages.
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::Corrupt { .. })
+        matches!(self, Self::Io { .. } | Self::Corrupt { .. } | Self::Moved { .. })
     }
 }

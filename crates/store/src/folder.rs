@@ -31,6 +31,22 @@ impl Folder {
         DirBuilder::new().recursive(true).create(self.locks())
     }
 
+    /// Makes a folder below the root and all between them, for their owner alone; never the root. A data
+    /// folder that was moved away must not come to be again in its old place, with nothing in it.
+    pub fn create_inside(&self, folder: &Path) -> io::Result<()> {
+        let outside = || io::Error::other(format!("{} is outside", folder.display()));
+        let below = folder.strip_prefix(&self.root).map_err(|_| outside())?;
+        let mut path = self.root.clone();
+        for name in below.components() {
+            path.push(name);
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+        }
+        Ok(())
+    }
+
     pub fn database(&self) -> PathBuf {
         self.root.join("steadfast.db")
     }

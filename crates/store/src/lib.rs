@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Write`], [`Row`], [`Stored`] | what goes in and comes out |
 //! | [`SqliteStore`] | one file, shared by several processes |
+//! | [`InPlace`] | whether that file is still where it was opened |
 //! | [`MemoryStore`] | for tests and rehearsals |
 //! | [`Folder`] | where the file is, and what lies beside it |
 
@@ -25,7 +26,7 @@ pub use error::StoreError;
 pub use folder::Folder;
 pub use memory::MemoryStore;
 pub use model::{Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write};
-pub use sqlite::SqliteStore;
+pub use sqlite::{InPlace, SqliteStore};
 
 pub trait Store: Send {
     /// Makes writes durable: all are synced when this returns. One transaction for the whole group;
@@ -69,10 +70,15 @@ pub trait Store: Send {
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError>;
 
     /// Everything of jobs that are over and finished before a moment goes, their idempotency keys
-    /// too; how many.
-    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError>;
+    /// too; which these were.
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError>;
 
-    /// The same of one job, over or not. False: it is not there, or was claimed by somebody else after
-    /// this epoch began.
-    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError>;
+    /// Everything of one job goes, over or not, without reading any of it; with an epoch only if nobody
+    /// has claimed it since. Whether there was such a one.
+    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError>;
+
+    /// What is wrong with the stored log of a job, as far as its checksums tell; none: nothing, or there
+    /// is no such job. Of a long log only the beginning and the end are looked at, so that a list can ask
+    /// for every job that it shows.
+    fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError>;
 }

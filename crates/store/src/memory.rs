@@ -36,22 +36,6 @@ impl MemoryStore {
         Some(Refused::KeyTaken { job: job.clone(), same_body: *digest == key.digest })
     }
 
-    fn take_out(&mut self, goes: impl Fn(&JobId, &Kept) -> bool) -> u64 {
-        let gone = self.jobs.extract_if(.., |id, kept| goes(id, kept));
-        let mut count = 0;
-        for (id, kept) in gone {
-            count += 1;
-            self.by_time.remove(&(kept.stored.row.submitted_at, id.clone()));
-            if let Some(due) = kept.stored.row.due_at {
-                self.due.remove(&(due, id));
-            }
-            if let Some(key) = kept.key {
-                self.keys.remove(&key);
-            }
-        }
-        count
-    }
-
     fn write(&mut self, write: Write) -> Result<(), Refused> {
         if let Some(refused) = write.key.as_ref().and_then(|key| self.taken(key)) {
             return Err(refused);
@@ -147,7 +131,7 @@ impl Store for MemoryStore {
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         let next = jobs.last().filter(|_| more).map(Cursor::after);
-        Ok(Page { jobs, next })
+        Ok(Page { jobs, next, damaged: BTreeMap::new() })
     }
 
     fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
@@ -164,14 +148,39 @@ impl Store for MemoryStore {
         Ok(self.due.iter().take_while(|(at, _)| *at <= until).take(limit).cloned().collect())
     }
 
-    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
-        Ok(self.take_out(|_, kept| {
-            let row = &kept.stored.row;
-            row.over && row.finished_at.is_some_and(|at| at < finished_before)
-        }))
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        let old = self.jobs.values().filter_map(|Kept { stored: Stored { row, .. }, .. }| {
+            let finished_at = row.finished_at.filter(|at| row.over && *at < finished_before)?;
+            Some((finished_at, row.id.clone()))
+        });
+        let mut old: Vec<_> = old.collect();
+        old.sort();
+        let gone: Vec<JobId> = old.into_iter().map(|(_, id)| id).collect();
+        for id in &gone {
+            self.remove(id, None)?;
+        }
+        Ok(gone)
     }
 
-    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError> {
-        Ok(self.take_out(|id, kept| **id == *job && kept.stored.epoch == epoch) > 0)
+    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError> {
+        let fits = |kept: &Kept| epoch.is_none_or(|epoch| epoch == kept.stored.epoch);
+        if !self.jobs.get(job).is_some_and(fits) {
+            return Ok(false);
+        }
+        let Some((id, Kept { stored, key, .. })) = self.jobs.remove_entry(job) else {
+            return Ok(false);
+        };
+        self.by_time.remove(&(stored.row.submitted_at, id.clone()));
+        if let Some(due) = stored.row.due_at {
+            self.due.remove(&(due, id));
+        }
+        if let Some(key) = key {
+            self.keys.remove(&key);
+        }
+        Ok(true)
+    }
+
+    fn damage(&mut self, _: &str) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use steadfast_core::event::{JobId, JobState, Recorded};
 use steadfast_core::time::Timestamp;
 
-use crate::StoreError;
+use crate::{Store, StoreError};
 
 /// One decision of one job: its events, and what the job is after them.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +76,23 @@ pub struct Page {
     pub jobs: Vec<Row>,
     /// Where the next page begins, if there is more.
     pub next: Option<String>,
+    /// What is wrong with jobs of the page. A list has those whose rows cannot be read, and shows of
+    /// them what can; [`Page::check`] adds those whose logs cannot.
+    pub damaged: BTreeMap<JobId, String>,
+}
+
+impl Page {
+    /// Asks for the damage of every job of the page.
+    pub fn check(&mut self, store: &mut dyn Store) -> Result<(), StoreError> {
+        for row in &self.jobs {
+            if !self.damaged.contains_key(&row.id)
+                && let Some(damage) = store.damage(&row.id)?
+            {
+                self.damaged.insert(row.id.clone(), damage);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! transaction that writes. What a person may want to read with the `sqlite3` shell is text.
 
 mod fault;
+mod in_place;
 mod mover;
 mod read;
 mod schema;
@@ -22,7 +23,10 @@ use fault::Fault;
 use mover::Mover;
 use write::Lines;
 
-const BUSY_S: u64 = 10;
+pub use in_place::InPlace;
+
+/// How long a lock of another process is waited for, unless the one who opens says otherwise.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// A purge lets others write in between.
 const PURGED_AT_ONCE: usize = 200;
@@ -34,31 +38,53 @@ pub struct SqliteStore {
     mover: Mover,
     /// The disk has failed a write: nothing more is acknowledged.
     failed: bool,
+    busy: Duration,
+    /// Of a store that may write.
+    in_place: Option<InPlace>,
 }
 
 impl SqliteStore {
     /// Makes the file if there is none. One that is not ours is left as it is.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        Self::open_waiting(path, BUSY)
+    }
+
+    /// The same, and a write waits `busy` for a lock of another process before it answers
+    /// [`StoreError::Busy`].
+    pub fn open_waiting(path: &Path, busy: Duration) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut store = Self::connect(path, flags)?;
-        store.attempt("opening", |connection| {
-            schema::prepare(connection)?;
-            schema::check_ends(connection)
+        let mut store = Self::connect(path, flags, busy)?;
+        store.attempt("opening", schema::prepare)?;
+        let opened = InPlace::of(path).map_err(|error| StoreError::CannotOpen {
+            path: path.to_owned(),
+            why: error.to_string(),
         })?;
+        store.in_place = Some(opened);
         Ok(store)
     }
 
     /// The file must exist. Every write is refused.
     pub fn open_read_only(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut store = Self::connect(path, flags)?;
-        store.attempt("opening", |connection| {
-            schema::expect(connection)?;
-            schema::check_ends(connection)
-        })?;
+        let mut store = Self::connect(path, flags, BUSY)?;
+        store.attempt("opening", schema::expect)?;
         Ok(store)
+    }
+
+    /// To look whether the file is still where it was opened; none of a store for reading.
+    pub fn in_place(&self) -> Option<&InPlace> {
+        self.in_place.as_ref()
+    }
+
+    /// Everything as of now to a new file, which others need not wait for. Not synced.
+    pub fn copy_to(&mut self, path: &Path) -> Result<(), StoreError> {
+        self.attempt("copying", |connection| {
+            let no_text = || Fault::Unusable(format!("{} is no text", path.display()));
+            connection.execute("VACUUM INTO ?1", [path.to_str().ok_or_else(no_text)?])?;
+            Ok(())
+        })
     }
 
     /// How large the file may become. A write that does not fit answers [`StoreError::Full`], as on
@@ -72,15 +98,17 @@ impl SqliteStore {
         })
     }
 
-    fn connect(path: &Path, flags: OpenFlags) -> Result<Self, StoreError> {
+    fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> Result<Self, StoreError> {
         let connect = || {
             let connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_timeout(Duration::from_secs(BUSY_S))?;
+            connection.busy_timeout(busy)?;
             connection.set_prepared_statement_cache_capacity(64);
             Ok(connection)
         };
-        let connection = connect().map_err(|fault: Fault| fault.at(path, "opening"))?;
-        Ok(Self { connection, path: path.to_owned(), mover: Mover::default(), failed: false })
+        let connection = connect().map_err(|fault: Fault| fault.at(path, "opening", busy))?;
+        let path = path.to_owned();
+        let (mover, failed, in_place) = (Mover::default(), false, None);
+        Ok(Self { connection, path, mover, failed, busy, in_place })
     }
 
     fn attempt<T>(
@@ -88,7 +116,7 @@ impl SqliteStore {
         doing: &'static str,
         act: impl FnOnce(&mut Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        act(&mut self.connection).map_err(|fault| fault.at(&self.path, doing))
+        act(&mut self.connection).map_err(|fault| fault.at(&self.path, doing, self.busy))
     }
 
     /// One transaction, taken for writing from the start, so that what is read in it still holds
@@ -110,7 +138,14 @@ impl SqliteStore {
             Ok(done)
         });
         self.failed = done.as_ref().is_err_and(|error| matches!(error, StoreError::Io { .. }));
-        done
+        let done = done?;
+        // Begun after the commit: what is said to be kept is where a restart will look for it.
+        match &self.in_place {
+            Some(place) if !place.holds_after_write() => {
+                Err(StoreError::Moved { path: self.path.clone() })
+            }
+            _ => Ok(done),
+        }
     }
 }
 
@@ -168,20 +203,25 @@ impl Store for SqliteStore {
         self.attempt("reading", |connection| read::due(connection, until, limit))
     }
 
-    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
-        let mut gone = 0;
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        let mut gone = vec![];
         loop {
             let some = self.transact("purging", |connection| {
                 write::purge(connection, finished_before, PURGED_AT_ONCE)
             })?;
-            gone += some as u64;
-            if some < PURGED_AT_ONCE {
+            let last = some.len() < PURGED_AT_ONCE;
+            gone.extend(some);
+            if last {
                 return Ok(gone);
             }
         }
     }
 
-    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError> {
-        self.transact("purging", |connection| write::remove(connection, job, epoch))
+    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError> {
+        self.transact("removing a job", |connection| write::remove(connection, job, epoch))
+    }
+
+    fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+        self.attempt("reading", |connection| read::damage(connection, job))
     }
 }

@@ -42,6 +42,7 @@ macro_rules! cases {
             a_purge_leaves_what_is_not_over,
             a_purge_takes_keys_labels_and_dues_along,
             a_job_is_removed_by_who_has_it_and_nobody_else,
+            a_job_that_is_removed_leaves_nothing_and_the_others_alone,
             a_snapshot_is_kept_and_replaced,
             a_write_without_events_changes_the_row,
             a_later_write_does_not_rename_the_job,
@@ -167,7 +168,7 @@ fn a_key_names_its_job_and_body_until_the_job_is_purged(store: &mut impl Store) 
     put(store, write("b", 0, 1));
     assert_eq!(store.key("k").unwrap(), Some(("a".into(), "x".to_owned())));
     assert_eq!(store.key("K").unwrap(), None);
-    assert_eq!(store.purge(Timestamp(6)).unwrap(), 1);
+    assert_eq!(store.purge(Timestamp(6)).unwrap().len(), 1);
     assert_eq!(store.key("k").unwrap(), None);
 }
 
@@ -208,7 +209,7 @@ fn a_log_with_gaps_cannot_be_written(store: &mut impl Store) {
 fn walk(store: &mut impl Store, filter: &Filter, limit: usize) -> Vec<Row> {
     let (mut all, mut cursor) = (vec![], None);
     loop {
-        let Page { jobs, next } = store.list(filter, cursor.as_deref(), limit).unwrap();
+        let Page { jobs, next, .. } = store.list(filter, cursor.as_deref(), limit).unwrap();
         assert!(jobs.len() <= limit && (next.is_none() || jobs.len() == limit));
         all.extend(jobs);
         cursor = next;
@@ -357,8 +358,8 @@ fn a_purge_leaves_what_is_not_over(store: &mut impl Store) {
     put(store, ended("new", Some(20), true));
     put(store, ended("late datacenters", Some(10), false));
     put(store, write("live", 0, 1));
-    assert_eq!(store.purge(Timestamp(20)).unwrap(), 2);
-    assert_eq!(store.purge(Timestamp(20)).unwrap(), 0);
+    assert_eq!(store.purge(Timestamp(20)).unwrap(), ["older".into(), "old".into()]);
+    assert_eq!(store.purge(Timestamp(20)).unwrap(), []);
     assert_eq!(store.get("old").unwrap(), None);
     assert_eq!(log(store, "old"), []);
     let ids: Vec<_> = walk(store, &Filter::default(), 9).into_iter().map(|row| row.id).collect();
@@ -370,10 +371,10 @@ fn a_job_is_removed_by_who_has_it_and_nobody_else(store: &mut impl Store) {
     put(store, Write { key: Some(key("k", "d")), ..write("a", 0, 2) });
     put(store, write("b", 0, 1));
     let claimed = store.claim(&["a"], "purge").unwrap()[0].expect("it is there");
-    assert!(!store.remove("a", claimed.epoch - 1).unwrap(), "of an epoch that has passed");
-    assert!(!store.remove("c", 1).unwrap(), "there is none");
+    assert!(!store.remove("a", Some(claimed.epoch - 1)).unwrap(), "of an epoch that has passed");
+    assert!(!store.remove("c", Some(1)).unwrap(), "there is none");
     assert!(store.get("a").unwrap().is_some());
-    assert!(store.remove("a", claimed.epoch).unwrap());
+    assert!(store.remove("a", Some(claimed.epoch)).unwrap());
     assert_eq!((store.get("a").unwrap(), store.key("k").unwrap()), (None, None));
     assert_eq!(log(store, "a"), []);
     assert_eq!(log(store, "b").len(), 1);
@@ -386,7 +387,7 @@ fn a_purge_takes_keys_labels_and_dues_along(store: &mut impl Store) {
     old.row.labels = labels();
     old.row.due_at = Some(Timestamp(3));
     put(store, old);
-    assert_eq!(store.purge(Timestamp(2)).unwrap(), 1);
+    assert_eq!(store.purge(Timestamp(2)).unwrap(), ["a".into()]);
     assert_eq!(due(store, 9, 9), []);
     let mut new = Write { key: Some(key("k", "y")), ..write("a", 0, 1) };
     new.row.labels = labels();
@@ -394,6 +395,21 @@ fn a_purge_takes_keys_labels_and_dues_along(store: &mut impl Store) {
     assert_eq!(store.get("a").unwrap().unwrap().snapshot, None);
     let filter = Filter { label: Some(("team".into(), "a".into())), ..Filter::default() };
     assert_eq!(walk(store, &filter, 9).len(), 1);
+}
+
+fn a_job_that_is_removed_leaves_nothing_and_the_others_alone(store: &mut impl Store) {
+    let mut live = Write { key: Some(key("k", "x")), snapshot: Some(vec![1]), ..write("a", 0, 2) };
+    live.row.due_at = Some(Timestamp(3));
+    put(store, live.clone());
+    put(store, write("b", 0, 2));
+    assert!(store.remove("a", None).unwrap());
+    assert!(!store.remove("a", None).unwrap());
+    assert_eq!(
+        (store.get("a").unwrap(), log(store, "a"), due(store, 9, 9)),
+        (None, vec![], vec![])
+    );
+    assert_eq!(log(store, "b").len(), 2);
+    put(store, live);
 }
 
 fn a_snapshot_is_kept_and_replaced(store: &mut impl Store) {
@@ -437,6 +453,8 @@ fn of_an_unknown_job_there_is_nothing(store: &mut impl Store) {
     assert_eq!(log(store, "ghost"), []);
     assert_eq!(store.list(&Filter::default(), None, 10).unwrap(), Page::default());
     assert_eq!(due(store, u64::MAX, 10), []);
-    assert_eq!(store.purge(Timestamp(u64::MAX)).unwrap(), 0);
+    assert_eq!(store.purge(Timestamp(u64::MAX)).unwrap(), []);
+    assert!(!store.remove("ghost", None).unwrap());
+    assert_eq!(store.damage("ghost").unwrap(), None);
     assert_eq!(commit(store, vec![]), []);
 }

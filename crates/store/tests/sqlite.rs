@@ -6,13 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use common::{commit, key, log, put, records, write};
 use rusqlite::Connection;
 use serde_json::Value;
 use steadfast_core::event::{Event, JobState};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Refused, SqliteStore, Store, StoreError, Write};
+use steadfast_store::{Filter, Refused, SqliteStore, Store, StoreError, Write};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {
@@ -320,31 +321,71 @@ fn a_flipped_bit_in_an_event_is_named() {
     }
 }
 
-#[test]
-fn a_damaged_end_of_a_live_job_keeps_the_file_from_opening() {
+/// A job whose log is damaged, and one beside it that is not: the file opens, both are listed, and what is
+/// wrong with the first is told.
+#[track_caller]
+fn damages(harm: impl FnOnce(&Path), expected: &str) {
     let (_folder, path) = place();
     put(&mut open(&path), write("a", 0, 3));
     put(&mut open(&path), write("a", 3, 1));
-    flip(&path, "\"token\":4", 3);
-    assert_eq!(corrupt(SqliteStore::open(&path)), "event 4 of job a");
+    put(&mut open(&path), write("b", 0, SEVERAL_ROWS));
+    harm(&path);
+    let mut store = open(&path);
+    let mut page = store.list(&Filter::default(), None, 9).unwrap();
+    page.check(&mut store).unwrap();
+    assert_eq!(page.jobs.iter().map(|row| &*row.id).collect::<Vec<_>>(), ["b", "a"]);
+    assert_eq!(page.damaged, [("a".into(), expected.to_owned())].into());
+    assert_eq!(log(&mut store, "b").len() as u64, SEVERAL_ROWS);
+    assert!(store.remove("a", None).unwrap(), "what is damaged can be removed");
+    assert_eq!(store.list(&Filter::default(), None, 9).unwrap().jobs.len(), 1);
+}
+
+fn execute(sql: &str) -> impl FnOnce(&Path) {
+    move |path| Connection::open(path).unwrap().execute_batch(sql).unwrap()
 }
 
 #[test]
-fn a_log_shorter_than_its_row_says_keeps_the_file_from_opening() {
-    let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 3));
-    put(&mut open(&path), write("a", 3, 1));
-    Connection::open(&path).unwrap().execute("DELETE FROM events WHERE last = 4", []).unwrap();
-    assert_eq!(corrupt(SqliteStore::open(&path)), "event 4 of job a");
+fn a_damaged_job_is_named_and_the_others_are_readable() {
+    damages(
+        execute(
+            "UPDATE events SET lines = replace(lines, '\"token\":4', '\"token\":5') WHERE job = 'a'",
+        ),
+        "events 4 to 4: the checksum does not fit",
+    );
+    damages(execute("DELETE FROM events WHERE job = 'a' AND last = 4"), "event 4: it is missing");
+    damages(execute("DELETE FROM events WHERE job = 'a' AND last = 3"), "event 1: it is missing");
+    damages(
+        execute(
+            "UPDATE events SET last = 5 WHERE job = 'a' AND last = 4; UPDATE jobs SET seq = 5 WHERE id = 'a'",
+        ),
+        "events 4 to 5: the checksum does not fit",
+    );
+    damages(execute("DELETE FROM events WHERE job = 'a'"), "event 1: it is missing");
+    damages(
+        execute("UPDATE jobs SET state = 'rumming' WHERE id = 'a'"),
+        "its row: \"rumming\" is no state",
+    );
+    damages(
+        execute("UPDATE jobs SET labels = '{' WHERE id = 'a'"),
+        "its row: its labels: EOF while parsing an object at line 1 column 1",
+    );
+    damages(
+        execute("UPDATE jobs SET name = CAST(x'6eff' AS TEXT) WHERE id = 'a'"),
+        "its row: \"n\u{fffd}\" is no text",
+    );
 }
 
+/// Beyond the rows that are looked at from the first one on.
 #[test]
-fn a_row_that_claims_more_than_it_has_is_named() {
+fn the_end_of_a_long_log_is_looked_at() {
     let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 3));
-    let claim = "UPDATE events SET last = 5; UPDATE jobs SET seq = 5";
-    Connection::open(&path).unwrap().execute_batch(claim).unwrap();
-    assert_eq!(corrupt(SqliteStore::open(&path)), "events 1 to 5 of job a");
+    let mut store = open(&path);
+    for n in 0..100 {
+        put(&mut store, write("a", n * 2, 2));
+    }
+    assert_eq!(store.damage("a").unwrap(), None);
+    execute("DELETE FROM events WHERE last = 200")(&path);
+    assert_eq!(store.damage("a").unwrap().as_deref(), Some("event 199: it is missing"));
 }
 
 #[test]
@@ -379,13 +420,74 @@ fn a_log_can_be_read_from_anywhere() {
     assert!(store.events("a", u64::MAX, 100).unwrap().is_empty());
 }
 
+/// The log has all that was in it.
 #[test]
-fn a_flipped_bit_in_a_snapshot_is_named() {
+fn a_flipped_bit_in_a_snapshot_costs_the_snapshot_alone() {
     let (_folder, path) = place();
     let state = b"the state of things".to_vec();
     put(&mut open(&path), Write { snapshot: Some(state), ..write("a", 0, 1) });
     flip(&path, "the state of things", 2);
-    assert_eq!(corrupt(open(&path).get("a")), "the snapshot of job a");
+    let stored = open(&path).get("a").unwrap().expect("the job is there");
+    assert_eq!((stored.seq, stored.snapshot), (1, None));
+    assert_eq!(log(&mut open(&path), "a").len(), 1);
+}
+
+/// Whatever lies there afterwards: nothing, another database, or the log beside it replaced.
+#[test]
+fn what_is_written_after_the_file_was_moved_is_not_acknowledged() {
+    let replaced: [fn(&Path, &Path); 3] = [
+        |_, _| (),
+        |old, _| drop(open(&old.join("jobs.db"))),
+        |old, new| {
+            fs::copy(new.join("jobs.db"), old.join("jobs.db")).unwrap();
+        },
+    ];
+    for replace in replaced {
+        let (folder, _) = place();
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        fs::create_dir(&old).unwrap();
+        let mut store = open(&old.join("jobs.db"));
+        put(&mut store, write("a", 0, 1));
+        fs::rename(&old, &new).unwrap();
+        fs::create_dir(&old).unwrap();
+        replace(&old, &new);
+        let place = store.in_place().expect("it writes").clone();
+        assert!(!place.holds());
+        for _ in 0..2 {
+            let answer = store.commit(&[write("b", 0, 1)]);
+            assert!(matches!(answer, Err(StoreError::Moved { .. })), "{answer:?}");
+            assert!(answer.unwrap_err().is_fatal());
+        }
+        fs::remove_dir_all(&old).unwrap();
+        fs::rename(&new, &old).unwrap();
+        assert!(place.holds(), "it was put back");
+        put(&mut store, write("a", 1, 1));
+    }
+}
+
+#[test]
+fn a_write_ahead_log_that_was_taken_away_is_noticed() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    put(&mut store, write("a", 0, 1));
+    fs::remove_file(wal(&path)).unwrap();
+    let answer = store.commit(&[write("a", 1, 1)]);
+    assert!(matches!(answer, Err(StoreError::Moved { .. })), "{answer:?}");
+}
+
+#[test]
+fn a_lock_of_another_process_is_waited_for_as_long_as_was_said() {
+    let (_folder, path) = place();
+    let mut store = SqliteStore::open_waiting(&path, Duration::from_millis(20)).unwrap();
+    put(&mut store, write("a", 0, 1));
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let answer = store.commit(&[write("a", 1, 1)]);
+    assert!(matches!(answer, Err(StoreError::Busy { waited_ms: 20, .. })), "{answer:?}");
+    assert!(!answer.unwrap_err().is_fatal());
+    assert_eq!(log(&mut store, "a").len(), 1, "it can be read meanwhile");
+    other.execute_batch("ROLLBACK").unwrap();
+    put(&mut store, write("a", 1, 1));
 }
 
 #[test]
@@ -440,7 +542,7 @@ fn a_purge_of_more_than_it_takes_at_once_takes_all() {
         write
     });
     commit(&mut store, group.collect());
-    assert_eq!(store.purge(Timestamp(449)).unwrap(), 449);
+    assert_eq!(store.purge(Timestamp(449)).unwrap().len(), 449);
     assert!(store.get("449").unwrap().is_some());
 }
 

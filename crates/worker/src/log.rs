@@ -18,6 +18,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Room for the line about what was left out, on top of the cap.
 const NOTE: u64 = 64;
 
+/// With less free on the disk a log ends: what is left is for the outputs and reports of attempts. Of a
+/// disk below 256 MiB, a sixteenth.
+const DISK_RESERVE: u64 = 16 << 20;
+const DISK_SHARE: u64 = 16;
+
+/// How far a log grows before the disk is looked at again, at most.
+const LOOK_EVERY: u64 = 1 << 20;
+
 /// Bytes held in memory while the ring is put in order.
 const CHUNK: u64 = 32 * 1024;
 
@@ -63,6 +71,10 @@ pub(crate) struct Log {
     head: u64,
     ring: u64,
     written: u64,
+    /// Bytes that may be written before the disk is looked at again.
+    granted: u64,
+    /// Bytes of the disk that are left to others.
+    reserve: u64,
     /// Why writing ended, and the bytes that came afterwards.
     broken: Option<(io::Error, u64)>,
     /// None: nobody wants to know.
@@ -72,8 +84,17 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(path: &Path, cap: u64, timed: bool) -> Self {
         let (head, ring) = (cap / 2, (cap - cap / 2).saturating_add(NOTE));
-        let times = timed.then(Times::default);
-        Self { path: path.to_owned(), file: None, head, ring, written: 0, broken: None, times }
+        Self {
+            path: path.to_owned(),
+            file: None,
+            head,
+            ring,
+            written: 0,
+            granted: 0,
+            reserve: DISK_RESERVE,
+            broken: None,
+            times: timed.then(Times::default),
+        }
     }
 
     pub(crate) fn write(&mut self, mut bytes: &[u8]) {
@@ -104,12 +125,18 @@ impl Log {
             Some(file) => file,
             none => none.insert(create(&self.path)?),
         };
+        // What goes round in the ring takes no more room.
+        let grows = self.written < self.head.saturating_add(self.ring);
+        if grows && self.written >= self.granted {
+            self.granted = self.written + grant(file, self.reserve)?;
+        }
         let (position, room) = if self.written < self.head {
             (self.written, self.head - self.written)
         } else {
             let position = (self.written - self.head) % self.ring;
             (self.head + position, self.ring - position)
         };
+        let room = if grows { room.min(self.granted - self.written) } else { room };
         let bytes = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         match file.write_at(bytes, position)? {
             0 => Err(io::ErrorKind::WriteZero.into()),
@@ -156,6 +183,16 @@ impl Log {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// How many bytes a file may grow before somebody looks again; an error if none.
+fn grant(file: &File, reserve: u64) -> io::Result<u64> {
+    let disk = rustix::fs::fstatvfs(file)?;
+    let [free, size] = [disk.f_bavail, disk.f_blocks].map(|n| n.saturating_mul(disk.f_frsize));
+    match free.saturating_sub(reserve.min(size / DISK_SHARE)) {
+        0 => Err(io::Error::new(io::ErrorKind::StorageFull, "the disk is nearly full")),
+        grant => Ok(grant.min(LOOK_EVERY)),
+    }
 }
 
 fn create(path: &Path) -> io::Result<File> {

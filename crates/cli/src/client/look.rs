@@ -100,7 +100,7 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
         let until = job.finished_at_ms.unwrap_or(now);
         let took = match job.state {
             // Nobody knows here when it stopped.
-            ShownState::Interrupted => String::new(),
+            ShownState::Interrupted | ShownState::Stuck => String::new(),
             _ => jobs::coarse(until.saturating_sub(job.submitted_at_ms)),
         };
         let ago = jobs::coarse(now.saturating_sub(job.submitted_at_ms));

@@ -18,6 +18,7 @@ use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Wo
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Desk, Secrets, Tickets};
+use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
@@ -181,7 +182,13 @@ impl Server {
         );
         let app = App {
             callbacks,
-            orders: Orders::new(inbox, archive.clone(), operator.clone(), folder.clone()),
+            orders: Orders::new(
+                inbox,
+                archive.clone(),
+                operator.clone(),
+                folder.clone(),
+                Health::new(&folder, 0, None),
+            ),
             archive,
             news,
             clock: Arc::new(now),

@@ -15,6 +15,7 @@ mod e2e {
 mod helpers;
 
 mod argyll;
+mod backup;
 mod guard;
 mod items;
 mod later;

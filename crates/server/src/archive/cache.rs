@@ -74,6 +74,12 @@ impl Folded {
 
     fn catch_up(&mut self, store: &mut dyn Store, id: &JobId) -> Result<Arc<JobStatus>, Trouble> {
         let known = self.job.as_ref().map_or(0, |job| job.seq);
+        // A log that has lost its end reads like one that never had it.
+        if self.job.is_none()
+            && let Some(why) = store.damage(id)?
+        {
+            return Err(Trouble::Stuck { job: id.clone(), why });
+        }
         // From the last known event on: if that is gone, so is the job.
         let mut after = known.saturating_sub(1);
         loop {
@@ -83,7 +89,8 @@ impl Folded {
             for record in page.iter().filter(|record| record.seq > known) {
                 self.attempts.add(record);
                 self.status = None;
-                fold(&mut self.job, record).map_err(Trouble::internal)?;
+                fold(&mut self.job, record)
+                    .map_err(|error| Trouble::Stuck { job: id.clone(), why: error.to_string() })?;
             }
         }
         if after < known {

@@ -23,9 +23,11 @@ pub struct JobsPage {
 pub struct Listed {
     pub row: Row,
     pub state: ShownState,
+    /// What is wrong with what is stored of it: then it is stuck.
+    pub damage: Option<String>,
 }
 
-/// Whether a job is interrupted is not stored, so what the store finds is looked through, and more is
+/// Whether a job is interrupted or stuck is not stored, so what the store finds is looked through, and more is
 /// asked for until the page is full.
 pub fn list(
     store: &mut dyn Store,
@@ -40,16 +42,20 @@ pub fn list(
         Some(ShownState::Interrupted) => {
             Filter { local: Some(true), over: Some(false), ..Filter::default() }
         }
-        None => Filter::default(),
+        Some(ShownState::Stuck) | None => Filter::default(),
     };
     let filter = Filter { name, label, ..filter };
     let mut jobs: Vec<Listed> = Vec::new();
     let mut cursor = cursor.map(str::to_owned);
     loop {
-        let page = store.list(&filter, cursor.as_deref(), limit.saturating_sub(jobs.len()))?;
+        let mut page = store.list(&filter, cursor.as_deref(), limit.saturating_sub(jobs.len()))?;
+        page.check(store)?;
+        let mut damaged = page.damaged;
         let shown = page.jobs.into_iter().map(|row| {
-            let state = shown_state(&row, folder);
-            Listed { row, state }
+            let damage = damaged.remove(&row.id);
+            let sound = || shown_state(&row, folder);
+            let state = damage.as_ref().map_or_else(sound, |_| ShownState::Stuck);
+            Listed { row, state, damage }
         });
         jobs.extend(shown.filter(|job| state.is_none_or(|wanted| job.state == wanted)));
         cursor = page.next;

@@ -340,6 +340,12 @@ const LIMITS: &[Setting] = &[
         "All files of a job together.",
         Size(KIB..=GIB, |c| &mut c.limits.attached_total_bytes),
     ),
+    setting(
+        "disk_reserve",
+        "With less free on the disk of the data folder no new job is taken and logs are cut off:\n\
+         the rest is for the events of jobs that run. A quarter more is held by the file `ballast`.",
+        Size(0..=64 * GIB, |c| &mut c.limits.disk_reserve_bytes),
+    ),
 ];
 
 const RETENTION: &[Setting] = &[setting(

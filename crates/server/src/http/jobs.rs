@@ -165,12 +165,16 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
     let filter = JobFilter { state, name, label };
     let page = app.archive.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
     let jobs: Vec<_> = (page.jobs.iter())
-        .map(|Listed { row, state }| {
-            json!({
+        .map(|Listed { row, state, damage }| {
+            let mut shown = json!({
                 "id": row.id, "name": row.name, "state": state,
                 "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
                 "labels": row.labels, "retried_from": row.retried_from,
-            })
+            });
+            if let Some(why) = damage {
+                shown["reason"] = json!(why);
+            }
+            shown
         })
         .collect();
     super::json(StatusCode::OK, &json!({ "jobs": jobs, "next": page.next }))

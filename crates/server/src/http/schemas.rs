@@ -209,15 +209,22 @@ fn warning() -> Value {
 }
 
 fn job_row() -> Value {
-    object(&[
+    let mut states = job_states();
+    if let Some(names) = states["enum"].as_array_mut() {
+        names.push(json!("stuck"));
+    }
+    let mut row = object(&[
         ("id", id()),
         ("name", text()),
-        ("state", job_states()),
+        ("state", states),
         ("submitted_at_ms", count()),
         ("finished_at_ms", or_null(count())),
         ("labels", texts()),
         ("retried_from", or_null(id())),
-    ])
+    ]);
+    // What cannot be read of one that is stuck.
+    row["properties"]["reason"] = text();
+    row
 }
 
 fn job_status() -> Value {

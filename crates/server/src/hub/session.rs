@@ -1,7 +1,7 @@
 //! One worker's session, from Hello to its end.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Component, Path};
@@ -16,6 +16,7 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_engine::{
     Answer, Arriving, AttemptKey, Inbox, Missed, NameInUse, Unheard, WorkerSpec,
 };
+use steadfast_store::Folder;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use tokio_stream::{Stream, StreamExt as _};
@@ -258,26 +259,41 @@ impl WorkerSessions {
             attempt.item(),
             attempt.attempt,
         );
-        let written = tokio::task::spawn_blocking(move || write_log(&path, &output)).await;
+        let hub = self.hub.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            write_log(&hub.0.folder, &path, &output, hub.0.health.takes_logs())
+        });
+        let written = written.await;
         if let Ok(Err(error)) = written {
             tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
         }
     }
 }
 
-fn write_log(path: &Path, output: &proto::Output) -> io::Result<()> {
+/// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
+const CUT_OFF: &str = "\n… the server's disk is nearly full: what follows is not kept …\n";
+
+/// `room`: there is enough on the disk for logs too.
+fn write_log(data: &Folder, path: &Path, output: &proto::Output, room: bool) -> io::Result<()> {
     if output.bytes.is_empty() && !path.exists() {
         return Ok(());
     }
-    let open = || File::options().write(true).create(true).truncate(false).open(path);
+    let open = || File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = match (open(), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(folder)?;
+            data.create_inside(folder)?;
             open()?
         }
         (opened, _) => opened?,
     };
     let (length, end) = (file.metadata()?.len(), output.offset + output.bytes.len() as u64);
+    if is_cut_off(&file, length)? {
+        return Ok(());
+    }
+    // What is written over what is there takes no room.
+    if end > length && !room {
+        return file.write_all_at(CUT_OFF.as_bytes(), length);
+    }
     file.write_all_at(&output.bytes, output.offset)?;
     // What comes whole was printed when the file was written. Without times the log is still there.
     if output.offset > 0 || !output.last {
@@ -288,6 +304,13 @@ fn write_log(path: &Path, output: &proto::Output) -> io::Result<()> {
         file.set_len(end)?;
     }
     Ok(())
+}
+
+fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {
+    let Some(start) = length.checked_sub(CUT_OFF.len() as u64) else { return Ok(false) };
+    let mut end = [0; CUT_OFF.len()];
+    file.read_exact_at(&mut end, start)?;
+    Ok(end == *CUT_OFF.as_bytes())
 }
 
 /// A name that can be part of a path without leading anywhere else.
@@ -430,5 +453,48 @@ impl Workers for WorkerSessions {
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn output(offset: u64, text: &str, last: bool) -> proto::Output {
+        proto::Output {
+            offset,
+            bytes: text.as_bytes().to_vec().into(),
+            last,
+            ..proto::Output::default()
+        }
+    }
+
+    #[test]
+    fn a_log_ends_with_a_mark_where_the_room_did() {
+        let root = tempfile::tempdir().unwrap();
+        let data = Folder::new(root.path().to_owned());
+        let path = data.logs("job").join("step").join("log");
+        let put = |output: &proto::Output, room| {
+            write_log(&data, &path, output, room).unwrap();
+            fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(put(&output(0, "one\n", false), true), "one\n");
+        let cut = format!("one\n{CUT_OFF}");
+        assert_eq!(put(&output(4, "two\n", false), false), cut);
+        assert_eq!(put(&output(8, "three\n", false), false), cut);
+        assert_eq!(put(&output(14, "four\n", true), true), cut, "there is a gap before it");
+        assert_eq!(put(&output(0, "one\ntwo\nthree\nfour\n", true), true), cut);
+    }
+
+    #[test]
+    fn a_log_does_not_make_a_data_folder_anew_that_was_moved_away() {
+        let root = tempfile::tempdir().unwrap();
+        let data = Folder::new(root.path().join("data"));
+        let path = data.logs("job").join("step").join("log");
+        let written = write_log(&data, &path, &output(0, "one\n", false), true);
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!data.root().exists());
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_core::plan::Plan;
+use steadfast_store::Folder;
 
 use crate::trouble::Trouble;
 
@@ -113,13 +114,14 @@ pub(super) fn checked(
     Ok(checked)
 }
 
-/// Writes the files into a folder that is new with them, synced.
-pub(super) fn put(folder: &Path, files: &Checked) -> Result<(), Trouble> {
+/// Writes the files into the job's folder, which is new with them, synced.
+pub(super) fn put(data: &Folder, job: &str, files: &Checked) -> Result<(), Trouble> {
     if files.is_empty() {
         return Ok(());
     }
+    let folder = &*data.files(job);
     let write = || -> io::Result<()> {
-        make(folder)?;
+        make(data, folder)?;
         let mut folders = BTreeSet::from([folder.to_owned()]);
         for (path, file) in files {
             for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
@@ -136,18 +138,24 @@ pub(super) fn put(folder: &Path, files: &Checked) -> Result<(), Trouble> {
 }
 
 /// The files of another job, which this one goes on with.
-pub(super) fn copy(from: &Path, to: &Path, wanted: &BTreeSet<PathBuf>) -> Result<(), Trouble> {
+pub(super) fn copy(
+    data: &Folder,
+    before: &str,
+    job: &str,
+    wanted: &BTreeSet<PathBuf>,
+) -> Result<(), Trouble> {
     let mut files = Checked::new();
+    let from = data.files(before);
     for path in wanted {
-        read_all(from, path, &mut files).map_err(|error| match error.kind() {
+        read_all(&from, path, &mut files).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Trouble::NotPossible(format!(
                 "the file {} is not kept here; submit the job again with its files",
                 path.display()
             )),
-            _ => trouble(from, &error),
+            _ => trouble(&from, &error),
         })?;
     }
-    put(to, &files)
+    put(data, job, &files)
 }
 
 fn read_all(root: &Path, path: &Path, files: &mut Checked) -> io::Result<()> {
@@ -167,9 +175,9 @@ fn read_all(root: &Path, path: &Path, files: &mut Checked) -> io::Result<()> {
 }
 
 /// The job's own folder, for nobody else to read.
-fn make(folder: &Path) -> io::Result<()> {
+fn make(data: &Folder, folder: &Path) -> io::Result<()> {
     let above = folder.parent().unwrap_or(folder);
-    DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+    data.create_inside(above)?;
     DirBuilder::new().mode(0o700).create(folder)?;
     File::open(above)?.sync_all()
 }

@@ -70,6 +70,7 @@ pub(super) struct Counted {
     jobs_accepted: Counter,
     jobs_ended: Family<One, Counter>,
     pub(super) jobs_live: Gauge,
+    pub(super) jobs_stuck: Gauge,
     pub(super) late_results: Counter,
     pub(super) attempts_started: Counter,
     attempts_ended: Family<One, Counter>,
@@ -169,6 +170,10 @@ impl Counted {
                 &ENDS.map(JobState::name),
             ),
             jobs_live: add.one("steadfast_jobs_live", "Jobs that have not ended"),
+            jobs_stuck: add.one(
+                "steadfast_jobs_stuck",
+                "Jobs that had not ended and could not be read when the server started",
+            ),
             late_results: add.one(
                 "steadfast_late_datacenter_results",
                 "Datacenters that reported after their job had completed",

@@ -83,6 +83,12 @@ impl Watch {
         }
     }
 
+    /// A stored job that has not ended and cannot be read: nobody goes on with it.
+    pub fn stuck(&self, job: &JobId, reason: &str) {
+        self.0.metrics.counted().jobs_stuck.inc();
+        tracing::error!(event = "JobStuck", job_id = %job, reason);
+    }
+
     /// A job that another process goes on with.
     pub fn forgotten(&self, job: &JobId) {
         let forgotten = self.jobs().remove(job);

@@ -1,4 +1,4 @@
-//! A store that is timed. It changes nothing of what the store does.
+//! A store that is timed, and whose troubles are told where the server is asked whether it is ready.
 
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
@@ -6,33 +6,52 @@ use steadfast_store::{Claimed, Filter, Page, Refused, Row, Store, StoreError, St
 use tokio::time::Instant;
 
 use super::Metrics;
+use crate::health::Health;
 
-/// How long commits take, and how much they make durable at once.
+/// How long commits take, and how much they make durable at once. A full disk gives its ballast up here.
 #[derive(Debug)]
 pub struct TimedStore<S> {
     store: S,
     metrics: Metrics,
+    health: Health,
 }
 
 impl<S: Store> TimedStore<S> {
-    pub fn new(store: S, metrics: Metrics) -> Self {
-        Self { store, metrics }
+    pub fn new(store: S, metrics: Metrics, health: Health) -> Self {
+        Self { store, metrics, health }
     }
 }
 
 impl<S: Store> Store for TimedStore<S> {
     fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let (began, jobs) = (Instant::now(), writes.len());
-        let answers = self.store.commit(writes);
+        let mut answers = self.store.commit(writes);
+        if matches!(answers, Err(StoreError::Full { .. })) && self.health.release_ballast() {
+            answers = self.store.commit(writes);
+        }
         self.metrics.committed(began.elapsed().as_secs_f64(), jobs);
-        if let Err(error) = &answers {
-            tracing::error!(event = "StoreFailed", %error);
+        self.health.wrote(&answers);
+        match &answers {
+            // Waited for: that it does not work, and that it works again, is told by the server's health.
+            Ok(_) | Err(StoreError::Full { .. } | StoreError::Busy { .. }) => {}
+            Err(error) => tracing::error!(event = "StoreFailed", %error),
         }
         answers
     }
 
     fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
-        self.store.claim(jobs, owner)
+        let mut told = false;
+        loop {
+            match self.store.claim(jobs, owner) {
+                Err(error @ StoreError::Busy { .. }) => {
+                    if !told {
+                        tracing::warn!(event = "WaitsForLock", %error);
+                    }
+                    told = true;
+                }
+                claimed => return claimed,
+            }
+        }
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
@@ -68,11 +87,15 @@ impl<S: Store> Store for TimedStore<S> {
         self.store.due(until, limit)
     }
 
-    fn purge(&mut self, finished_before: Timestamp) -> Result<u64, StoreError> {
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
         self.store.purge(finished_before)
     }
 
-    fn remove(&mut self, job: &str, epoch: u64) -> Result<bool, StoreError> {
+    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError> {
         self.store.remove(job, epoch)
+    }
+
+    fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+        self.store.damage(job)
     }
 }

@@ -18,6 +18,7 @@ use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::FlusterDefaults;
 use steadfast_server::archive::Archive;
 use steadfast_server::grpc::{JobsService, routes};
+use steadfast_server::health::Health;
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
 use steadfast_store::{Folder, SqliteStore};
@@ -56,7 +57,13 @@ impl Place {
         let archive = Archive::open(&folder, 2).expect("readers");
         let operator = Arc::new(operator);
         let inbox = live.inbox().clone();
-        let orders = Orders::new(inbox, archive.clone(), operator.clone(), folder.clone());
+        let orders = Orders::new(
+            inbox,
+            archive.clone(),
+            operator.clone(),
+            folder.clone(),
+            Health::new(&folder, 0, None),
+        );
         let service = JobsService::new(archive, orders, news, operator, defaults);
         let (routes, _) = routes(service).await.expect("the descriptor is valid");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -174,7 +174,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_meant() {
             "[server]\n\n  idle_timeout = 30",
             "steadfast.toml:3:18: server.idle_timeout: `30` has no unit; write `30s`",
         ),
-        ("[server]\nidle_timeout = \"30 s\"", "`30 s` is not a duration"),
+        ("[server]\nidle_timeout = \"30 x\"", "`30 x` is not a duration"),
         ("[server]\nidle_timeout = \"0s\"", "it must be 1ms at least"),
         (
             "[server]\nmax_connections = \"many\"",

@@ -15,6 +15,7 @@ use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Wo
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Desk, Secrets, Tickets};
+use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
@@ -157,7 +158,13 @@ impl Server {
         );
         let archive = Archive::open(&folder, 3).unwrap();
         let inbox = live.inbox().clone();
-        let orders = Orders::new(inbox.clone(), archive.clone(), operator.clone(), folder.clone());
+        let orders = Orders::new(
+            inbox.clone(),
+            archive.clone(),
+            operator.clone(),
+            folder.clone(),
+            Health::new(&folder, kept_free, None),
+        );
         let callbacks = Desk::new(
             Tickets::open(&folder).unwrap(),
             Secrets::default(),
@@ -168,7 +175,7 @@ impl Server {
         );
         let app = App {
             callbacks,
-            orders: orders.keep_free(kept_free),
+            orders,
             archive,
             news: news.clone(),
             clock: Arc::new(now),

@@ -12,8 +12,9 @@ use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
 use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
+use steadfast_server::health::Health;
 use steadfast_server::watch::{PER_JOB_MOST, TimedStore, Watch};
-use steadfast_store::MemoryStore;
+use steadfast_store::{Folder, MemoryStore};
 
 use crate::page::{Page, promtool};
 use crate::world::{BEST_EFFORT, BUDGET, events, metrics, plan};
@@ -319,7 +320,11 @@ impl Observer for Collect {
 #[test]
 fn the_live_engine_is_watched_on_its_way_to_the_next_observer() {
     let watch = Watch::new(metrics(true), None);
-    let store = TimedStore::new(MemoryStore::new(), watch.metrics().clone());
+    let store = TimedStore::new(
+        MemoryStore::new(),
+        watch.metrics().clone(),
+        Health::new(&Folder::new(std::env::temp_dir()), 0, None),
+    );
     let (tell, heard) = channel();
     let (works, todo) = channel();
     let live = Live::start(

@@ -2,11 +2,13 @@
 
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::{Error, ErrorCode, ffi};
 
-use super::{BUSY_S, schema};
+use super::schema;
 use crate::StoreError;
+use steadfast_core::event::JobId;
 
 /// An error that does not know its file yet.
 #[derive(Debug)]
@@ -14,6 +16,7 @@ pub(super) enum Fault {
     Sqlite(Error),
     /// `SQLite` found nothing wrong, we did.
     Damaged {
+        job: Option<JobId>,
         place: String,
         why: String,
     },
@@ -29,8 +32,9 @@ impl From<Error> for Fault {
 }
 
 impl Fault {
-    pub(super) fn damaged(place: impl Into<String>, why: impl Into<String>) -> Self {
-        Self::Damaged { place: place.into(), why: why.into() }
+    /// In what is kept of one job.
+    pub(super) fn damaged(job: &str, place: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Damaged { job: Some(job.into()), place: place.into(), why: why.into() }
     }
 
     /// Some that are kept together.
@@ -39,13 +43,14 @@ impl Fault {
             (first, last) if first == last => format!("event {first} of job {job}"),
             (first, last) => format!("events {first} to {last} of job {job}"),
         };
-        Self::damaged(place, why)
+        Self::damaged(job, place, why)
     }
 
-    pub(super) fn at(self, path: &Path, doing: &'static str) -> StoreError {
+    /// `busy`: how long a lock was waited for.
+    pub(super) fn at(self, path: &Path, doing: &'static str, busy: Duration) -> StoreError {
         let path = path.to_owned();
         match self {
-            Self::Damaged { place, why } => StoreError::Corrupt { path, place, why },
+            Self::Damaged { job, place, why } => StoreError::Corrupt { path, job, place, why },
             Self::Version(found) => {
                 StoreError::OtherVersion { path, found, reads: schema::VERSION }
             }
@@ -64,17 +69,20 @@ impl Fault {
                 match error.sqlite_error_code() {
                     Some(ErrorCode::DiskFull) => StoreError::Full { path },
                     Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                        StoreError::Busy { path, waited_s: BUSY_S }
+                        StoreError::Busy { path, waited_ms: busy.as_millis() as u64 }
                     }
                     Some(ErrorCode::CannotOpen) => StoreError::CannotOpen { path, why },
                     Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path },
                     Some(ErrorCode::NotADatabase) => StoreError::NotOurs { path, why },
                     Some(ErrorCode::DatabaseCorrupt) => {
                         let place = "the structure of the file".to_owned();
-                        StoreError::Corrupt { path, place, why }
+                        StoreError::Corrupt { path, job: None, place, why }
                     }
                     // A column that cannot hold what it holds.
-                    None => StoreError::Corrupt { path, place: "a row".to_owned(), why },
+                    None => {
+                        let place = "a row".to_owned();
+                        StoreError::Corrupt { path, job: None, place, why }
+                    }
                     Some(_) => StoreError::Io { path, doing, why },
                 }
             }

@@ -80,7 +80,8 @@ fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failed: &Atom
         let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         // Somebody else is at it, or there is no room: later, then.
         if let Err(error) = moved
-            && let StoreError::Io { .. } = Fault::from(error).at(path, "moving the log")
+            && let StoreError::Io { .. } =
+                Fault::from(error).at(path, "moving the log", super::BUSY)
         {
             return failed.store(true, Ordering::Relaxed);
         }

@@ -1,5 +1,8 @@
 //! Reading. Whatever comes back is checked: what a disk has garbled is named, never handed on.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use rusqlite::types::{ToSql, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
 use steadfast_core::event::{Event, JobId, JobState, Recorded};
@@ -22,17 +25,43 @@ fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
+/// The row, which must be whole.
 fn row(from: &rusqlite::Row<'_>) -> Result<Row, Fault> {
-    let id: JobId = from.get::<_, String>(0)?.into();
-    let damaged = |why: String| Fault::damaged(format!("the row of job {id}"), why);
-    let state: String = from.get(2)?;
-    let state = (JobState::ALL.iter().copied().find(|known| known.name() == state))
-        .ok_or_else(|| damaged(format!("{state:?} is no state")))?;
-    let labels: String = from.get(7)?;
-    let labels = serde_json::from_str(&labels).map_err(|error| damaged(error.to_string()))?;
-    Ok(Row {
-        name: from.get(1)?,
-        state,
+    match readable(from)? {
+        (row, None) => Ok(row),
+        (row, Some(why)) => Err(Fault::damaged(&row.id, format!("the row of job {}", row.id), why)),
+    }
+}
+
+/// What can be read of a row, and what is wrong with the rest: a state that is none is shown as failed,
+/// labels that are none are left out.
+fn readable(from: &rusqlite::Row<'_>) -> Result<(Row, Option<String>), Fault> {
+    let mut damage = None;
+    let mut text = |column: usize| -> Result<String, Fault> {
+        match from.get_ref(column)? {
+            ValueRef::Text(bytes) => {
+                let text = String::from_utf8_lossy(bytes);
+                if matches!(text, Cow::Owned(_)) {
+                    damage = Some(format!("{text:?} is no text"));
+                }
+                Ok(text.into_owned())
+            }
+            _ => Ok(from.get(column)?),
+        }
+    };
+    let (id, name, state, labels) = (JobId::from(text(0)?), text(1)?, text(2)?, text(7)?);
+    let known = JobState::ALL.iter().copied().find(|known| known.name() == state);
+    if known.is_none() {
+        damage = Some(format!("{state:?} is no state"));
+    }
+    let labels = serde_json::from_str(&labels).unwrap_or_else(|error| {
+        damage = Some(format!("its labels: {error}"));
+        BTreeMap::new()
+    });
+    let row = Row {
+        id,
+        name,
+        state: known.unwrap_or(JobState::Failed),
         submitted_at: at(from.get(3)?),
         finished_at: from.get::<_, Option<i64>>(4)?.map(at),
         due_at: from.get::<_, Option<i64>>(5)?.map(at),
@@ -40,8 +69,8 @@ fn row(from: &rusqlite::Row<'_>) -> Result<Row, Fault> {
         labels,
         retried_from: from.get::<_, Option<String>>(8)?.map(JobId::from),
         local: from.get(9)?,
-        id,
-    })
+    };
+    Ok((row, damage))
 }
 
 /// One statement, so that row and snapshot are of the same moment.
@@ -57,11 +86,10 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
         None => None,
         Some(seq) => {
             let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(14)?);
-            if from.get::<_, i64>(15)? != i64::from(crc(seq, seq, &state)) {
-                let place = format!("the snapshot of job {job}");
-                return Err(Fault::damaged(place, "its checksum does not fit"));
-            }
-            Some(Snapshot { seq, state })
+            // The log is the truth, and gives the same state, only later: without a snapshot that fits
+            // its checksum the job is as whole as before.
+            let fits = from.get::<_, i64>(15)? == i64::from(crc(seq, seq, &state));
+            fits.then_some(Snapshot { seq, state })
         }
     };
     Ok(Some(Stored {
@@ -143,7 +171,11 @@ pub(super) fn list(
             page.next = page.jobs.last().map(Cursor::after);
             break;
         }
-        page.jobs.push(row(from)?);
+        let (row, damage) = readable(from)?;
+        if let Some(why) = damage {
+            page.damaged.insert(row.id.clone(), format!("its row: {why}"));
+        }
+        page.jobs.push(row);
     }
     Ok(page)
 }
@@ -184,6 +216,54 @@ pub(super) fn events(
         next = last + 1;
     }
     Ok(log)
+}
+
+/// So many rows of events are looked at from the first one on: all of most jobs.
+const CHECKED: i64 = 64;
+
+pub(super) fn damage(connection: &Connection, job: &str) -> Result<Option<String>, Fault> {
+    let last_event = match end(connection, job) {
+        Ok(None) => return Ok(None),
+        Ok(Some((_, last_event))) => last_event,
+        Err(Fault::Damaged { why, .. }) => return Ok(Some(format!("its row: {why}"))),
+        Err(fault) => return Err(fault),
+    };
+    let select = "SELECT first, last, lines, crc FROM events WHERE job = ?1 ORDER BY last";
+    let mut beginning = connection.prepare_cached(&format!("{select} LIMIT ?2"))?;
+    let mut rows = beginning.query(params![job, CHECKED])?;
+    let (mut next, mut seen) = (1, 0);
+    while let Some(from) = rows.next()? {
+        match intact(from)? {
+            Err(why) => return Ok(Some(why)),
+            Ok((first, _)) if first != next => break,
+            Ok((_, last)) => next = last + 1,
+        }
+        seen += 1;
+    }
+    if seen == CHECKED {
+        let mut end = connection.prepare_cached(&format!("{select} DESC LIMIT 1"))?;
+        let mut rows = end.query([job])?;
+        if let Some(from) = rows.next()? {
+            match intact(from)? {
+                Err(why) => return Ok(Some(why)),
+                Ok((_, last)) => next = last + 1,
+            }
+        }
+    }
+    Ok((next <= last_event).then(|| format!("event {next}: it is missing")))
+}
+
+/// The numbers of the events of a row, or why they cannot be read.
+fn intact(from: &rusqlite::Row<'_>) -> Result<Result<(u64, u64), String>, Fault> {
+    let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
+    let fits = match from.get_ref(2)? {
+        ValueRef::Text(text) | ValueRef::Blob(text) => {
+            from.get::<_, i64>(3)? == i64::from(crc(first, last, text))
+        }
+        _ => false,
+    };
+    let damaged = || format!("events {first} to {last}: the checksum does not fit");
+    Ok(if fits { Ok((first, last)) } else { Err(damaged()) })
 }
 
 pub(super) fn due(

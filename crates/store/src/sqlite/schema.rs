@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::fault::Fault;
-use super::{BUSY_S, read, upgrade};
+use super::{BUSY, upgrade};
 
 /// "Stdf", in the header of the file.
 const APPLICATION_ID: i64 = 0x5374_6466;
@@ -15,10 +15,6 @@ pub(super) const VERSION: i64 = 3;
 
 /// That is brought up to date.
 const OLDEST: i64 = 1;
-
-/// How many jobs are looked at when a file is opened: enough to notice a bad disk, few enough for
-/// any number of jobs to open in milliseconds.
-const CHECKED: usize = 128;
 
 /// With 16 MiB in the write-ahead log, the writer moves what is left of it to the file.
 const WAL_PAGES: i64 = 4096;
@@ -171,8 +167,7 @@ fn write_ahead(connection: &Connection) -> Result<String, Fault> {
             connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
         match mode {
             Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && waited.as_secs() < BUSY_S =>
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && waited < BUSY =>
             {
                 std::thread::sleep(PAUSE);
                 waited += PAUSE;
@@ -180,23 +175,4 @@ fn write_ahead(connection: &Connection) -> Result<String, Fault> {
             mode => return Ok(mode?),
         }
     }
-}
-
-/// The log of a job that goes on must end with the event its row names, and a readable one.
-pub(super) fn check_ends(connection: &mut Connection) -> Result<(), Fault> {
-    // A transaction, so that nobody writes between a row and its event.
-    let transaction = connection.transaction()?;
-    let mut newest = transaction.prepare(
-        "SELECT id, seq FROM jobs WHERE over = 0 ORDER BY submitted_at DESC, id DESC LIMIT ?1",
-    )?;
-    let ends = newest.query_map([CHECKED as i64], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)? as u64))
-    })?;
-    for end in ends {
-        let (job, seq) = end?;
-        if read::events(&transaction, &job, seq.saturating_sub(1), 1)?.is_empty() {
-            return Err(Fault::events(&job, seq..=seq, "it is missing"));
-        }
-    }
-    Ok(())
 }

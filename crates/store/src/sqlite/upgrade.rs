@@ -75,7 +75,7 @@ fn snapshots(file: &Transaction<'_>) -> Result<(), Fault> {
         let state: Vec<u8> = row.get(2)?;
         if row.get::<_, i64>(3)? != i64::from(crc_of_1(seq, 0, &state)) {
             let place = format!("the snapshot of job {job}");
-            return Err(Fault::damaged(place, "its checksum does not fit"));
+            return Err(Fault::damaged(&job, place, "its checksum does not fit"));
         }
         put.execute(params![job, crc(seq, seq, &state)])?;
     }

@@ -1,7 +1,7 @@
 //! Writing: groups, claims, purges. Each function is called inside a transaction.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, named_params, params};
-use steadfast_core::event::Recorded;
+use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
@@ -278,12 +278,12 @@ pub(super) fn claim(
     Ok(claimed)
 }
 
-/// Some of what may go; how many jobs that were.
+/// Some of what may go; which jobs that were.
 pub(super) fn purge(
     connection: &Connection,
     finished_before: Timestamp,
     limit: usize,
-) -> Result<usize, Fault> {
+) -> Result<Vec<JobId>, Fault> {
     let jobs: Vec<String> = connection
         .prepare_cached(
             "SELECT id FROM jobs WHERE over = 1 AND finished_at < ?1 \
@@ -292,18 +292,22 @@ pub(super) fn purge(
         .query_map(params![ms(finished_before), limit as i64], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     delete(connection, &jobs)?;
-    Ok(jobs.len())
+    Ok(jobs.into_iter().map(JobId::from).collect())
 }
 
-/// A job goes if nobody has claimed it since.
-pub(super) fn remove(connection: &Connection, job: &str, epoch: u64) -> Result<bool, Fault> {
-    let is_ours = connection
-        .prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND epoch = ?2")?
-        .exists(params![job, epoch as i64])?;
-    if is_ours {
+/// Without reading any of it: what is damaged goes too.
+pub(super) fn remove(
+    connection: &Connection,
+    job: &str,
+    epoch: Option<u64>,
+) -> Result<bool, Fault> {
+    let is_there = connection
+        .prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND (?2 IS NULL OR epoch = ?2)")?
+        .exists(params![job, epoch.map(|epoch| epoch as i64)])?;
+    if is_there {
         delete(connection, &[job.to_owned()])?;
     }
-    Ok(is_ours)
+    Ok(is_there)
 }
 
 fn delete(connection: &Connection, jobs: &[String]) -> Result<(), Fault> {

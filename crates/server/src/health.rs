@@ -1,0 +1,303 @@
+//! Whether the server can do its work, and if not, why.
+//!
+//! Those who find something out say it here; `/readyz`, the log and those who take jobs and logs ask.
+//! Three things keep a full disk from ending everything: with less free than the reserve no new job and
+//! no log is taken; the events of jobs that run may use the reserve; and when even that is gone the
+//! ballast, a file of nothing, makes room for them.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use steadfast_store::{Folder, InPlace, StoreError};
+use tokio::time::Instant;
+
+use crate::trouble::Trouble;
+
+const MIB: u64 = 1 << 20;
+/// With less than this and without ballast a commit is as good as refused.
+const NOTHING_LEFT: u64 = 256 << 10;
+/// The file of nothing, in the data folder.
+pub(crate) const BALLAST: &str = "ballast";
+/// Its size is this share of the reserve.
+const BALLAST_SHARE: u64 = 4;
+
+/// Cheap to clone: all are the same.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    root: PathBuf,
+    reserve: u64,
+    /// None: what is stored is in memory.
+    database: Option<InPlace>,
+    store: Mutex<StoreState>,
+}
+
+/// As the last write found it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum StoreState {
+    Writes,
+    Locked {
+        since: Instant,
+    },
+    Full,
+    /// For good: what was written last is not where a restart will look.
+    Moved,
+}
+
+/// Why the server is not ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unready {
+    Moved,
+    Locked { seconds: u64 },
+    Full,
+    LowDisk { free: u64, reserve: u64 },
+    Silent,
+}
+
+impl Unready {
+    /// Short and stable, for programs and the log.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Moved => "data_folder_moved",
+            Self::Locked { .. } => "database_locked",
+            Self::Full => "disk_full",
+            Self::LowDisk { .. } => "disk_low",
+            Self::Silent => "engine_silent",
+        }
+    }
+}
+
+impl fmt::Display for Unready {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved => f.write_str(
+                "the data folder was moved or replaced, and nothing is acknowledged any more: put \
+                 it back, then restart the server",
+            ),
+            Self::Locked { seconds } => write!(
+                f,
+                "another process has kept the database locked for {seconds} s, and nothing can be \
+                 stored: it goes on when the lock is released"
+            ),
+            Self::Full => f.write_str(
+                "the disk of the data folder is full, and nothing can be stored: it goes on when \
+                 there is room",
+            ),
+            Self::LowDisk { free, reserve } => write!(
+                f,
+                "the disk of the data folder has {} MiB left, and {} MiB are kept for jobs that run: \
+                 no new job is taken, and logs are cut off",
+                free / MIB,
+                reserve / MIB
+            ),
+            Self::Silent => f.write_str("the engine does not answer"),
+        }
+    }
+}
+
+impl Health {
+    /// `reserve`: bytes that are left to the events of jobs that run.
+    pub fn new(folder: &Folder, reserve: u64, database: Option<InPlace>) -> Self {
+        let root = folder.root().to_owned();
+        Self(Arc::new(Shared { root, reserve, database, store: Mutex::new(StoreState::Writes) }))
+    }
+
+    fn store(&self) -> MutexGuard<'_, StoreState> {
+        self.0.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None: it is ready, as far as its folder goes. Asks the disk.
+    pub fn unready(&self) -> Option<Unready> {
+        let store = *self.store();
+        match store {
+            StoreState::Moved => return Some(Unready::Moved),
+            _ if !self.is_in_place() => return Some(Unready::Moved),
+            StoreState::Locked { since } => {
+                return Some(Unready::Locked { seconds: since.elapsed().as_secs() });
+            }
+            StoreState::Full => return Some(Unready::Full),
+            StoreState::Writes => {}
+        }
+        self.low_disk()
+    }
+
+    /// Whether the server has acknowledged its last: what it holds can not be kept any more.
+    pub fn is_moved(&self) -> bool {
+        *self.store() == StoreState::Moved
+    }
+
+    /// Whether a new job can be taken.
+    pub fn takes_jobs(&self) -> Result<(), Trouble> {
+        match self.unready() {
+            None | Some(Unready::Locked { .. } | Unready::Silent) => Ok(()),
+            Some(Unready::Full | Unready::LowDisk { .. }) => Err(Trouble::DiskFull),
+            Some(moved @ Unready::Moved) => Err(Trouble::NotReady(moved.to_string())),
+        }
+    }
+
+    /// Whether a wish of a person can be taken. They fit into the reserve; without any room they would wait
+    /// for somebody who may never come.
+    pub fn takes_wishes(&self) -> Result<(), Trouble> {
+        match self.unready() {
+            None | Some(Unready::Locked { .. } | Unready::Silent | Unready::LowDisk { .. }) => {
+                Ok(())
+            }
+            Some(Unready::Full) => Err(Trouble::DiskFull),
+            Some(moved @ Unready::Moved) => Err(Trouble::NotReady(moved.to_string())),
+        }
+    }
+
+    /// Whether what attempts print can be kept: the first thing that gives way.
+    pub fn takes_logs(&self) -> bool {
+        self.is_in_place() && self.low_disk().is_none()
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.0.database.as_ref().is_none_or(InPlace::holds)
+    }
+
+    fn low_disk(&self) -> Option<Unready> {
+        let reserve = self.0.reserve;
+        let free = free_bytes(&self.0.root).ok()?;
+        if free < NOTHING_LEFT.min(reserve) && !self.ballast().0.exists() {
+            return Some(Unready::Full);
+        }
+        (free < reserve).then_some(Unready::LowDisk { free, reserve })
+    }
+
+    /// How a write went.
+    pub fn wrote<T>(&self, answer: &Result<T, StoreError>) {
+        let mut store = self.store();
+        *store = match (answer, *store) {
+            (_, StoreState::Moved) | (Err(StoreError::Moved { .. }), _) => StoreState::Moved,
+            (Err(StoreError::Busy { .. }), locked @ StoreState::Locked { .. }) => locked,
+            (Err(StoreError::Busy { waited_ms, .. }), _) => {
+                let now = Instant::now();
+                let waited = Duration::from_millis(*waited_ms);
+                StoreState::Locked { since: now.checked_sub(waited).unwrap_or(now) }
+            }
+            (Err(StoreError::Full { .. }), _) => StoreState::Full,
+            _ => StoreState::Writes,
+        };
+    }
+
+    fn ballast(&self) -> (PathBuf, u64) {
+        (self.0.root.join(BALLAST), self.0.reserve / BALLAST_SHARE)
+    }
+
+    /// Puts the ballast there if it is not, and if there is more room than is kept free anyway.
+    pub fn lay_ballast(&self) {
+        let (path, bytes) = self.ballast();
+        let room = || free_bytes(&self.0.root).is_ok_and(|free| free >= self.0.reserve + bytes);
+        if bytes == 0 || !self.is_in_place() || path.exists() || !room() {
+            return;
+        }
+        let lay = || -> io::Result<()> {
+            fallocate(File::create_new(&path)?, FallocateFlags::empty(), 0, bytes)?;
+            Ok(())
+        };
+        if lay().is_err() {
+            // Of no use if it takes no room; on a disk that cannot give it any, the reserve is all there is.
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    /// Makes room; whether there was any to make.
+    pub fn release_ballast(&self) -> bool {
+        let (path, _) = self.ballast();
+        let released = fs::remove_file(&path).is_ok();
+        if released {
+            tracing::warn!(event = "BallastReleased", file = %path.display());
+        }
+        released
+    }
+
+    /// Where it is, for the log.
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+}
+
+fn free_bytes(root: &Path) -> io::Result<u64> {
+    let disk = statvfs(root)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health(reserve: u64) -> (tempfile::TempDir, Health) {
+        let root = tempfile::tempdir().unwrap();
+        let health = Health::new(&Folder::new(root.path().to_owned()), reserve, None);
+        (root, health)
+    }
+
+    fn failed(error: StoreError) -> Result<(), StoreError> {
+        Err(error)
+    }
+
+    fn path() -> PathBuf {
+        "steadfast.db".into()
+    }
+
+    #[test]
+    fn logs_and_new_jobs_give_way_before_wishes_do() {
+        let (_root, low) = health(u64::MAX);
+        assert!(matches!(low.unready(), Some(Unready::LowDisk { .. })));
+        assert!(!low.takes_logs());
+        assert!(matches!(low.takes_jobs(), Err(Trouble::DiskFull)));
+        assert!(low.takes_wishes().is_ok(), "they are what the reserve is for");
+        low.wrote(&failed(StoreError::Full { path: path() }));
+        assert_eq!(low.unready(), Some(Unready::Full));
+        assert!(matches!(low.takes_wishes(), Err(Trouble::DiskFull)));
+        low.wrote(&Ok(()));
+        assert!(low.takes_wishes().is_ok());
+        let (_root, roomy) = health(1);
+        assert_eq!(roomy.unready(), None);
+        assert!(roomy.takes_logs() && roomy.takes_jobs().is_ok());
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_and_over_when_something_is_written() {
+        let (_root, health) = health(0);
+        let busy = || failed(StoreError::Busy { path: path(), waited_ms: 2000 });
+        health.wrote(&busy());
+        health.wrote(&busy());
+        assert!(matches!(health.unready(), Some(Unready::Locked { seconds: 2.. })));
+        assert!(health.takes_jobs().is_ok(), "they wait with the rest");
+        health.wrote(&Ok(()));
+        assert_eq!(health.unready(), None);
+    }
+
+    #[test]
+    fn a_folder_that_was_moved_stays_so() {
+        let (_root, health) = health(0);
+        health.wrote(&failed(StoreError::Moved { path: path() }));
+        health.wrote(&Ok(()));
+        assert_eq!(health.unready(), Some(Unready::Moved));
+        for refused in [health.takes_jobs(), health.takes_wishes()] {
+            assert!(matches!(refused, Err(Trouble::NotReady(_))), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn ballast_takes_room_until_it_is_released() {
+        let (root, health) = health(4 * MIB);
+        health.lay_ballast();
+        let file = root.path().join("ballast");
+        assert_eq!(fs::metadata(&file).unwrap().len(), MIB);
+        assert!(health.release_ballast());
+        assert!(!file.exists() && !health.release_ballast());
+        let (root, low) = self::health(u64::MAX / 2);
+        low.lay_ballast();
+        assert!(!root.path().join("ballast").exists(), "there is no room to spare");
+    }
+}
