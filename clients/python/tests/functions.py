@@ -23,6 +23,12 @@ def double(ctx: Context, input: dict[str, Any]) -> dict[str, Any]:
 
 
 @worker.function
+def wordy(ctx: Context, input: Any) -> None:
+    for _ in range(6):
+        ctx.log("w" * (1 << 20))
+
+
+@worker.function
 def repeat(ctx: Context, input: dict[str, Any]) -> str:
     ctx.heartbeat(input["text"] * 20_000)
     return str(input["text"] * 300_000)

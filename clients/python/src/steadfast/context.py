@@ -16,6 +16,7 @@ from .words import as_json
 LARGEST_PROGRESS = 64 << 10
 #: Of what one attempt writes with `Context.log`.
 LARGEST_LOG = 4 << 20
+LEFT_OUT = "… the rest is left out: the log of a function has at most 4 MiB …\n".encode()
 
 
 @dataclass(eq=False)
@@ -50,6 +51,7 @@ class Context:
     _progress: str | None = field(default=None, repr=False)
     _unsent: bool = field(default=False, repr=False)
     _log: bytearray = field(default_factory=bytearray, repr=False)
+    _log_full: bool = field(default=False, repr=False)
 
     @property
     def cancelled(self) -> bool:
@@ -90,6 +92,12 @@ class Context:
 
     def _write(self, text: str) -> None:
         with self._lock:
-            room = LARGEST_LOG - len(self._log)
-            self._log += text.encode("utf-8", "replace")[: max(room, 0)]
+            if self._log_full:
+                return
+            written = text.encode("utf-8", "replace")
+            room = LARGEST_LOG - len(LEFT_OUT) - len(self._log)
+            self._log += written[:room]
+            if len(written) > room:
+                self._log_full = True
+                self._log += LEFT_OUT
         self._told()

@@ -406,7 +406,7 @@ impl Hand {
 
     fn remove_work(&self, folder: &Path) {
         if !self.config.keep {
-            self.places.remove_work(folder);
+            places::remove_work(folder);
         }
     }
 

@@ -139,23 +139,23 @@ impl Places {
             folder => jobs.join(folder),
         }
     }
-
-    /// Takes away what only the running attempt needed.
-    pub(super) fn remove_work(&self, folder: &Path) {
-        let output = output_beside(folder);
-        remove(folder);
-        remove(&output);
-        remove(&crate::error_beside(&output));
-        // The job's folder goes with its last attempt; until then this fails, as it should.
-        if let Some(job) = folder.parent() {
-            let _ = fs::remove_dir(job);
-        }
-    }
 }
 
 /// Where the attempt leaves its output: beside its folder, where no file of the job can lie.
 pub(super) fn output_beside(folder: &Path) -> PathBuf {
     folder.with_extension("output")
+}
+
+/// Takes away what only the running attempt needed.
+pub(super) fn remove_work(folder: &Path) {
+    let output = output_beside(folder);
+    remove(folder);
+    remove(&output);
+    remove(&crate::error_beside(&output));
+    // The job's folder goes with its last attempt; until then this fails, as it should.
+    if let Some(job) = folder.parent() {
+        let _ = fs::remove_dir(job);
+    }
 }
 
 /// A file or a folder with all that is in it. What cannot be removed is not worth more than a word.
