@@ -301,11 +301,11 @@ fn plain(job: &Job, record: &Recorded) -> String {
     }
     let place = record.event.place().map(|(run, step, item)| match (step, item) {
         (_, Some(item)) => view::item_label(job, item),
-        (Some(step), None) => job.plan.step(step).name.clone(),
-        (None, None) => job.plan.datacenter(run).unwrap_or("the").to_owned(),
+        (Some(step), None) => paint(BOLD, &job.plan.step(step).name),
+        (None, None) => paint(BOLD, job.plan.datacenter(run).unwrap_or("the")),
     });
     match place {
-        Some(place) => format!("{} {}", paint(BOLD, place), paint(DIM, words)),
+        Some(place) => format!("{place} {}", paint(DIM, words)),
         None => paint(DIM, words),
     }
 }
