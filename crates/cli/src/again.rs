@@ -5,7 +5,7 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, JobState, Recorded, Requester};
 use steadfast_engine::{Assignment, Live, Observer, Room, Work, Workers};
 
-use crate::args::{Common, Output, RetryArgs};
+use crate::args::{Common, Output, RetryArgs, Why};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data};
 use crate::input::Wrong;
@@ -35,18 +35,25 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
     }
     let id = new_id();
     let accepted = again(&old, id.clone(), args.from.as_deref(), args.grant);
-    let accepted = accepted.map_err(|error| error.to_string())?;
+    let mut accepted = accepted.map_err(|error| error.to_string())?;
+    accepted.requested = local(&args.why)?;
     let session =
         Session { id, plan: accepted.plan.clone(), here: &args.here, output: args.common.output };
     let begin = |live: &Live| live.inbox().submit(accepted, None);
     session.open(args.common.data.as_deref(), None, begin)
 }
 
-pub(crate) fn cancel(common: &Common, job: &str) -> Done {
-    conclude(try_cancel(common, job), common.output)
+/// Whoever works on the data folder itself.
+fn local(why: &Why) -> Result<Requester, Wrong> {
+    Requester::local(why.reason.as_deref()).map_err(|why| why.to_string().into())
 }
 
-fn try_cancel(common: &Common, job: &str) -> Result<Exit, Wrong> {
+pub(crate) fn cancel(common: &Common, why: &Why, job: &str) -> Done {
+    conclude(try_cancel(common, why, job), common.output)
+}
+
+fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
+    let requested = local(why)?;
     let data = Data::at(common.data.as_deref())?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
@@ -69,13 +76,13 @@ fn try_cancel(common: &Common, job: &str) -> Result<Exit, Wrong> {
             );
             live.inbox().drain();
             live.inbox().adopt(adopted)?;
-            live.inbox().wish(&row.id, Input::Cancel(Requester::NOBODY))?;
+            live.inbox().wish(&row.id, Input::Cancel(requested))?;
             live.stop().map_err(|error| error.to_string())?;
             data.forget_lock(&row.id);
         }
         Err(_) => {
             // Whoever runs it looks for this.
-            data.ask_to_cancel(&row.id)?;
+            data.ask_to_cancel(&row.id, &requested)?;
             for _ in 0..LOOKS {
                 if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
                     break;

@@ -7,6 +7,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use steadfast_api::ShownState;
+use steadfast_core::event::Requester;
 use steadfast_worker::http::{Allowed, Outbound};
 
 use crate::client::Token;
@@ -62,11 +63,13 @@ pub(crate) enum Command {
     Watch(ServerJobArgs),
     Retry(RetryArgs),
     /// Cancel a job: nothing of it starts any more, and what runs is ended
-    #[command(after_help = "Example: steadfast cancel last")]
-    Cancel(EitherJobArgs),
+    ///
+    /// Who cancelled it, and why, stays in its history.
+    #[command(after_help = "Example: steadfast cancel last --reason 'wrong input'")]
+    Cancel(CancelArgs),
     /// Pause a job of a server: nothing of it starts until `resume`, and what runs goes on
     #[command(after_help = "Example: steadfast pause last")]
-    Pause(ServerJobArgs),
+    Pause(PauseArgs),
     List(ListArgs),
     /// Show where a job stands
     ///
@@ -78,17 +81,25 @@ pub(crate) enum Command {
     ///
     /// With `-o json`, one event per line, as it is stored.
     #[command(after_help = "Example: steadfast history last")]
-    History(EitherJobArgs),
+    History(HistoryArgs),
     Explain(ExplainArgs),
-    /// Fold a job's log again and compare it with the live state, in a data folder
+    /// Fold a job's log again and compare it with the live state
+    ///
+    /// Of a data folder: the log with the stored state. Of a server: the events that it gives with the status that it
+    /// shows.
     ///
     /// Exit status: 0 they are equal, 1 they are not, 2 there is no such job.
     #[command(after_help = "Example: steadfast replay last")]
-    Replay(JobArgs),
+    Replay(EitherJobArgs),
     /// List the workers of a server, and what they are doing
     #[command(after_help = "Example: steadfast workers")]
     Workers(WorkersArgs),
     Drain(DrainArgs),
+    /// Take a drain back: the worker gets new work again
+    ///
+    /// Of a worker that still has something to finish, or is away. One that has left is started again instead.
+    #[command(after_help = "Example: steadfast undrain rack-3")]
+    Undrain(DrainArgs),
     /// Print a completion script for a shell
     ///
     /// For bash: `steadfast completions bash > ~/.local/share/bash-completion/completions/steadfast`
@@ -496,6 +507,48 @@ pub(crate) struct EitherJobArgs {
     pub(crate) remote: Remote,
 }
 
+/// Why somebody does something to a job.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Why {
+    /// Why, for whoever reads the job's history
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub(crate) reason: Option<String>,
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    Requester::local(Some(text)).map_err(|why| why.to_string())?;
+    Ok(text.to_owned())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    pub(crate) of: JobArgs,
+    #[command(flatten)]
+    pub(crate) why: Why,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    pub(crate) of: ServerJobArgs,
+    #[command(flatten)]
+    pub(crate) why: Why,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryArgs {
+    #[command(flatten)]
+    pub(crate) of: JobArgs,
+    /// Only of this step or item, as it is printed: fetch, index[2], eu-west/index[2], publish!
+    #[arg(long, value_name = "STEP")]
+    pub(crate) step: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct WorkersArgs {
     #[arg(short, long, value_enum, default_value_t)]
@@ -529,6 +582,8 @@ pub(crate) struct ResumeArgs {
     #[arg(long)]
     pub(crate) changed: bool,
     #[command(flatten)]
+    pub(crate) why: Why,
+    #[command(flatten)]
     pub(crate) here: Here,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -553,6 +608,8 @@ pub(crate) struct RetryArgs {
     /// Attempts and retries to give on top
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) grant: Option<u32>,
+    #[command(flatten)]
+    pub(crate) why: Why,
     #[command(flatten)]
     pub(crate) here: Here,
     #[command(flatten)]
@@ -616,7 +673,7 @@ pub(crate) struct JobArgs {
 pub(crate) struct LogsArgs {
     #[arg(value_name = "JOB", help = JOB)]
     pub(crate) job: String,
-    /// Only of this step
+    /// Only of this step or item, as it is printed: fetch, index[2], eu-west/index[2], publish!
     pub(crate) step: Option<String>,
     /// Go on as more is written, until the job ends
     #[arg(short, long)]
@@ -645,7 +702,7 @@ pub(crate) struct LogsArgs {
 pub(crate) struct ExplainArgs {
     #[arg(value_name = "JOB", help = JOB)]
     pub(crate) job: String,
-    /// Only of this step
+    /// Only of this step or item, as it is printed: fetch, index[2], eu-west/index[2], publish!
     pub(crate) step: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,
@@ -676,11 +733,18 @@ pub(crate) struct PlanArgs {
                   --script examples/flaky-pipeline.script.yaml"
 )]
 pub(crate) struct RehearseArgs {
-    /// The job file, YAML or JSON; `-` reads standard input
-    pub(crate) file: PathBuf,
+    /// The job file, YAML or JSON; `-` reads standard input; with --from the job itself unless given
+    #[arg(required_unless_present = "from")]
+    pub(crate) file: Option<PathBuf>,
     /// The outcomes to play; without it every attempt succeeds at once
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
+    /// Play what happened to a job: its id or the beginning of it, its name, or `last`
+    #[arg(long, value_name = "JOB", conflicts_with = "script")]
+    pub(crate) from: Option<String>,
+    /// Write what happened to it as a script, to be changed and played with --script
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub(crate) write_script: Option<PathBuf>,
     /// How many attempts run at once in each datacenter [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) slots: Option<u32>,
@@ -690,8 +754,10 @@ pub(crate) struct RehearseArgs {
     /// Go on after a best-effort job has ended, to see its late results
     #[arg(long)]
     pub(crate) late: bool,
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
 }
 
 const REHEARSE: &str = "\
@@ -704,10 +770,13 @@ one repeats, and a step without an entry succeeds:
   fetch: [exit:1@30s, ok]
 
 Keys:      STEP, STEP[2], DC/STEP, DC/STEP[2]; STEP! is its fallback, STEP~ its compensation
-Outcomes:  ok, ok=JSON, exit:N, signal:N, fail, permanent, not_completed (each of these three also
-           with =TEXT), timeout, lost, not_started, http:STATUS, defer:DUR, never; @DUR after any
-           of them is how long it takes
+Outcomes:  ok, ok=JSON, exit:N, signal:N, http:STATUS, fail, permanent, not_completed, timeout (each
+           of these also with =TEXT, what it said), lost, not_started, defer:DUR, never; @DUR after
+           any of them is how long it takes
            down:DUR between two of them: the engine is down for so long
+
+With --from, what really happened to a job is played, each attempt as long as it took: against the job
+as it was, or against a file in which you have changed its retries.
 
 Exit status: 0 the job succeeded, 1 it failed or never ends, 3 partial, 4 cancelled, 2 the input is
 wrong or --max-decisions was reached.";

@@ -17,6 +17,7 @@ mod logs;
 mod look;
 mod place;
 mod profile;
+mod replay;
 mod shapes;
 mod sse;
 mod standing;
@@ -27,14 +28,17 @@ mod whose;
 
 use std::path::Path;
 
+use steadfast_core::event::Recorded;
+
 use api::Client;
 use place::{Place, Said};
 use trouble::{Trouble, conclude};
 use whose::Whose;
 
 use crate::args::{
-    Common, DrainArgs, EitherJobArgs, ExplainArgs, Here, ListArgs, LogsArgs, Output, Remote,
-    ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs, WaitArgs, WorkersArgs,
+    CancelArgs, Common, DrainArgs, EitherJobArgs, ExplainArgs, Here, HistoryArgs, ListArgs,
+    LogsArgs, Output, PauseArgs, Remote, ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs,
+    WaitArgs, WorkersArgs,
 };
 use crate::{Done, Exit, again, explain, jobs, run};
 
@@ -58,9 +62,10 @@ pub(crate) fn watch(args: &ServerJobArgs) -> Done {
     })
 }
 
-pub(crate) fn pause(args: &ServerJobArgs) -> Done {
-    on_server(&args.remote, args.output, async |client| {
-        look::wish(&client, &args.job.text(), "pause", args.output).await
+pub(crate) fn pause(args: &PauseArgs) -> Done {
+    let PauseArgs { of, why } = args;
+    on_server(&of.remote, of.output, async |client| {
+        look::wish(&client, &of.job.text(), "pause", why, of.output).await
     })
 }
 
@@ -71,6 +76,12 @@ pub(crate) fn workers(args: &WorkersArgs) -> Done {
 pub(crate) fn drain(args: &DrainArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
         look::drain(&client, &args.worker, args.output).await
+    })
+}
+
+pub(crate) fn undrain(args: &DrainArgs) -> Done {
+    on_server(&args.remote, args.output, async |client| {
+        look::undrain(&client, &args.worker, args.output).await
     })
 }
 
@@ -105,17 +116,44 @@ impl Either {
         self.choose(&args.remote, common, &job, there, |job| jobs::status(common, job))
     }
 
-    pub(crate) fn history(self, args: &EitherJobArgs) -> Done {
-        let (common, job) = (&args.of.common, args.of.job.text());
-        let there = async |client, id: String| look::history(&client, &id, common.output).await;
-        self.choose(&args.remote, common, &job, there, |job| jobs::history(common, job))
+    pub(crate) fn history(self, args: &HistoryArgs) -> Done {
+        let (common, job, step) = (&args.of.common, args.of.job.text(), args.step.as_deref());
+        let there =
+            async |client, id: String| look::history(&client, &id, step, common.output).await;
+        self.choose(&args.remote, common, &job, there, |job| jobs::history(common, job, step))
     }
 
-    pub(crate) fn cancel(self, args: &EitherJobArgs) -> Done {
+    pub(crate) fn replay(self, args: &EitherJobArgs) -> Done {
         let (common, job) = (&args.of.common, args.of.job.text());
+        let there = async |client, id: String| replay::replay(&client, &id, common.output).await;
+        self.choose(&args.remote, common, &job, there, |job| jobs::replay(common, job))
+    }
+
+    pub(crate) fn cancel(self, args: &CancelArgs) -> Done {
+        let (common, job, why) = (&args.of.common, args.of.job.text(), &args.why);
         let there =
-            async |client, id: String| look::wish(&client, &id, "cancel", common.output).await;
-        self.choose(&args.remote, common, &job, there, |job| again::cancel(common, job))
+            async |client, id: String| look::wish(&client, &id, "cancel", why, common.output).await;
+        self.choose(&args.remote, common, &job, there, |job| again::cancel(common, why, job))
+    }
+
+    /// The events of a job, wherever it is; `Exit::Ok` if they were all handed over.
+    pub(crate) fn log(
+        self,
+        remote: &Remote,
+        common: &Common,
+        job: &str,
+        log: &mut Vec<Recorded>,
+    ) -> Done {
+        let log = std::cell::RefCell::new(log);
+        let there = async |client, id: String| {
+            let events = look::log(&client, &id).await?;
+            log.borrow_mut().extend(events);
+            Ok(Exit::Ok)
+        };
+        self.choose(remote, common, job, there, |job| {
+            let events = jobs::log(common, job, &mut log.borrow_mut());
+            events
+        })
     }
 
     pub(crate) fn logs(self, args: &LogsArgs) -> Done {
@@ -133,7 +171,7 @@ impl Either {
     pub(crate) fn resume(self, args: &ResumeArgs) -> Done {
         let there = async |client, id: String| {
             no_flags_of_a_run(&args.here, args.changed)?;
-            look::wish(&client, &id, "resume", args.common.output).await
+            look::wish(&client, &id, "resume", &args.why, args.common.output).await
         };
         let here = |job: &str| run::resume(args, job);
         self.choose(&args.remote, &args.common, &args.job.text(), there, here)

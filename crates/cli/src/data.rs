@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_api::ShownState;
-use steadfast_core::event::Recorded;
+use steadfast_core::event::{Recorded, Requester};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
@@ -42,9 +42,10 @@ impl Lock {
         Some(Timestamp(since.as_millis() as u64))
     }
 
-    /// Somebody wants the job cancelled.
-    pub(crate) fn cancel_asked(&self) -> bool {
-        self.path.with_extension("cancel").exists()
+    /// Somebody wants the job cancelled, and why. The file is there whole or not at all.
+    pub(crate) fn cancel_asked(&self) -> Option<Requester> {
+        let text = fs::read_to_string(self.path.with_extension("cancel")).ok()?;
+        Some(serde_json::from_str(&text).unwrap_or(Requester::NOBODY))
     }
 
     /// Says that the holder is alive.
@@ -151,9 +152,12 @@ impl Data {
     }
 
     /// Asks the process that runs the job to cancel it.
-    pub(crate) fn ask_to_cancel(&self, job: &str) -> Result<(), String> {
+    pub(crate) fn ask_to_cancel(&self, job: &str, requested: &Requester) -> Result<(), String> {
         let path = self.folder.locks().join(format!("{job}.cancel"));
-        fs::write(&path, "").map_err(|error| format!("cannot write {}: {error}", path.display()))
+        let draft = self.folder.locks().join(format!("{job}.cancel.{}", std::process::id()));
+        let text = serde_json::to_string(requested).map_err(|error| error.to_string())?;
+        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
     /// Where the services of a job that was run before know to call back.

@@ -3,12 +3,15 @@
 use std::io::Write;
 
 use serde::Deserialize;
+use serde_json::Value;
 use steadfast_core::event::{JobState, Recorded};
 use steadfast_core::explain::explain;
 use steadfast_core::time::human_ms;
 
 use crate::args::{ExplainArgs, Output};
-use crate::paint::{BAD, BOLD, DIM, GOOD, Inert, NOTE, WAIT, paint, state_style};
+use crate::input::Wrong;
+use crate::paint::{BAD, BOLD, DIM, GOOD, Inert, NOTE, WAIT, inert, paint, state_style};
+use crate::standing::short_value;
 use crate::{Done, Exit, clock, data, input, jobs};
 
 /// Verdicts told to a person; the JSON has more.
@@ -27,7 +30,8 @@ pub(crate) fn run(args: &ExplainArgs, job: &str) -> Done {
             Some(name) => {
                 let job = data::state(store, &row.id)?;
                 let select = job.plan.select(name);
-                Some(select.map_err(|why| format!("job {}: {why}", row.id))?)
+                let none = |why| Wrong::no_job(format!("job {}: {why}", row.id));
+                Some(select.map_err(none)?)
             }
         };
         let explained = explain(&log, clock::now(), select.as_ref());
@@ -66,6 +70,9 @@ struct Job {
 #[derive(Debug, Deserialize)]
 struct Place {
     name: Inert,
+    /// Of what waits, if it is about one item.
+    #[serde(default)]
+    item: Option<Named>,
     sentence: Inert,
 }
 
@@ -88,6 +95,18 @@ struct Verdict {
 #[derive(Debug, Deserialize)]
 struct Named {
     name: Inert,
+    /// The element of `for_each`, where it tells more than its number.
+    #[serde(default)]
+    value: Option<Value>,
+}
+
+impl Named {
+    /// `archive[1] mail`
+    fn label(&self, name: impl std::fmt::Display) -> String {
+        let value = self.value.as_ref().map(short_value);
+        let value = value.map(|value| format!(" {}", paint(DIM, inert(&value))));
+        format!("{}{}", paint(BOLD, name), value.unwrap_or_default())
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,8 +163,11 @@ pub(crate) fn to_text(explained: &Explained, accepted_ms: u64) -> String {
     if !explained.waiting.is_empty() {
         text.push_str(&format!("\n{}\n", paint(DIM, "now")));
         for waiting in explained.waiting.iter().take(SHOWN) {
-            let name = paint(BOLD, format!("{}:", waiting.name));
-            text.push_str(&format!("  {name} {}\n", waiting.sentence));
+            let name = match &waiting.item {
+                Some(item) => item.label(&waiting.name),
+                None => paint(BOLD, &waiting.name),
+            };
+            text.push_str(&format!("  {name}{} {}\n", paint(BOLD, ":"), waiting.sentence));
         }
     }
     // What went wrong is what one asks about; successes speak for themselves.
@@ -177,7 +199,7 @@ fn decision(verdict: &Verdict, accepted_ms: u64) -> String {
     let at = paint(DIM, human_ms(verdict.at_ms.saturating_sub(accepted_ms)));
     let what = verdict.error.as_ref().or(verdict.outcome.as_ref());
     let what = what.map_or("restart", Inert::as_str);
-    let name = paint(BOLD, &verdict.item.name);
+    let name = verdict.item.label(&verdict.item.name);
     let mut text = format!("  {at}  {name} attempt {}, {what}: {says}\n", verdict.attempt);
     text.push_str(&format!("      because {}\n", verdict.rule.text));
     let moved: Vec<String> = verdict.moved.iter().map(Account::told).collect();

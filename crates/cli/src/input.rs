@@ -249,11 +249,16 @@ fn window(line: &str, column: usize) -> (String, usize) {
 }
 
 pub(crate) fn warn(warnings: &[Warning], source: &Source) {
-    for warning in warnings {
-        let head = paint(WAIT.bold(), format!("warning[{}]", warning.code));
-        anstream::eprintln!("{head}{}", paint(BOLD, format!(": {}", warning.message)));
-        anstream::eprintln!("  --> {}:{} ({})", source.name, warning.line, warning.path);
+    for Warning { code, path, line, message } in warnings {
+        warn_one(code, path, *line, message, source);
     }
+}
+
+/// `code` and the rest as whoever has read the file says it.
+pub(crate) fn warn_one(code: &str, path: &str, line: u32, message: &str, source: &Source) {
+    let head = paint(WAIT.bold(), format!("warning[{code}]"));
+    anstream::eprintln!("{head}{}", paint(BOLD, format!(": {message}")));
+    anstream::eprintln!("  --> {}:{line} ({path})", source.name);
 }
 
 /// JSON as a server wrote it, on a line.

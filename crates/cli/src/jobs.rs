@@ -7,11 +7,12 @@ use steadfast_api::{Attempts, JobStatus, ShownState};
 use steadfast_core::apply::fold;
 use steadfast_core::event::{Event, Recorded};
 use steadfast_core::job::Job;
+use steadfast_core::select::Select;
 use steadfast_core::time::human_ms;
 use steadfast_server::archive::{self, JobFilter, Listed};
 use steadfast_store::{Row, SqliteStore, Store};
 
-use crate::args::{Common, JobArgs, ListArgs, Output};
+use crate::args::{Common, ListArgs, Output};
 use crate::clock;
 use crate::data::{self, Data};
 use crate::input::Wrong;
@@ -218,28 +219,50 @@ fn stuck(row: &Row, why: &str, data: &Data, output: Output) -> Result<Exit, Trou
     Ok(Exit::Ok)
 }
 
-pub(crate) fn history(common: &Common, job: &str) -> Done {
+pub(crate) fn history(common: &Common, job: &str, step: Option<&str>) -> Done {
     looking(common.data.as_deref(), common.output, |_, store| {
         let row = data::find(store, job)?;
-        let mut history = History::new();
-        data::each_event(store, &row.id, 0, |record| match common.output {
-            Output::Json => Ok::<(), Trouble>(history.write(&record)?),
-            Output::Human => history.tell(&record),
+        let mut history = History::new(common.output, step);
+        data::each_event(store, &row.id, 0, |record| match (common.output, step) {
+            // As it is stored, also if it could not be folded.
+            (Output::Json, None) => Ok::<(), Trouble>(history.write(&record)?),
+            _ => history.tell(&record),
         })?;
         history.end()?;
         Ok(Exit::Ok)
     })
 }
 
+/// Every event of a job.
+pub(crate) fn log(common: &Common, job: &str, log: &mut Vec<Recorded>) -> Done {
+    looking(common.data.as_deref(), common.output, |_, store| {
+        let row = data::find(store, job)?;
+        data::each_event(store, &row.id, 0, |record| {
+            log.push(record);
+            Ok::<(), Trouble>(())
+        })?;
+        Ok(Exit::Ok)
+    })
+}
+
+/// The code of a step or item that a job does not have.
+pub(crate) const NO_PART: &str = "not_found";
+
 /// A log, told event by event.
 pub(crate) struct History {
     job: Option<Job>,
+    output: Output,
+    /// The name of the part that is asked for, and what it means.
+    step: Option<String>,
+    only: Select,
     out: io::BufWriter<anstream::AutoStream<io::StdoutLock<'static>>>,
 }
 
 impl History {
-    pub(crate) fn new() -> Self {
-        Self { job: None, out: io::BufWriter::new(anstream::stdout().lock()) }
+    pub(crate) fn new(output: Output, step: Option<&str>) -> Self {
+        let (step, only) = (step.map(str::to_owned), Select::default());
+        let out = io::BufWriter::new(anstream::stdout().lock());
+        Self { job: None, output, step, only, out }
     }
 
     pub(crate) fn end(mut self) -> io::Result<()> {
@@ -252,8 +275,36 @@ impl History {
         self.out.write_all(b"\n")
     }
 
-    /// For people. The events come from the first on, each after the one before.
+    /// The events come from the first on, each after the one before.
     pub(crate) fn tell(&mut self, record: &Recorded) -> Result<(), Trouble> {
+        if let (Some(step), Event::JobAccepted(accepted)) = (&self.step, &record.event) {
+            let only = accepted.plan.select(step);
+            let none =
+                |why| Wrong { code: NO_PART, message: format!("job {}: {why}", accepted.id) };
+            self.only = only.map_err(none)?;
+        }
+        if self.is_asked_for(&record.event) {
+            match self.output {
+                Output::Json => self.write(record)?,
+                Output::Human => self.say(record)?,
+            }
+        }
+        Ok(fold(&mut self.job, record).map_err(text)?)
+    }
+
+    /// Of a part only what is about it.
+    fn is_asked_for(&self, event: &Event) -> bool {
+        match event.place() {
+            _ if self.step.is_none() => true,
+            Some((_, _, Some(item))) => self.only.has(item),
+            Some((run, Some(step), None)) => {
+                self.only.item.is_none() && self.only.has_step(run, step)
+            }
+            _ => false,
+        }
+    }
+
+    fn say(&mut self, record: &Recorded) -> io::Result<()> {
         let since = self.job.as_ref().map_or(record.at, |job: &Job| job.accepted_at);
         let line = match (&self.job, &record.event) {
             (Some(job), _) => view::line(job, record).unwrap_or_else(|| plain(job, record)),
@@ -263,8 +314,7 @@ impl History {
             (None, event) => paint(DIM, event.name()),
         };
         let head = format!("{:>5} {:>10}", record.seq, human_ms(record.at.since(since)));
-        writeln!(self.out, "{}  {line}", paint(DIM, head))?;
-        Ok(fold(&mut self.job, record).map_err(text)?)
+        writeln!(self.out, "{}  {line}", paint(DIM, head))
     }
 }
 
@@ -279,24 +329,24 @@ fn plain(job: &Job, record: &Recorded) -> String {
         words.extend(c.to_lowercase());
     }
     let place = record.event.place().map(|(run, step, item)| match (step, item) {
-        (_, Some(item)) => job.plan.item_name(item),
-        (Some(step), None) => job.plan.step(step).name.clone(),
-        (None, None) => job.plan.datacenter(run).unwrap_or("the").to_owned(),
+        (_, Some(item)) => view::item_label(job, item),
+        (Some(step), None) => paint(BOLD, &job.plan.step(step).name),
+        (None, None) => paint(BOLD, job.plan.datacenter(run).unwrap_or("the")),
     });
     match place {
-        Some(place) => format!("{} {}", paint(BOLD, place), paint(DIM, words)),
+        Some(place) => format!("{place} {}", paint(DIM, words)),
         None => paint(DIM, words),
     }
 }
 
-pub(crate) fn replay(args: &JobArgs) -> Done {
-    looking(args.common.data.as_deref(), args.common.output, |_, store| {
-        let row = data::find(store, &args.job.text())?;
+pub(crate) fn replay(common: &Common, job: &str) -> Done {
+    looking(common.data.as_deref(), common.output, |_, store| {
+        let row = data::find(store, job)?;
         let live = data::state(store, &row.id)?;
         let (folded, _) = told(store, &row.id)?;
         let same = live == folded;
         let events = folded.seq;
-        match args.common.output {
+        match common.output {
             Output::Json => {
                 let answer = serde_json::json!({
                     "job": row.id, "events": events, "equal": same, "state": folded.state(),

@@ -4,11 +4,15 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use steadfast_core::event::ItemId;
+use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Plan, Step};
+use steadfast_core::select::Select;
 use steadfast_server::log_times;
 
 use crate::args::LogsArgs;
 use crate::data::{self, Data};
+use crate::input::Wrong;
 use crate::jobs::{self, Trouble};
 use crate::paint::{DIM, paint};
 use crate::{Done, Exit, clock};
@@ -23,18 +27,21 @@ const CHUNK: usize = 64 << 10;
 pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
     jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
         let row = data::find(store, job)?;
-        if let Some(name) = &args.step {
-            let job = data::state(store, &row.id)?;
-            if !job.plan.steps().iter().any(|step| step.name == *name) {
-                return Err(format!("job {} has no step `{name}`", row.id).into());
+        let only = match &args.step {
+            None => Select::default(),
+            Some(name) => {
+                let select = data::state(store, &row.id)?.plan.select(name);
+                let none = |why| Wrong::no_job(format!("job {}: {why}", row.id));
+                select.map_err(none)?
             }
-        }
+        };
         let mut shown: Vec<Shown> = Vec::new();
         let since = since_ms(args);
         let mut printer = Printer::new(args.common.output, args.timestamps);
         loop {
             let job = data::state(store, &row.id)?;
-            for path in log_files(data, &row.id, args).map_err(|error| error.to_string())? {
+            let files = log_files(data, &job, only, args.attempt);
+            for path in files.map_err(|error| error.to_string())? {
                 if !shown.iter().any(|known| known.path == path) {
                     let from = begin(&path, args.tail, since)?;
                     shown.push(Shown { path, from });
@@ -71,7 +78,8 @@ pub(crate) fn since_ms(args: &LogsArgs) -> Option<u64> {
 
 /// Whether nothing of a job, or of one of its steps, has a log: services print nothing here.
 pub(crate) fn only_calls(plan: &Plan, step: Option<&str>) -> bool {
-    let asked = |other: &&Step| step.is_none_or(|name| other.name == name);
+    let only = step.and_then(|name| plan.select(name).ok()?.step);
+    let asked = |other: &&Step| only.is_none_or(|only| plan.step(only).name == other.name);
     let mut actions = plan.steps().iter().filter(asked).flat_map(Step::actions);
     actions.all(|action| matches!(action, Action::Http(_)))
 }
@@ -79,7 +87,7 @@ pub(crate) fn only_calls(plan: &Plan, step: Option<&str>) -> bool {
 /// Beside what is printed, which stays empty: nobody need wonder what became of the log.
 pub(crate) fn tell_no_log(plan: &Plan, args: &LogsArgs) {
     let step = args.step.as_deref();
-    let what = step.map_or_else(|| "this job".to_owned(), |name| format!("step `{name}`"));
+    let what = step.map_or_else(|| "this job".to_owned(), |name| format!("`{name}`"));
     let text = match args.attempt {
         _ if only_calls(plan, step) => format!(
             "{what} only calls services, which print nothing here; `steadfast explain` tells how \
@@ -154,24 +162,32 @@ fn begin(path: &Path, tail: Option<u64>, since: Option<u64>) -> io::Result<u64> 
 }
 
 /// Those that were asked for, in the order they were begun.
-fn log_files(data: &Data, job: &str, args: &LogsArgs) -> io::Result<Vec<PathBuf>> {
-    let folder = data.folder.logs(job);
-    let folders = match &args.step {
-        Some(step) => vec![folder.join(step)],
-        None => files_in(&folder)?,
-    };
-    let attempt = args.attempt.map(|attempt| format!("_attempt_{attempt}"));
+fn log_files(
+    data: &Data,
+    job: &Job,
+    only: Select,
+    attempt: Option<u32>,
+) -> io::Result<Vec<PathBuf>> {
+    let folder = data.folder.logs(&job.id);
     let mut files = Vec::new();
-    for path in
-        folders.iter().map(|folder| files_in(folder)).collect::<Result<Vec<_>, _>>()?.concat()
-    {
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        let is_log = path.extension().is_some_and(|kind| kind == "log");
-        if !is_log || !attempt.as_ref().is_none_or(|attempt| name.ends_with(attempt)) {
+    for (index, step) in job.plan.steps().iter().map(|step| &step.name).enumerate() {
+        let index = index as u32;
+        if only.step.is_some_and(|only| only != index) {
             continue;
         }
-        let about = path.metadata()?;
-        files.push((about.created().or_else(|_| about.modified())?, path));
+        for path in files_in(&folder.join(step))? {
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_log = path.extension().is_some_and(|kind| kind == "log");
+            let of = ItemId::read_attempt_name(index, step, name);
+            let is_asked_for = |(item, number): (ItemId, u32)| {
+                only.has(item) && attempt.is_none_or(|attempt| attempt == number)
+            };
+            if !is_log || !of.is_some_and(is_asked_for) {
+                continue;
+            }
+            let about = path.metadata()?;
+            files.push((about.created().or_else(|_| about.modified())?, path));
+        }
     }
     files.sort();
     Ok(files.into_iter().map(|(_, path)| path).collect())

@@ -95,12 +95,13 @@ fn main() -> ExitCode {
         Command::Status(args) => either.status(args),
         Command::Logs(args) => either.logs(args),
         Command::History(args) => either.history(args),
-        Command::Replay(args) => jobs::replay(args),
+        Command::Replay(args) => either.replay(args),
         Command::Explain(args) => either.explain(args),
         Command::Workers(args) => client::workers(args),
         Command::Drain(args) => client::drain(args),
+        Command::Undrain(args) => client::undrain(args),
         Command::Plan(args) => plan::run(args),
-        Command::Rehearse(args) => rehearse::run(args),
+        Command::Rehearse(args) => rehearse::run(args, either),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Args::command(), "steadfast", &mut script);

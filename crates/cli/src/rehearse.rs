@@ -3,14 +3,18 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use steadfast_core::event::{JobState, StepState};
+use steadfast_core::event::{Event, JobState, StepState};
 use steadfast_core::plan::LateResults;
 use steadfast_core::time::human_ms;
 use steadfast_core::verdict::Cause;
-use steadfast_sim::{Decision, Options, Rehearsal, Script, VerdictName, load_script, rehearse};
+use steadfast_sim::{
+    Decision, Options, Recording, Rehearsal, Script, VerdictName, load_script, record, rehearse,
+};
 
 use crate::args::{Output, RehearseArgs};
-use crate::paint::{Align, BAD, BOLD, DIM, GOOD, Table, WAIT, paint, state_style};
+use crate::client::Either;
+use crate::input::Source;
+use crate::paint::{Align, BAD, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint, state_style};
 use crate::{Done, Exit, input, timeline};
 
 /// Rows of the table of decisions; the JSON has them all.
@@ -18,43 +22,76 @@ const SHOWN_DECISIONS: usize = 60;
 /// A script is a small thing; a larger one is a mistake.
 const MAX_SCRIPT_BYTES: usize = 10 << 20;
 
-pub(crate) fn run(args: &RehearseArgs) -> Done {
-    let Some((job, source)) = input::job(&args.file, args.output)? else {
-        return Ok(Exit::Wrong);
+pub(crate) fn run(args: &RehearseArgs, either: Either) -> Done {
+    let output = args.common.output;
+    let wrong =
+        |code: &str, message: &str| input::refuse(code, message, output).map(|()| Exit::Wrong);
+    let mut log = Vec::new();
+    if let Some(job) = &args.from {
+        let read = either.log(&args.remote, &args.common, job, &mut log)?;
+        if read != Exit::Ok {
+            return Ok(read);
+        }
+    }
+    let file = match &args.file {
+        None => None,
+        Some(file) => match input::job(file, output)? {
+            None => return Ok(Exit::Wrong),
+            file => file,
+        },
     };
-    let plan = Arc::new(job.plan);
-    let mut script = Script::default();
-    if let Some(path) = &args.script {
-        let source = match input::read(path, MAX_SCRIPT_BYTES) {
-            Ok(source) => source,
-            Err(message) => {
-                return input::refuse("unreadable", &message, args.output).map(|()| Exit::Wrong);
+    let (plan, warned) = match (file, log.first().map(|record| &record.event)) {
+        (Some((job, source)), _) => (Arc::new(job.plan), Some((job.warnings, source))),
+        (None, Some(Event::JobAccepted(accepted))) => (accepted.plan.clone(), None),
+        (None, _) => return wrong("not_found", "the job has no events to rehearse it from"),
+    };
+    let source = match (&args.from, &args.script) {
+        (Some(_), _) => {
+            let Recording { text, notes } = record(&log, &plan);
+            for note in notes {
+                anstream::eprintln!("{}", paint(DIM, format!("note: {note}")));
             }
-        };
-        script = match load_script(&source.name, &source.text, &plan) {
+            if let Some(path) = &args.write_script
+                && let Err(error) = std::fs::write(path, &text)
+            {
+                return wrong("unwritable", &format!("cannot write {}: {error}", path.display()));
+            }
+            let name = args.write_script.as_ref().map(|path| path.display().to_string());
+            let name = name.unwrap_or_else(|| "<what happened>".to_owned());
+            Some(Source { name, text: text.into_bytes() })
+        }
+        (None, Some(path)) => match input::read(path, MAX_SCRIPT_BYTES) {
+            Ok(source) => Some(source),
+            Err(message) => return wrong("unreadable", &message),
+        },
+        (None, None) => None,
+    };
+    let script = match &source {
+        None => Script::default(),
+        Some(source) => match load_script(&source.name, &source.text, &plan) {
             Ok(script) => script,
             Err(problems) => {
                 let (code, shape) = ("invalid_script", input::Shape::Error);
-                return input::refuse_file(code, &problems, &source, args.output, shape)
+                return input::refuse_file(code, &problems, source, output, shape)
                     .map(|()| Exit::Wrong);
             }
-        };
-    }
+        },
+    };
     let options =
         Options { slots: args.slots, max_decisions: args.max_decisions, past_the_end: args.late };
     let rehearsal = match rehearse(plan, &script, &options) {
         Ok(rehearsal) => rehearsal,
         Err(too_many) => {
-            let message = too_many.to_string();
-            return input::refuse("too_many_decisions", &message, args.output)
-                .map(|()| Exit::Wrong);
+            return wrong("too_many_decisions", &too_many.to_string());
         }
     };
-    match args.output {
+    match output {
         Output::Json => input::print_json(&rehearsal)?,
         Output::Human => {
             anstream::stdout().lock().write_all(to_text(&rehearsal).as_bytes())?;
-            input::warn(&job.warnings, &source);
+            if let Some((warnings, source)) = &warned {
+                input::warn(warnings, source);
+            }
         }
     }
     Ok(match rehearsal.state {
@@ -192,6 +229,9 @@ fn ends(rehearsal: &Rehearsal) -> String {
             .collect();
         if !left.is_empty() {
             text.push_str(&format!("  {}\n", paint(DIM, left.join(" · "))));
+        }
+        for hint in report.steps.iter().filter_map(|step| step.hint.as_ref()) {
+            text.push_str(&format!("  {}\n", paint(NOTE, hint)));
         }
     }
     let state = paint(state_style(rehearsal.state), rehearsal.state);

@@ -72,6 +72,11 @@ pub(crate) fn conclude(done: Result<Exit, Wrong>, output: Output) -> Done {
 }
 
 fn try_resume(args: &ResumeArgs, job: &str) -> Result<Exit, Wrong> {
+    if args.why.reason.is_some() {
+        return Err(
+            "--reason is for a job that was paused on a server; this one goes on here".into()
+        );
+    }
     let data = Data::at(args.common.data.as_deref())?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
@@ -325,8 +330,8 @@ impl Session<'_> {
             ticks += 1;
             if ticks.is_multiple_of(10) {
                 lock.touch();
-                if lock.cancel_asked() {
-                    let _ = live.inbox().wish(&self.id, Input::Cancel(Requester::NOBODY));
+                if let Some(requested) = lock.cancel_asked() {
+                    let _ = live.inbox().wish(&self.id, Input::Cancel(requested));
                 }
             }
             if let Some(job) = &seen.job {
@@ -338,7 +343,7 @@ impl Session<'_> {
                 }
                 if !over && job.state().is_terminal() {
                     // Enough datacenters are done, and nobody stays to wait for the others.
-                    let _ = live.inbox().wish(&self.id, Input::Cancel(Requester::NOBODY));
+                    let _ = live.inbox().wish(&self.id, Input::Cancel(no_late_results()));
                 }
             }
             let now = interrupts.count();
@@ -384,6 +389,12 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// `run` ends with its job, and cancels what is left of it.
+fn no_late_results() -> Requester {
+    let reason = "`run` does not wait for late results";
+    Requester { by: Some("run".into()), reason: Some(reason.into()) }
 }
 
 enum End {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde_json::Value;
 use steadfast_api::ShownState;
-use steadfast_core::event::StepState;
+use steadfast_core::event::{JobState, Requester, StepState};
+use steadfast_core::text::shorten;
 use steadfast_core::time::{countdown_ms, human_ms};
 
 use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
@@ -14,6 +16,8 @@ pub(crate) const SHOWN_STEPS: usize = 20;
 pub(crate) const SHOWN_ITEMS: usize = 3;
 /// Characters of what an attempt says about how far it is.
 pub(crate) const LONGEST_PROGRESS: usize = 60;
+/// Characters of an element of `for_each` beside its number.
+const LONGEST_VALUE: usize = 40;
 /// Names are lined up to here.
 const LONGEST_NAME: usize = 40;
 
@@ -27,6 +31,8 @@ pub(crate) struct Standing {
     pub(crate) steps: Vec<StepFacts>,
     /// How to go on with a job that nobody is at.
     pub(crate) rests: Option<String>,
+    /// Lines below: see [`notes`].
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +117,60 @@ impl fmt::Display for Tally {
         let others =
             [(self.failed, "failed"), (self.skipped, "skipped"), (self.cancelled, "cancelled")];
         others.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, word)| write!(f, ", {n} {word}"))
+    }
+}
+
+/// A run of a job with datacenters.
+#[derive(Clone, Debug)]
+pub(crate) struct RunFacts {
+    pub(crate) datacenter: String,
+    pub(crate) state: JobState,
+    /// It ended after the job had.
+    pub(crate) late: bool,
+    /// It is part of the job's result.
+    pub(crate) counts: bool,
+}
+
+/// What else is worth knowing: whose results count, what came late, and who wanted it so.
+pub(crate) fn notes(
+    runs: &[RunFacts],
+    state: ShownState,
+    cancelled: Option<Requester>,
+    paused: Option<Requester>,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    // After a best-effort completion there can be something left to cancel.
+    let is_cancelled = state == ShownState::Of(JobState::Cancelled);
+    let cancel = if is_cancelled { "cancelled" } else { "the rest was cancelled" };
+    for (did, by) in [(cancel, cancelled), ("paused", paused)] {
+        let by = by.filter(|by| !by.is_unknown());
+        notes.extend(by.map(|by| format!("{did}{by}")));
+    }
+    let counted: Vec<&str> =
+        runs.iter().filter(|run| run.counts).map(|run| run.datacenter.as_str()).collect();
+    if state.is_terminal() && !counted.is_empty() {
+        notes.push(format!("result: from {}", counted.join(", ")));
+    }
+    for RunFacts { datacenter, state, counts, .. } in runs.iter().filter(|run| run.late) {
+        let what = if *counts { "added to the result" } else { "only logged" };
+        notes.push(format!("late: {datacenter} {state}, {what}"));
+    }
+    notes
+}
+
+/// An item with the element of `for_each` that it is for: `archive[1] mail`.
+pub(crate) fn labelled(name: String, value: Option<&Value>) -> String {
+    match value {
+        Some(value) => format!("{name} {}", short_value(value)),
+        None => name,
+    }
+}
+
+/// An element of `for_each`, in few characters.
+pub(crate) fn short_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => shorten(text, LONGEST_VALUE),
+        other => shorten(&other.to_string(), LONGEST_VALUE),
     }
 }
 
@@ -240,7 +300,7 @@ impl Standing {
         };
         let rests = self.rests.as_ref().map(|rests| paint(DIM, format!("; {rests}")));
         text.push_str(&format!("{state}{since}{}\n", rests.unwrap_or_default()));
-        text
+        text + &self.notes()
     }
 
     /// How it ended.
@@ -252,7 +312,11 @@ impl Standing {
         let reason = self.reason.as_ref().map(|reason| format!("({reason})"));
         let reason = paint(DIM, reason.unwrap_or_default());
         text.push_str(&format!("{state} after {took} {reason}\n"));
-        text
+        text + &self.notes()
+    }
+
+    fn notes(&self) -> String {
+        self.notes.iter().map(|note| format!("{}\n", paint(DIM, inert(note)))).collect()
     }
 
     fn steps(&self, now_ms: u64) -> String {

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use steadfast_core::event::{Event, ItemId, Recorded, Role, StepFailure, StepState};
+use steadfast_core::event::{Event, ItemId, Recorded, Requester, Role, StepFailure, StepState};
 use steadfast_core::job::{Aside, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::text::shorten;
@@ -10,10 +10,10 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
 use crate::data::Data;
-use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint};
+use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
 use crate::standing::{
-    AsideState, Failed, LONGEST_PROGRESS, Line, NextTry, SHOWN_ITEMS, SHOWN_STEPS, Standing,
-    StepFacts, Tally, both, longest,
+    AsideState, Failed, LONGEST_PROGRESS, Line, NextTry, RunFacts, SHOWN_ITEMS, SHOWN_STEPS,
+    Standing, StepFacts, Tally, both, labelled, longest, notes, short_value,
 };
 
 const BAR: usize = 30;
@@ -191,10 +191,11 @@ fn aside(aside: &Aside) -> AsideState {
 /// An event as one line, if a person wants to know of it.
 pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
     let plan = &job.plan;
+    let item_name = |item: ItemId| item_label(job, item);
     let place = |run: u32, step: u32| paint(BOLD, plan.step_name(run, step));
     Some(match &record.event {
         Event::AttemptStarted { item, attempt, .. } => {
-            format!("{} attempt {attempt} started", paint(BOLD, plan.item_name(*item)))
+            format!("{} attempt {attempt} started", item_name(*item))
         }
         Event::AttemptEnded { item, attempt, outcome, .. } => {
             let how = match outcome {
@@ -203,24 +204,21 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
                 Outcome::Lost { started: false, .. } => "had not begun".to_owned(),
                 Outcome::Failed(failure) => format!("failed: {}", inert(&failure.describe())),
             };
-            format!("{} attempt {attempt} {how}", paint(BOLD, plan.item_name(*item)))
+            format!("{} attempt {attempt} {how}", item_name(*item))
         }
         Event::CallbackAwaited { item, attempt, .. } => {
-            format!(
-                "{} attempt {attempt} waits for its callback",
-                paint(BOLD, plan.item_name(*item))
-            )
+            format!("{} attempt {attempt} waits for its callback", item_name(*item))
         }
         Event::AttemptProgressed { item, attempt, progress } => {
             let said = shorten(&progress.to_string(), LONGEST_PROGRESS);
-            let name = paint(BOLD, plan.item_name(*item));
+            let name = item_name(*item);
             format!("{name} attempt {attempt} says {}", paint(DIM, inert(&said)))
         }
         Event::LateCallback { item, attempt, .. } => {
-            format!("{} was called back too late for attempt {attempt}", plan.item_name(*item))
+            format!("{} was called back too late for attempt {attempt}", item_name(*item))
         }
         Event::ItemSucceeded { item, .. } => {
-            format!("{} {}", paint(BOLD, plan.item_name(*item)), paint(GOOD, "succeeded"))
+            format!("{} {}", item_name(*item), paint(GOOD, "succeeded"))
         }
         Event::RetryScheduled { item, attempt, delay_ms, .. } => {
             let when = match delay_ms {
@@ -228,12 +226,12 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
                 ms => format!("in {}", human_ms(*ms)),
             };
             let next = paint(WAIT, format!("attempt {} {when}", attempt + 1));
-            format!("{} {next}", paint(BOLD, plan.item_name(*item)))
+            format!("{} {next}", item_name(*item))
         }
         Event::ItemFailed { item, reason, on, .. } => {
             let why = paint(BAD, format!("gave up: {reason}"));
             let told = plan.step(item.step).spelling.respell(reason.message_on(*on));
-            format!("{} {why} ({told})", paint(BOLD, plan.item_name(*item)))
+            format!("{} {why} ({told})", item_name(*item))
         }
         Event::StepFailed { run, step, continues } => {
             let rest = if *continues { ", what needs it goes on" } else { "" };
@@ -243,11 +241,47 @@ pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
             let because = inert(&plan.step(*because).name);
             format!("{} skipped, because {because} failed", place(*run, *step))
         }
+        Event::CancelRequested { requested } => requested_line("cancel", requested),
+        Event::JobPaused { requested } => requested_line("pause", requested),
+        Event::JobResumed { requested } => requested_line("resume", requested),
+        Event::LateDatacenterResult { run, added } => {
+            let state = job.run_state(*run);
+            let state = paint(state_style(state), state);
+            let what = if *added { "added to the result" } else { "only logged" };
+            format!(
+                "{} {state} after the job had ended: {what}",
+                paint(BOLD, datacenter(job, *run))
+            )
+        }
         Event::EngineRestarted { down_since } => {
             format!("back after {}", human_ms(record.at.since(*down_since)))
         }
         _ => return None,
     })
+}
+
+fn datacenter(job: &Job, run: u32) -> &str {
+    job.plan.datacenter(run).unwrap_or("the run")
+}
+
+/// `cancelled by ci: wrong input`
+fn requested_line(wish: &str, requested: &Requester) -> String {
+    let done = match wish {
+        "cancel" => "cancelled",
+        "pause" => "paused",
+        _ => "resumed",
+    };
+    let by = requested.to_string();
+    format!("{}{}", paint(WAIT, done), inert(&by))
+}
+
+/// `archive[1] mail`: an item, and which element of `for_each` it is.
+pub(crate) fn item_label(job: &Job, item: ItemId) -> String {
+    let name = paint(BOLD, job.plan.item_name(item));
+    match job.telling_value(item) {
+        Some(value) => format!("{name} {}", paint(DIM, inert(&short_value(&value)))),
+        None => name,
+    }
 }
 
 /// The last lines that an attempt wrote, made harmless.
@@ -269,7 +303,7 @@ fn of(job: &Job, data: &Data) -> Standing {
             let reason = stopped.reason.message_on(stopped.on);
             let reason = job.plan.step(step).spelling.respell(reason);
             Failed {
-                name: job.plan.item_name(id),
+                name: labelled(job.plan.item_name(id), job.telling_value(id).as_ref()),
                 why: format!("{reason}: {error}"),
                 words: last_words(job, id, stopped.history.attempts, data),
             }
@@ -283,7 +317,22 @@ fn of(job: &Job, data: &Data) -> Standing {
         reason: job.completion.map(|completion| completion.reason.name().to_owned()),
         steps: steps.collect(),
         rests: data.rests(job),
+        notes: notes(
+            &runs(job),
+            data.shown_state(job),
+            job.cancel.as_ref().map(|cancel| cancel.requested.clone()),
+            job.paused_at.map(|_| job.paused_by.clone()),
+        ),
     }
+}
+
+fn runs(job: &Job) -> Vec<RunFacts> {
+    let runs = job.runs.iter().enumerate().filter_map(|(index, run)| {
+        let datacenter = job.plan.datacenter(index as u32)?.to_owned();
+        let (state, late, counts) = (job.run_state(index as u32), run.late, run.counted);
+        Some(RunFacts { datacenter, state, late, counts })
+    });
+    runs.collect()
 }
 
 /// Where it stands while it goes on.

@@ -19,6 +19,7 @@ mod e2e {
     mod rest;
     mod restarts;
     mod retries;
+    mod seen;
     mod storm;
     mod storms;
     mod views;

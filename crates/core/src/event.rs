@@ -37,6 +37,25 @@ impl ItemId {
         format!("{job}-{}-{step}-{role}{}", self.run, self.index)
     }
 
+    /// What [`Self::attempt_name`] made the name of, for a step with that name and place in the plan.
+    pub fn read_attempt_name(step: u32, step_name: &str, name: &str) -> Option<(Self, u32)> {
+        let (rest, attempt) = name.rsplit_once("_attempt_")?;
+        let (rest, index) = rest.rsplit_once('_')?;
+        let roles = [
+            ("", Role::Item),
+            ("_fallback", Role::Fallback),
+            ("_compensation", Role::Compensation),
+        ];
+        let (run, role) = roles.into_iter().find_map(|(suffix, role)| {
+            let run = match rest.strip_suffix(suffix)?.strip_suffix(step_name)? {
+                "" => 0,
+                datacenter => datacenter.strip_prefix("dc")?.strip_suffix('_')?.parse().ok()?,
+            };
+            Some((run, role))
+        })?;
+        Some((Self { run, step, role, index: index.parse().ok()? }, attempt.parse().ok()?))
+    }
+
     /// What an attempt's log is called, and mostly its [folder](Plan::folder_name): `index_2_attempt_1`, with the datacenter's place
     /// before it if there are several. A plain file name, because `step` is a checked one.
     pub fn attempt_name(self, step: &str, attempt: u32) -> String {

@@ -125,13 +125,13 @@ impl Client {
         format!("steadfast resume {id} --data DIR, the data folder that it was run with")
     }
 
-    pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Created, Trouble> {
+    pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Answer<Created>, Trouble> {
         let request = self
             .request(Method::POST, &["jobs"], &[])
             .header(CONTENT_TYPE, body.content_type)
             .header("idempotency-key", key)
             .body(body.bytes.clone());
-        Ok(self.ask(request).await?.value)
+        self.ask(request).await
     }
 
     pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<Answer<JobsPage>, Trouble> {
@@ -143,8 +143,14 @@ impl Client {
     }
 
     /// `cancel`, `pause` or `resume`.
-    pub(crate) async fn wish(&self, id: &str, wish: &str) -> Result<Answer<Status>, Trouble> {
-        self.ask(self.request(Method::POST, &["jobs", id, wish], &[])).await
+    pub(crate) async fn wish(
+        &self,
+        id: &str,
+        wish: &str,
+        reason: Option<&str>,
+    ) -> Result<Answer<Status>, Trouble> {
+        let request = self.request(Method::POST, &["jobs", id, wish], &[]);
+        self.ask(request.json(&serde_json::json!({ "reason": reason }))).await
     }
 
     pub(crate) async fn retry(
@@ -152,9 +158,10 @@ impl Client {
         id: &str,
         from: Option<&str>,
         grant: Option<u32>,
+        reason: Option<&str>,
         key: &str,
     ) -> Result<Answer<Created>, Trouble> {
-        let how = serde_json::json!({ "from": from, "grant": grant });
+        let how = serde_json::json!({ "from": from, "grant": grant, "reason": reason });
         let request = self.request(Method::POST, &["jobs", id, "retry"], &[]);
         self.ask(request.header("idempotency-key", key).json(&how)).await
     }
@@ -226,6 +233,10 @@ impl Client {
 
     pub(crate) async fn workers(&self) -> Result<Answer<Workers>, Trouble> {
         self.get(&["workers"], &[]).await
+    }
+
+    pub(crate) async fn undrain(&self, name: &str) -> Result<Answer<Worker>, Trouble> {
+        self.ask(self.request(Method::POST, &["workers", name, "undrain"], &[])).await
     }
 
     pub(crate) async fn drain(&self, name: &str) -> Result<Answer<Worker>, Trouble> {

@@ -7,7 +7,7 @@ use super::api::{Client, Query};
 use super::shapes::Worker;
 use super::standing;
 use super::trouble::Trouble;
-use crate::args::{ExplainArgs, ListArgs, Output};
+use crate::args::{ExplainArgs, ListArgs, Output, Why};
 use crate::data::{Named, is_like_an_id};
 use crate::explain::{self, Explained};
 use crate::paint::{Align, BAD, BOLD, DIM, GOOD, Table, WAIT, inert, paint, state_style};
@@ -142,10 +142,11 @@ pub(super) async fn wish(
     client: &Client,
     name: &str,
     wish: &str,
+    why: &Why,
     output: Output,
 ) -> Result<Exit, Trouble> {
     let id = find(client, name).await?;
-    let status = client.wish(&id, wish).await?;
+    let status = client.wish(&id, wish, why.reason.as_deref()).await?;
     match output {
         Output::Json => input::print_text(&status.text)?,
         Output::Human => {
@@ -156,35 +157,68 @@ pub(super) async fn wish(
     Ok(Exit::Ok)
 }
 
-pub(super) async fn history(client: &Client, name: &str, output: Output) -> Result<Exit, Trouble> {
+pub(super) async fn history(
+    client: &Client,
+    name: &str,
+    step: Option<&str>,
+    output: Output,
+) -> Result<Exit, Trouble> {
     let id = find(client, name).await?;
-    let mut history = jobs::History::new();
-    let mut after = 0;
-    loop {
-        let from = after.to_string();
-        let page = client.events(&id, &[("after", &from), ("limit", PAGE)]).await?;
-        for event in page.events {
-            if output == Output::Json {
-                history.write(&event)?;
-                continue;
-            }
-            let unreadable = |why: &dyn std::fmt::Display| {
-                client.odd(format!("its events cannot be read ({why}); `-o json` shows them"))
-            };
-            let record: Recorded =
-                serde_json::from_value(event).map_err(|error| unreadable(&error))?;
-            history.tell(&record).map_err(|trouble| match trouble {
-                jobs::Trouble::Found(why) => unreadable(&why.message),
-                jobs::Trouble::Told(error) => error.into(),
-            })?;
+    let mut history = jobs::History::new(output, step);
+    each_event(client, &id, 0, |event| {
+        // Whatever a newer server says is handed on as it is.
+        if output == Output::Json && step.is_none() {
+            return Ok(history.write(&event)?);
         }
-        match page.next {
-            Some(next) if next > after => after = next,
-            _ => break,
-        }
-    }
+        history.tell(&readable(client, event)?).map_err(|trouble| match trouble {
+            jobs::Trouble::Found(why) if why.code == jobs::NO_PART => Trouble::Wrong(why.message),
+            jobs::Trouble::Found(why) => unreadable(client, &why.message),
+            jobs::Trouble::Told(error) => error.into(),
+        })
+    })
+    .await?;
     history.end()?;
     Ok(Exit::Ok)
+}
+
+/// The whole log of a job.
+pub(super) async fn log(client: &Client, id: &str) -> Result<Vec<Recorded>, Trouble> {
+    let mut log = Vec::new();
+    each_event(client, id, 0, |event| {
+        log.push(readable(client, event)?);
+        Ok(())
+    })
+    .await?;
+    Ok(log)
+}
+
+/// Every event after one that the server has now; the number of the last.
+pub(super) async fn each_event(
+    client: &Client,
+    id: &str,
+    mut after: u64,
+    mut see: impl FnMut(serde_json::Value) -> Result<(), Trouble>,
+) -> Result<u64, Trouble> {
+    loop {
+        let from = after.to_string();
+        let page = client.events(id, &[("after", &from), ("limit", PAGE)]).await?;
+        for event in page.events {
+            after = after.max(event["seq"].as_u64().unwrap_or(0));
+            see(event)?;
+        }
+        match page.next {
+            Some(next) if next >= after && next > from.parse().unwrap_or(0) => after = next,
+            _ => return Ok(after),
+        }
+    }
+}
+
+pub(super) fn readable(client: &Client, event: serde_json::Value) -> Result<Recorded, Trouble> {
+    serde_json::from_value(event).map_err(|error| unreadable(client, &error))
+}
+
+pub(super) fn unreadable(client: &Client, why: &dyn std::fmt::Display) -> Trouble {
+    client.odd(format!("its events cannot be read ({why}); `history -o json` shows them"))
 }
 
 pub(super) async fn explain(
@@ -289,6 +323,22 @@ pub(super) async fn drain(client: &Client, name: &str, output: Output) -> Result
                 busy => format!("it finishes {busy} attempts"),
             };
             jobs::print(&format!("{} {state}; {still}\n", paint(BOLD, name)))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) async fn undrain(client: &Client, name: &str, output: Output) -> Result<Exit, Trouble> {
+    let answer = client.undrain(name).await?;
+    match output {
+        Output::Json => input::print_text(&answer.text)?,
+        Output::Human => {
+            let Worker { name, state, .. } = answer.value;
+            let soon = match state.as_str() {
+                "away" => "; it hears of it when it is back",
+                _ => "",
+            };
+            jobs::print(&format!("{} {state}{soon}\n", paint(BOLD, name)))?;
         }
     }
     Ok(Exit::Ok)

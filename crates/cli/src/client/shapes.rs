@@ -14,6 +14,29 @@ use crate::paint::Inert;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Created {
     pub(crate) id: Inert,
+    #[serde(default)]
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// What the server found odd about a job file.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Warning {
+    pub(crate) code: Inert,
+    pub(crate) path: Inert,
+    pub(crate) line: u32,
+    pub(crate) message: Inert,
+}
+
+/// Who wanted something, and why.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) by: Option<Inert>,
+    pub(crate) reason: Option<Inert>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct JobResult {
+    pub(crate) datacenters: Vec<Inert>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -39,6 +62,12 @@ pub(crate) struct Status {
     pub(crate) submitted_at_ms: u64,
     pub(crate) finished_at_ms: Option<u64>,
     pub(crate) completion: Option<Completion>,
+    #[serde(default)]
+    pub(crate) cancel_request: Option<Request>,
+    #[serde(default)]
+    pub(crate) pause_request: Option<Request>,
+    #[serde(default)]
+    pub(crate) result: Option<JobResult>,
     pub(crate) runs: Vec<Run>,
 }
 
@@ -58,6 +87,8 @@ pub(crate) struct Completion {
 pub(crate) struct Run {
     pub(crate) datacenter: Option<Inert>,
     pub(crate) state: JobState,
+    #[serde(default)]
+    pub(crate) late: bool,
     #[serde(deserialize_with = "in_order")]
     pub(crate) steps: Vec<(Inert, Step)>,
 }

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use steadfast_api::ShownState;
-use steadfast_core::event::{JobState, Role};
+use steadfast_core::event::{JobState, Requester, Role};
 use steadfast_core::text::shorten;
 use steadfast_core::verdict::StopReason;
 
 use super::api::Client;
 use super::logs;
-use super::shapes::{AttemptOfJob, Item, Run, Status, Step};
+use super::shapes::{AttemptOfJob, Item, Request, Run, Status, Step};
 use crate::logs::only_calls;
-use crate::paint::{DIM, inert, paint};
+use crate::paint::{DIM, Inert, inert, paint};
 use crate::standing::{
-    AsideState, Failed, LONGEST_PROGRESS, NextTry, SHOWN_ITEMS, Standing, StepFacts, Tally,
+    AsideState, Failed, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS, Standing, StepFacts,
+    Tally, labelled, notes,
 };
 
 /// Failed items of a job whose last words are fetched.
@@ -75,7 +77,29 @@ fn of(client: &Client, status: &Status, words: &Words) -> Standing {
         steps,
         rests: (status.state == ShownState::Interrupted)
             .then(|| format!("go on with {}", client.resume_hint(status.id.as_str()))),
+        notes: notes(
+            &runs(status),
+            status.state,
+            status.cancel_request.as_ref().map(requester),
+            status.pause_request.as_ref().map(requester),
+        ),
     }
+}
+
+fn runs(status: &Status) -> Vec<RunFacts> {
+    let counted = status.result.as_ref().map(|result| &result.datacenters);
+    let runs = status.runs.iter().filter_map(|run| {
+        let datacenter = run.datacenter.as_ref()?;
+        let counts = counted.is_some_and(|counted| counted.contains(datacenter));
+        let (datacenter, state, late) = (datacenter.to_string(), run.state, run.late);
+        Some(RunFacts { datacenter, state, late, counts })
+    });
+    runs.collect()
+}
+
+fn requester(request: &Request) -> Requester {
+    let text = |text: &Option<Inert>| text.as_ref().map(|text| text.as_str().into());
+    Requester { by: text(&request.by), reason: text(&request.reason) }
 }
 
 fn name_of(run: &Run, step: &str) -> String {
@@ -88,7 +112,9 @@ fn failed(step: &Step) -> impl Iterator<Item = &Item> {
 
 fn item_name(step_name: &str, step: &Step, item: &Item) -> String {
     let of_many = item.value.is_some() || step.counts.values().sum::<u64>() > 1;
-    if of_many { format!("{step_name}[{}]", item.index) } else { step_name.to_owned() }
+    let name = if of_many { format!("{step_name}[{}]", item.index) } else { step_name.to_owned() };
+    // Of a range the number tells it.
+    labelled(name, item.value.as_ref().filter(|value| **value != Value::from(item.index)))
 }
 
 fn why(item: &Item) -> String {

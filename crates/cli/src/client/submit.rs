@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::api::{Body, Client};
+use super::shapes::Warning;
 use super::trouble::Trouble;
 use super::{files, follow};
 use crate::args::{Output, RetryArgs, SubmitArgs};
@@ -22,10 +23,7 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, T
     let Some((job, source)) = input::job(&args.file, args.output)? else {
         return Ok(Exit::Wrong);
     };
-    if args.output == Output::Human {
-        input::warn(&job.warnings, &source);
-        input::warn(&job.worker_warnings, &source);
-    }
+    // What is odd about it the server says, by its own settings.
     let folder = match args.file.parent() {
         Some(folder) if args.file != Path::new("-") => folder,
         _ => Path::new(""),
@@ -50,11 +48,18 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, T
         }
         answer => answer?,
     };
-    let id = created.id.as_str();
+    for warning in &created.value.warnings {
+        let Warning { code, path, line, message } = warning;
+        // Beside the answer: what a program reads has them too, unless it waits for the status.
+        if args.output == Output::Human || args.wait {
+            input::warn_one(code.as_str(), path.as_str(), *line, message.as_str(), &source);
+        }
+    }
+    let id = created.value.id.as_str();
     match (args.output, args.wait) {
         // As `run` does it: the final status, alone.
         (Output::Json, true) => {}
-        (Output::Json, false) => input::print_json(&json!({ "id": id }))?,
+        (Output::Json, false) => input::print_text(&created.text)?,
         (Output::Human, _) => tell_id(id)?,
     }
     match (args.wait, args.output) {
@@ -66,11 +71,11 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, T
 
 pub(super) async fn retry(client: &Client, args: &RetryArgs, id: &str) -> Result<Exit, Trouble> {
     let key = new_key();
-    let answer =
-        again(async || client.retry(id, args.from.as_deref(), args.grant, &key).await).await?;
+    let (from, reason) = (args.from.as_deref(), args.why.reason.as_deref());
+    let answer = again(async || client.retry(id, from, args.grant, reason, &key).await).await?;
     let new = answer.value.id.as_str();
     match args.common.output {
-        Output::Json => input::print_json(&json!({ "id": new }))?,
+        Output::Json => input::print_text(&answer.text)?,
         Output::Human => tell_id(new)?,
     }
     Ok(Exit::Ok)

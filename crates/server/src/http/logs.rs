@@ -151,18 +151,8 @@ struct Told {
 
 /// What [`ItemId::attempt_name`] made the name of.
 fn told(step: &str, name: &str) -> Option<Told> {
-    let (rest, attempt) = name.rsplit_once("_attempt_")?;
-    let (rest, item) = rest.rsplit_once('_')?;
-    let roles =
-        [("", Role::Item), ("_fallback", Role::Fallback), ("_compensation", Role::Compensation)];
-    let (run, role) = roles.into_iter().find_map(|(suffix, role)| {
-        let run = match rest.strip_suffix(suffix)?.strip_suffix(step)? {
-            "" => 0,
-            datacenter => datacenter.strip_prefix("dc")?.strip_suffix('_')?.parse().ok()?,
-        };
-        Some((run, role))
-    })?;
-    Some(Told { run, role, item: item.parse().ok()?, attempt: attempt.parse().ok()? })
+    let (ItemId { run, role, index, .. }, attempt) = ItemId::read_attempt_name(0, step, name)?;
+    Some(Told { run, role, item: index, attempt })
 }
 
 pub(super) async fn log(
