@@ -115,6 +115,6 @@ mod tests {
             assert_eq!(state.to_string().parse(), Ok(state));
         }
         let why = "done".parse::<ShownState>().unwrap_err().to_string();
-        assert!(why.contains("pending, running,") && why.ends_with("or interrupted"), "{why}");
+        assert!(why.contains("pending, running,") && why.ends_with("or stuck"), "{why}");
     }
 }

@@ -654,9 +654,9 @@ fn what_stood_in_was_undone_or_failed_is_told_in_the_same_words() {
         "    b All attempts are used: exit code 1",
         "      attempt 2 of b prints ü",
         "  ✓ c  succeeded · 0 of 2, 2 failed · 4 attempts",
-        "    c[0] All attempts are used: exit code 1",
+        "    c[0] x All attempts are used: exit code 1",
         "  ✗ d  failed · 2 attempts",
-        "    d[0] All attempts are used: exit code 1",
+        "    d[0] x All attempts are used: exit code 1",
     ];
     for line in lines {
         assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");

@@ -51,6 +51,8 @@ impl Plan {
     pub fn select(&self, text: &str) -> Result<Select, NoSuchPart> {
         let (run, rest) = match text.split_once('/') {
             None => (None, text),
+            // Nothing of a job without datacenters is printed with one.
+            Some(_) if self.datacenters().is_empty() => (None, text),
             Some((datacenter, rest)) => {
                 let known = self.datacenters();
                 let Some(run) = known.iter().position(|name| name == datacenter) else {

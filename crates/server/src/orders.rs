@@ -14,7 +14,7 @@ use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{Accepted, JobId, JobState, Requester};
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_engine::{Inbox, NotDone};
-use steadfast_jobfile::{Operator, Warning, load};
+use steadfast_jobfile::{JobFile, Operator, Warning, load};
 use steadfast_store::{Folder, IdempotencyKey};
 use tokio::sync::Mutex;
 
@@ -136,11 +136,12 @@ impl Orders {
         let loaded = loaded.await.map_err(Trouble::internal)?;
         if let Some(known) = known {
             // Whoever asks again may not have heard the first answer.
-            let warnings = loaded.map(|job| job.warnings).unwrap_or_default();
+            let warnings = loaded.map(|job| warned(&job)).unwrap_or_default();
             return Ok(Submitted { warnings, ..known });
         }
         let job = loaded.map_err(Trouble::InvalidJob)?;
-        let (plan, warnings) = (Arc::new(job.plan), job.warnings);
+        let warnings = warned(&job);
+        let plan = Arc::new(job.plan);
         self.submit(Submission { plan, files, warnings, key, digest }).await
     }
 
@@ -298,6 +299,11 @@ impl Orders {
             Err(why) => Err(why.into()),
         }
     }
+}
+
+/// What is odd about a job anywhere, and on workers elsewhere in particular.
+fn warned(job: &JobFile) -> Vec<Warning> {
+    [job.warnings.as_slice(), &job.worker_warnings].concat()
 }
 
 fn new_id() -> JobId {

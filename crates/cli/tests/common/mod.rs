@@ -617,3 +617,10 @@ fn check_status(place: &Place, job: &str, checked: &Checked) {
 pub(crate) fn beside_this(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
+
+/// Whoever started the tests did so with `nohup`, and what they start inherits that.
+pub(crate) fn hangups_are_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    u64::from_str_radix(mask.trim(), 16).expect("hexadecimal") & 1 == 1
+}

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::harness::{Place, attempt_states, gated, is_there, item, number};
+use super::harness::{Place, attempt_states, gated, hangup, is_there, item, number};
 
 #[test]
 fn up_runs_a_job_by_itself_and_ends_in_order() {
@@ -28,7 +28,7 @@ fn up_goes_on_with_its_jobs_however_it_ended() {
     );
     place.has_lines("ran", 1);
     // Its terminal is closed.
-    up.process.signal(Signal::HUP);
+    up.process.signal(hangup());
     assert!(up.process.ends().success(), "{}", up.process.said());
     assert!(!is_there(&place.lines("pids")[0]), "a process outlived it");
     let up = place.server().start_up();

@@ -400,3 +400,12 @@ pub(crate) fn is_there(pid: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z')))
 }
+
+/// A terminal is closed; or SIGTERM where whoever started the tests said with `nohup` that what they start
+/// outlives its terminal.
+pub(crate) fn hangup() -> Signal {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
+    let ignored = u64::from_str_radix(mask.trim(), 16).expect("hexadecimal") & 1 == 1;
+    if ignored { Signal::TERM } else { Signal::HUP }
+}

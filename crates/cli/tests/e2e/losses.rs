@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::harness::{
-    Place, attempt_states, attempt_workers, gated, is_there, item, now, number, pass, wait_for,
+    Place, attempt_states, attempt_workers, gated, hangup, is_there, item, now, number, pass,
+    wait_for,
 };
 
 fn one_step(script: &str) -> String {
@@ -165,7 +166,7 @@ fn sigterm_to_a_worker_hands_its_work_on_at_once() {
 
 #[test]
 fn a_worker_whose_terminal_is_closed_hands_its_work_on_at_once() {
-    hands_its_work_on(Signal::HUP);
+    hands_its_work_on(hangup());
 }
 
 fn hands_its_work_on(told_by: Signal) {

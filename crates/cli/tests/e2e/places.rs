@@ -179,7 +179,7 @@ fn what_an_attempt_prints_while_it_is_cancelled_is_in_its_log() {
     let job = server.submit(
         &json!({ "name": "logs", "steps": { "s": { "run": format!(
             "trap 'echo last words; exit 1' TERM; echo first words; echo x >> {ran}; \
-             while :; do sleep 0.05; done"
+             while :; do sleep 0.05 & wait; done"
         ) } } })
         .to_string(),
     );
