@@ -209,7 +209,7 @@ fn a_damaged_job_is_shown_as_stuck_and_is_in_nobodys_way() {
     };
     let listed: Value = serde_json::from_str(&local(&["list", "-o", "json"])).expect("JSON");
     assert_eq!(rows(&listed, &stuck)["state"], "stuck");
-    assert_eq!(rows(&listed, &live)["state"], "running");
+    assert_eq!(rows(&listed, &live)["state"], "pending");
     assert!(local(&["list"]).lines().any(|row| row.contains(&stuck) && row.contains("stuck")));
     assert!(local(&["status", &stuck]).contains("the checksum does not fit"));
     assert!(local(&["status", &ended]).contains("succeeded"));

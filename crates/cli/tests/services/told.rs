@@ -90,7 +90,7 @@ fn explain_says_that_a_callback_is_awaited_and_until_when() {
 fn a_job_that_only_calls_services_has_no_log_and_says_so() {
     let service = Service::always(Answer::output(1));
     let job = job(&format!("url: '{}'", service.url("/")), &[]);
-    let words = "step `call` only calls services, which print nothing here";
+    let words = "`call` only calls services, which print nothing here";
     let said = |output: std::process::Output| {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
