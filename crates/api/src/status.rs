@@ -397,6 +397,7 @@ impl JobStatus {
     }
 
     /// As it is shown when nobody runs it: a job of `run` is interrupted then.
+    #[must_use]
     pub fn without_a_process(mut self) -> Self {
         if let ShownState::Of(state) = self.state {
             self.state = ShownState::new(state, self.local, false);

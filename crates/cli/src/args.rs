@@ -416,7 +416,7 @@ pub(crate) struct Remote {
     pub(crate) server: Option<String>,
     #[arg(long, value_name = "TOKEN", help = TOKEN)]
     pub(crate) token: Option<Token>,
-    /// Who vouches for the server, in PEM, or STEADFAST_CA [default: whom this system trusts]
+    /// Who vouches for the server, in PEM, or `STEADFAST_CA` [default: whom this system trusts]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// A server and its token by name, from ~/.config/steadfast/config.toml

@@ -151,8 +151,8 @@ impl Either {
             Ok(Exit::Ok)
         };
         self.choose(remote, common, job, there, |job| {
-            let events = jobs::log(common, job, &mut log.borrow_mut());
-            events
+            let mut log = log.borrow_mut();
+            jobs::log(common, job, &mut log)
         })
     }
 

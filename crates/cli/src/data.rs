@@ -217,9 +217,10 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
         Named::LastOf(name) => newest(&of_name(name), 1)?.pop(),
         Named::Any(name) => {
             let named = newest(&of_name(name), 1)?.pop();
-            let mut begin: Vec<Row> = match is_like_an_id(name) {
-                true => newest(&Filter::default(), LOOKED_THROUGH)?,
-                false => vec![],
+            let mut begin: Vec<Row> = if is_like_an_id(name) {
+                newest(&Filter::default(), LOOKED_THROUGH)?
+            } else {
+                vec![]
             };
             begin.retain(|row| row.id.starts_with(name));
             match store.row(name) {

@@ -316,7 +316,8 @@ impl Standing {
     }
 
     fn notes(&self) -> String {
-        self.notes.iter().map(|note| format!("{}\n", paint(DIM, inert(note)))).collect()
+        let notes = self.notes.iter().map(|note| paint(DIM, inert(note)));
+        notes.fold(String::new(), |text, note| text + &note + "\n")
     }
 
     fn steps(&self, now_ms: u64) -> String {

@@ -118,9 +118,12 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
+/// An item, and the outcomes of its attempts as a script has them.
+type Walked = (ItemId, Vec<String>);
+
 /// One key for a step of which every item met the same, else one for each.
 fn keys(plan: &Plan, attempts: BTreeMap<ItemId, Vec<String>>) -> Vec<(String, Vec<String>)> {
-    let mut by_step: BTreeMap<(u32, Role), Vec<(ItemId, Vec<String>)>> = BTreeMap::new();
+    let mut by_step = BTreeMap::<(u32, Role), Vec<Walked>>::new();
     for (item, outcomes) in attempts {
         by_step.entry((item.step, item.role)).or_default().push((item, outcomes));
     }

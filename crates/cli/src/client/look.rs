@@ -82,9 +82,10 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
     let page = page.value;
     let anything = args.state.is_some() || args.name.is_some() || args.cursor.is_some();
     if page.jobs.is_empty() {
-        jobs::print(match anything || label.is_some() {
-            true => jobs::NO_MATCH,
-            false => "no jobs yet; hand one over with `steadfast submit job.yaml`\n",
+        jobs::print(if anything || label.is_some() {
+            jobs::NO_MATCH
+        } else {
+            "no jobs yet; hand one over with `steadfast submit job.yaml`\n"
         })?;
         return Ok(Exit::Ok);
     }
@@ -101,7 +102,7 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> Result<Exit, Troub
         let took = match job.state {
             // Nobody knows here when it stopped.
             ShownState::Interrupted | ShownState::Stuck => String::new(),
-            _ => jobs::coarse(until.saturating_sub(job.submitted_at_ms)),
+            ShownState::Of(_) => jobs::coarse(until.saturating_sub(job.submitted_at_ms)),
         };
         let ago = jobs::coarse(now.saturating_sub(job.submitted_at_ms));
         table.row(vec![

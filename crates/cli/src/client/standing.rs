@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
 use steadfast_api::ShownState;
 use steadfast_core::event::{JobState, Requester, Role};
 use steadfast_core::text::shorten;
@@ -114,7 +113,10 @@ fn item_name(step_name: &str, step: &Step, item: &Item) -> String {
     let of_many = item.value.is_some() || step.counts.values().sum::<u64>() > 1;
     let name = if of_many { format!("{step_name}[{}]", item.index) } else { step_name.to_owned() };
     // Of a range the number tells it.
-    labelled(name, item.value.as_ref().filter(|value| **value != Value::from(item.index)))
+    labelled(
+        name,
+        item.value.as_ref().filter(|value| value.as_u64() != Some(u64::from(item.index))),
+    )
 }
 
 fn why(item: &Item) -> String {

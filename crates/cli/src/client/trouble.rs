@@ -89,12 +89,13 @@ pub(crate) fn causes<'a>(
 /// What is wrong with a connection that should have been safe, and what to do about it. None: it is not
 /// about that.
 pub(crate) fn unsafe_because(error: &(dyn Error + 'static)) -> Option<String> {
+    use rustls::{CertificateError as Wrong, Error as Tls};
+
     let found = causes(error).find_map(|cause| {
         let within = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let within = within.and_then(|inner| inner.downcast_ref::<rustls::Error>());
         within.or_else(|| cause.downcast_ref::<rustls::Error>())
     })?;
-    use rustls::{CertificateError as Wrong, Error as Tls};
     let text = match found {
         Tls::InvalidCertificate(Wrong::UnknownIssuer) => {
             "this system does not trust who vouches for its certificate; name them with --ca FILE, \
@@ -127,8 +128,11 @@ impl Trouble {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,
             Self::Refused(refused) => matches!(refused.status, 429 | 502 | 503 | 504),
-            Self::Tls { .. } | Self::Odd { .. } => false,
-            Self::NoJob(_) | Self::Wrong(_) | Self::Told(_) => false,
+            Self::Tls { .. }
+            | Self::Odd { .. }
+            | Self::NoJob(_)
+            | Self::Wrong(_)
+            | Self::Told(_) => false,
         }
     }
 

@@ -10,6 +10,7 @@ use super::words::{AttemptKey, WorkerSpec, WorkerState};
 use crate::pace::Pace;
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "facts about a worker that vary apart")]
 pub(super) struct Member {
     pub(super) spec: WorkerSpec,
     /// The number of its latest session.

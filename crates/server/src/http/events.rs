@@ -153,9 +153,8 @@ impl Follower {
 
     /// None: the server ends.
     async fn look_again(&mut self) -> Option<()> {
-        match timeout(LOOK, self.told.changed()).await {
-            Ok(Err(_)) => return None,
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(_)) = timeout(LOOK, self.told.changed()).await {
+            return None;
         }
         // Asked before the log is read: what its process wrote last is not missed.
         let row = self.archive.row(&self.id).await.ok()?;

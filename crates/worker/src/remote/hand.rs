@@ -427,7 +427,9 @@ impl Hand {
         if over.is_empty() {
             return;
         }
-        over.into_iter().for_each(|key| places::remove(&self.places.log(key)));
+        for key in over {
+            places::remove(&self.places.log(key));
+        }
         self.tell();
     }
 

@@ -121,7 +121,7 @@ async fn what_a_withdrawn_attempt_prints_until_its_end_arrives_too() {
     let mut session = server.session().await;
     let talks = shell(
         1,
-        &format!("trap 'seq 2 {LINES}; exit 3' TERM; echo 1; while :; do sleep 0.01; done"),
+        &format!("trap 'seq 2 {LINES}; exit 3' TERM; echo 1; while :; do sleep 0.01 & wait; done"),
     );
     session.assign(&talks).await;
     session.printed(&talks, "1\n").await;
