@@ -291,6 +291,8 @@ impl Pauses {
         match status.code() {
             // A connection that breaks on the way has no code of its own.
             Code::Unavailable | Code::Unknown | Code::Cancelled => {}
+            // A connection that broke, not the server's word: that has no cause here.
+            Code::Internal if std::error::Error::source(&status).is_some() => {}
             // It has no room now.
             Code::ResourceExhausted => {
                 if now() >= self.until {
