@@ -13,6 +13,7 @@ use steadfast_api::{Said as Word, proto};
 use steadfast_core::decide::Input;
 use steadfast_core::event::JobId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
+use steadfast_core::plan::MAX_LABELS;
 use steadfast_engine::{
     Answer, Arriving, AttemptKey, Inbox, Missed, NameInUse, Unheard, WorkerSpec,
 };
@@ -133,7 +134,12 @@ impl WorkerSessions {
                         break;
                     }
                 }
-                Said::Output(output) => self.output(&peer, output).await,
+                Said::Output(output) => {
+                    // The next session begins with all that is not acknowledged, logs among it.
+                    if !self.output(&peer, output).await {
+                        break;
+                    }
+                }
                 Said::Progress(progress) => self.progress(&peer, progress).await,
                 Said::Draining(_) => {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
@@ -238,8 +244,9 @@ impl WorkerSessions {
         }
     }
 
-    async fn output(&self, peer: &Peer, output: proto::Output) {
-        let Some(attempt) = &output.attempt else { return };
+    /// False: it could not be written now, and must come again before the report of its attempt counts.
+    async fn output(&self, peer: &Peer, output: proto::Output) -> bool {
+        let Some(attempt) = &output.attempt else { return true };
         let key = (attempt.job_id.as_str().into(), attempt.token);
         let is_its = self.hub.sessions().get_mut(&peer.name).is_some_and(|session| {
             let is_its = session.may_print(&key);
@@ -251,7 +258,7 @@ impl WorkerSessions {
         // The log may be a little longer than the cap, by the line about what was left out.
         let end = output.offset.saturating_add(output.bytes.len() as u64);
         if !is_its || end > self.hub.0.rules.log_cap + 4096 || !is_plain(&output.step_name) {
-            return;
+            return true;
         }
         let path = self.hub.0.folder.log(
             &attempt.job_id,
@@ -263,11 +270,17 @@ impl WorkerSessions {
         let written = tokio::task::spawn_blocking(move || {
             write_log(&hub.0.folder, &path, &output, hub.0.health.takes_logs())
         });
-        let written = written.await;
-        if let Ok(Err(error)) = written {
-            tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
-        }
+        let Ok(Err(error)) = written.await else { return true };
+        tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
+        !is_worth_another_try(&error)
     }
+}
+
+/// Descriptors come back, and so does what an operator repairs. Logs give way on a full disk, and where nothing
+/// may be written a job is not held up for its log.
+fn is_worth_another_try(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    !matches!(error.kind(), PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
 /// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
@@ -351,6 +364,10 @@ fn check(hello: &proto::Hello) -> Result<(), String> {
     }
     if !(hello.cpu.is_finite() && (0.0..=1e6).contains(&hello.cpu)) {
         return Err(format!("{} is no number of cpus", hello.cpu));
+    }
+    if hello.labels.len() > MAX_LABELS {
+        let count = hello.labels.len();
+        return Err(format!("a worker has at most {MAX_LABELS} labels, not {count}"));
     }
     let texts = hello.labels.iter().flat_map(|(name, value)| [name, value]);
     if !texts.chain(&hello.functions).all(|text| good(text)) {
