@@ -235,6 +235,13 @@ impl Tokens {
         })
     }
 
+    /// Whether a token that was accepted before would still be.
+    pub fn holds(&self, id: &str, now: Timestamp) -> bool {
+        self.refresh();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.tokens.iter().any(|token| token.id == id && !token.is_expired(now))
+    }
+
     fn refresh(&self) {
         let path = self.path();
         let stamp = stamp(&path);
