@@ -33,7 +33,7 @@ use crate::config::{Auth, ServerSettings};
 use crate::listen::{INSIDE, network};
 use crate::tokens::{Granted, Tokens};
 use crate::unread::{Client, Unread};
-use answer::Terms;
+use answer::{IsAllowed, Terms};
 use hosts::{Caller, Hosts};
 use refusal::Refusal;
 use routes::Need;
@@ -130,7 +130,7 @@ impl Guard {
             },
             terms: Terms {
                 allowance,
-                is_allowed: recheck.map(|granted| -> Box<dyn Fn() -> bool + Send + Sync> {
+                is_allowed: recheck.map(|granted| -> IsAllowed {
                     Box::new(move || guard.0.tokens.holds(&granted.id, (guard.0.now)()))
                 }),
                 within: is_stranger.then_some(STRANGERS_ANSWER.min(body_timeout)),

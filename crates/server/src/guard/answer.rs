@@ -18,11 +18,13 @@ use crate::unread::{Allowance, COUNTED_FROM, Hold, counted};
 /// How often it is looked whether the token of a stream is still good.
 const RECHECK: Duration = Duration::from_secs(3);
 
+pub(super) type IsAllowed = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// What holds for an answer while it is under way.
 pub(super) struct Terms {
     pub(super) allowance: Allowance,
     /// Whether its client's token is still good. None: it needs none.
-    pub(super) is_allowed: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    pub(super) is_allowed: Option<IsAllowed>,
     /// It must be over by then.
     pub(super) within: Option<Duration>,
 }
@@ -82,12 +84,12 @@ struct Answer {
     /// Of an answer that is all there, until its bytes are handed over.
     hold: Option<Hold>,
     is_whole: bool,
-    recheck: Option<(Pin<Box<Sleep>>, Box<dyn Fn() -> bool + Send + Sync>)>,
+    recheck: Option<(Pin<Box<Sleep>>, IsAllowed)>,
     end: Option<Pin<Box<Sleep>>>,
     is_over: bool,
 }
 
-type Polled = Option<Result<Frame<Bytes>, axum::Error>>;
+type Part = Result<Frame<Bytes>, axum::Error>;
 
 impl Answer {
     /// Why it may go on no longer.
@@ -108,11 +110,12 @@ impl Answer {
         None
     }
 
-    fn cut_off(&mut self, why: &Refusal) -> Polled {
+    /// The last of it.
+    fn cut_off(&mut self, why: &Refusal) -> Part {
         self.is_over = true;
         self.body = Body::empty();
         tracing::info!(code = why.code(), %why, "StreamEnded");
-        Some(match self.kind {
+        match self.kind {
             Kind::Grpc => {
                 let mut trailers = HeaderMap::new();
                 // A status is made of what headers can hold.
@@ -124,7 +127,7 @@ impl Answer {
                 Ok(Frame::data(text.into()))
             }
             Kind::Bytes => Err(axum::Error::new(std::io::Error::other(why.to_string()))),
-        })
+        }
     }
 
     /// Data that is waited for counts until it is written out.
@@ -146,17 +149,15 @@ impl HttpBody for Answer {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Polled> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Part>> {
         if self.is_over {
             return Poll::Ready(None);
         }
         if let Some(why) = self.ended(cx) {
-            return Poll::Ready(self.cut_off(&why));
+            return Poll::Ready(Some(self.cut_off(&why)));
         }
         Pin::new(&mut self.body).poll_frame(cx).map(|frame| match frame {
-            Some(Ok(frame)) => {
-                self.count(frame).map_or_else(|why| self.cut_off(&why), |frame| Some(Ok(frame)))
-            }
+            Some(Ok(frame)) => Some(self.count(frame).or_else(|why| self.cut_off(&why))),
             other => other,
         })
     }

@@ -73,7 +73,7 @@ async fn what_functions_give_is_what_later_ones_get() {
         ["crawl", "count", "count", "count", "sum"]
     );
     let counts = client.outputs(&status.id, Some("count")).await.unwrap();
-    assert_eq!(counts.iter().map(|it| (it.item, &it.output)).last(), Some((2, &30.into())));
+    assert_eq!(counts.last().map(|it| (it.item, &it.output)), Some((2, &30.into())));
     assert_eq!(status.output::<u32>("sum").unwrap(), Some(60));
     assert_eq!(attempts(&status, "sum")[0].worker, "typed");
 }
