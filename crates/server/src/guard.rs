@@ -131,7 +131,7 @@ impl Guard {
             terms: Terms {
                 allowance,
                 is_allowed: recheck.map(|granted| -> IsAllowed {
-                    Box::new(move || guard.0.tokens.holds(&granted.id, (guard.0.now)()))
+                    Box::new(move || guard.0.tokens.still(&granted.id, (guard.0.now)()).is_ok())
                 }),
                 within: is_stranger.then_some(STRANGERS_ANSWER.min(body_timeout)),
             },
