@@ -38,6 +38,8 @@ use hosts::{Caller, Hosts};
 use refusal::Refusal;
 use routes::Need;
 
+/// A worker's session, the one request whose body has no end. Its token is looked at with its beats.
+const SESSION: &str = "/steadfast.v1.Workers/Session";
 /// Who has no token has so long to say what it wants, and to take the answer.
 const STRANGERS_BODY: Duration = Duration::from_secs(10);
 const STRANGERS_ANSWER: Duration = Duration::from_mins(1);
@@ -93,7 +95,7 @@ impl Guard {
     fn admit(&self, request: &mut Request) -> Result<Admitted, Refusal> {
         let caller = self.0.hosts.check(request)?;
         let path = request.uri().path();
-        let (is_grpc, is_session) = (routes::is_grpc(path), path == routes::SESSION);
+        let (is_grpc, is_session) = (routes::is_grpc(path), path == SESSION);
         let need = routes::need(request.method(), path);
         let is_preflight = caller.is_preflight(request);
         let granted = if is_preflight { None } else { self.authenticate(need, request)? };

@@ -14,8 +14,6 @@ pub(super) enum Need {
     Scope(Scope),
 }
 
-/// A worker's session, the one request whose body has no end. Its token is looked at with its beats.
-pub(super) const SESSION: &str = "/steadfast.v1.Workers/Session";
 const GRPC: [&str; 2] = ["/steadfast.v1.", "/grpc."];
 
 pub(super) fn is_grpc(path: &str) -> bool {
