@@ -15,6 +15,7 @@ mod e2e {
     mod local_jobs;
     mod losses;
     mod places;
+    mod private;
     mod proxy;
     mod rest;
     mod restarts;

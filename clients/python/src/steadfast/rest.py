@@ -81,8 +81,8 @@ class Rest:
         given = {key: value for key, value in (query or {}).items() if value is not None}
         url = f"{self._place.url}/v1/{path}" + (f"?{urlencode(given)}" if given else "")
         sent = dict(headers or {})
-        if self._place.token:
-            sent["Authorization"] = f"Bearer {self._place.token}"
+        if bearer := self._place.bearer:
+            sent["Authorization"] = bearer
         tries, give_up = 0, 0.0
         while True:
             request = urllib.request.Request(url, data=body, headers=sent)

@@ -226,7 +226,10 @@ impl Hand {
             incarnation: format!("{random:016x}"),
             drawer,
             files: Files::new(places.files(), runtime.clone()),
-            secrets: Secrets::new(config.secrets.clone().unwrap_or_else(|| places.secrets())),
+            secrets: Secrets::new(
+                config.secrets.clone().unwrap_or_else(|| places.secrets()),
+                config.secrets_allowed.clone(),
+            ),
             ports: Ports::new(),
             runtime,
             config,
