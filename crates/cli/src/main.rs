@@ -18,6 +18,7 @@ mod plan;
 mod purge;
 mod rehearse;
 mod run;
+mod screen;
 mod serve;
 mod signals;
 mod standing;

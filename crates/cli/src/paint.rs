@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Deserializer};
 use steadfast_api::ShownState;
 use steadfast_core::event::JobState;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -76,6 +77,54 @@ pub(crate) fn state_style(state: impl Into<ShownState>) -> Style {
     }
 }
 
+/// One line of styled parts, which no part can leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line(Vec<(Style, String)>);
+
+impl Line {
+    pub(crate) fn new(parts: &[(Style, String)]) -> Self {
+        Self(parts.iter().map(|(style, text)| (*style, inert(text).into_owned())).collect())
+    }
+
+    /// Columns of a terminal.
+    pub(crate) fn width(&self) -> usize {
+        self.0.iter().map(|(_, text)| text.width()).sum()
+    }
+
+    pub(crate) fn painted(&self) -> String {
+        self.0.iter().map(|(style, text)| paint(*style, text)).collect()
+    }
+
+    /// As much of it as `width` columns have room for; `…` where something is missing.
+    pub(crate) fn cut(&self, width: usize) -> Self {
+        if self.width() <= width {
+            return self.clone();
+        }
+        let mut left = width.saturating_sub(1);
+        let mut parts = vec![];
+        for (style, text) in &self.0 {
+            let mut kept = String::new();
+            for c in text.chars() {
+                let wide = c.width().unwrap_or(0);
+                if wide > left {
+                    parts.push((*style, kept + "…"));
+                    return Self(parts);
+                }
+                left -= wide;
+                kept.push(c);
+            }
+            parts.push((*style, kept));
+        }
+        Self(parts)
+    }
+}
+
+impl Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(_, text)| f.write_str(text))
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Align {
     Left,
@@ -101,14 +150,14 @@ impl Table {
 
     pub(crate) fn render(&self, indent: &str) -> String {
         let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].0.chars().count());
-            cells.chain([self.columns[column].0.chars().count()]).max().unwrap_or(0)
+            let cells = self.rows.iter().map(|row| row[column].0.width());
+            cells.chain([self.columns[column].0.width()]).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let line = |cells: Vec<(&str, Style)>| {
             let mut line = String::new();
             for (i, (text, style)) in cells.into_iter().enumerate() {
-                let pad = " ".repeat(widths[i] - text.chars().count());
+                let pad = " ".repeat(widths[i] - text.width());
                 let gap = if i == 0 { indent } else { "  " };
                 line.push_str(gap);
                 let painted = paint(style, text);
@@ -143,5 +192,16 @@ mod tests {
         let mut table = Table::new(&[("x", Align::Left)]);
         table.row(vec![(hostile.to_owned(), BOLD)]);
         assert_eq!(table.render("").lines().count(), 2);
+    }
+
+    #[test]
+    fn a_line_is_cut_by_columns() {
+        let line = Line::new(&[(BOLD, "漢字".to_owned()), (DIM, " and more".to_owned())]);
+        assert_eq!(line.width(), 13);
+        assert_eq!(line.cut(13).to_string(), "漢字 and more");
+        assert_eq!(line.cut(8).to_string(), "漢字 an…");
+        assert_eq!(line.cut(4).to_string(), "漢…", "half a character is none");
+        assert_eq!(line.cut(1).to_string(), "…");
+        assert!(line.cut(8).painted().ends_with("an…\x1b[0m"), "a cut line ends its colour");
     }
 }

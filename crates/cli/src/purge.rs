@@ -26,6 +26,11 @@ pub(crate) fn run(args: &PurgeArgs) -> Done {
                 let filter = Filter { state: Some(state), over: Some(true), ..Filter::default() };
                 ended(data, store, &filter, before)?
             }
+            (Some(_), Some(ShownState::Stuck)) => {
+                let message = "jobs that are stuck go one by one, when somebody has looked at them: \
+                               `steadfast list --state stuck`, then `steadfast purge JOB`";
+                return Err(Wrong { code: "usage", message: message.to_owned() }.into());
+            }
             (Some(_), Some(state)) => {
                 let message = format!(
                     "jobs that are {state} do not go by age; write succeeded, partial, failed, \
@@ -74,6 +79,10 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
     let mut purged = 0;
     for id in archive::interrupted(store, &data.folder).map_err(text)? {
         let Ok(_lock) = data.lock(&id) else { continue };
+        // One that cannot be read may have ended as well: it goes only by its name.
+        if store.damage(&id).map_err(text)?.is_some() {
+            continue;
+        }
         let Some((row, seq)) = store.row(&id).map_err(text)? else { continue };
         let last = store.events(&id, seq.saturating_sub(1), 1).map_err(text)?.pop();
         if row.over || last.is_none_or(|last| last.at >= before) {

@@ -22,7 +22,7 @@ use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
 use crate::input::Wrong;
 use crate::local::LocalWorkers;
-use crate::paint::{BOLD, DIM, error_prefix, paint};
+use crate::paint::{BOLD, error_prefix, paint};
 use crate::view::View;
 use crate::{Done, Exit, input, jobs, signals};
 
@@ -286,9 +286,9 @@ impl Session<'_> {
                 if self.output == Output::Json {
                     self.print_status(&data, &job, attempts, true)?;
                 }
-                let hint = paint(BOLD, data.hint("resume", &self.id));
-                // The terminal may be what went away.
-                let _ = writeln!(anstream::stderr(), "interrupted; go on with {hint}");
+                // Nobody is at the job any more, and it is shown so.
+                drop(lock);
+                view.interrupted(&job, &data);
                 Ok(Exit::Interrupted)
             }
             End::Over => {
@@ -349,6 +349,7 @@ impl Session<'_> {
             let now = interrupts.count();
             if now > asked {
                 if asked == 0 {
+                    view.note("interrupting: ending what runs; once more kills it");
                     live.inbox().drain();
                 }
                 if now > 1 {
@@ -449,12 +450,7 @@ impl Interrupts {
         let counted = count.clone();
         std::thread::spawn(move || {
             for _ in signals.forever() {
-                let before = counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                if before == 0 {
-                    let said = "\ninterrupting: ending what runs; once more kills it";
-                    // The terminal may be what went away.
-                    let _ = writeln!(anstream::stderr(), "{}", paint(DIM, said));
-                }
+                counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             }
         });
         Ok(Self(count))

@@ -8,10 +8,11 @@ use steadfast_core::event::{JobState, Requester, StepState};
 use steadfast_core::text::shorten;
 use steadfast_core::time::{countdown_ms, human_ms};
 
-use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
+use crate::paint::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
+use unicode_width::UnicodeWidthStr;
 
-/// A longer job shows what did not simply succeed.
-pub(crate) const SHOWN_STEPS: usize = 20;
+/// A longer job shows first what did not simply succeed.
+const SHOWN_STEPS: usize = 100;
 /// Failed items of a step that are shown.
 pub(crate) const SHOWN_ITEMS: usize = 3;
 /// Characters of what an attempt says about how far it is.
@@ -174,14 +175,6 @@ pub(crate) fn short_value(value: &Value) -> String {
     }
 }
 
-/// A line as it is measured, and as it is shown.
-pub(crate) type Line = (String, String);
-
-pub(crate) fn both(parts: &[(anstyle::Style, String)]) -> Line {
-    let plain = parts.iter().map(|(_, text)| inert(text)).collect();
-    (plain, parts.iter().map(|(style, text)| paint(*style, inert(text))).collect())
-}
-
 impl StepFacts {
     pub(crate) fn new(name: String, state: StepState) -> Self {
         Self {
@@ -212,20 +205,43 @@ impl StepFacts {
             StepState::Failed => ("✗", BAD),
             StepState::Skipped | StepState::Cancelled => ("–", DIM),
         };
-        let pad = " ".repeat(longest.saturating_sub(self.name.chars().count()));
+        let pad = " ".repeat(longest.saturating_sub(self.name.width()));
         let facts = self.facts(now_ms).join(" · ");
         let name = self.name.clone();
-        both(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, format!("{pad}  {facts}"))])
+        let facts = format!("{pad}  {facts}");
+        Line::new(&[(style, format!("  {mark} ")), (BOLD, name), (DIM, facts)])
+    }
+
+    /// Nothing of it runs or will by itself: people would wait for it in vain.
+    fn is_starved(&self) -> bool {
+        self.state == StepState::Running
+            && !self.paused
+            && self.ready > 0
+            && self.running + self.called + self.backing_off == 0
+    }
+
+    /// The lower, the more somebody wants to see it.
+    fn rank(&self) -> u8 {
+        let retried = self.attempts.is_some_and(|attempts| attempts > self.tally.items);
+        match self.state {
+            StepState::Failed => 0,
+            _ if self.fallback == Some(AsideState::UnderWay) => 1,
+            _ if self.compensation == Some(AsideState::UnderWay) => 1,
+            StepState::Running if !self.is_starved() => 1,
+            StepState::Running | StepState::Skipped | StepState::Cancelled => 2,
+            StepState::Succeeded if retried => 3,
+            StepState::Waiting => 4,
+            StepState::Succeeded => 5,
+        }
     }
 
     fn facts(&self, now_ms: u64) -> Vec<String> {
         let many = self.tally.items > 1;
-        // Nothing of it runs or will by itself: people would wait for it in vain.
-        let starved = self.state == StepState::Running
-            && !self.paused
-            && self.ready > 0
-            && self.running + self.called + self.backing_off == 0;
-        let stands = if starved { "waits for a worker".to_owned() } else { self.state.to_string() };
+        let stands = if self.is_starved() {
+            "waits for a worker".to_owned()
+        } else {
+            self.state.to_string()
+        };
         let mut facts = vec![stands];
         if many {
             facts.push(self.tally.to_string());
@@ -277,8 +293,8 @@ impl StepFacts {
 }
 
 /// How far the names are lined up.
-pub(crate) fn longest(steps: &[StepFacts]) -> usize {
-    let names = steps.iter().map(|step| step.name.chars().count());
+pub(crate) fn longest<'a>(steps: impl IntoIterator<Item = &'a StepFacts>) -> usize {
+    let names = steps.into_iter().map(|step| step.name.width());
     names.max().unwrap_or(0).min(LONGEST_NAME)
 }
 
@@ -321,13 +337,12 @@ impl Standing {
     }
 
     fn steps(&self, now_ms: u64) -> String {
-        let long = self.steps.len() > SHOWN_STEPS;
-        let dull =
-            |step: &StepFacts| matches!(step.state, StepState::Succeeded | StepState::Waiting);
         let longest = longest(&self.steps);
+        let failed = self.steps.iter().filter(|step| step.state == StepState::Failed).count();
+        let (shown, rest) = fold(&self.steps, SHOWN_STEPS.max(failed + 1));
         let mut text = String::new();
-        for step in self.steps.iter().filter(|step| !(long && dull(step))) {
-            text.push_str(&format!("{}\n", step.line(longest, now_ms).1));
+        for step in shown {
+            text.push_str(&format!("{}\n", step.line(longest, now_ms).painted()));
             for failed in &step.failures {
                 let (name, why) = (paint(BAD, inert(&failed.name)), inert(&failed.why));
                 text.push_str(&format!("    {name} {why}\n"));
@@ -336,8 +351,37 @@ impl Standing {
                 }
             }
         }
+        if let Some(rest) = rest {
+            text.push_str(&format!("{}\n", rest.painted()));
+        }
         text
     }
+}
+
+/// The steps that `rows` lines have room for, in their order, and a line about the others. What failed comes
+/// before what goes on, and that before what is dull.
+pub(crate) fn fold(steps: &[StepFacts], rows: usize) -> (Vec<&StepFacts>, Option<Line>) {
+    if steps.len() <= rows {
+        return (steps.iter().collect(), None);
+    }
+    let mut ranked: Vec<usize> = (0..steps.len()).collect();
+    ranked.sort_by_key(|at| steps[*at].rank());
+    let (shown, rest) = ranked.split_at(rows.saturating_sub(1));
+    let mut shown = shown.to_vec();
+    shown.sort_unstable();
+    let mut counts: Vec<(String, usize)> = vec![];
+    for step in rest.iter().map(|at| &steps[*at]) {
+        let starved = "waiting for a worker";
+        let word = if step.is_starved() { starved.to_owned() } else { step.state.to_string() };
+        match counts.iter_mut().find(|(of, _)| *of == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
+    }
+    let counts: Vec<String> =
+        counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let rest = format!("  … and {} more: {}", rest.len(), counts.join(", "));
+    (shown.into_iter().map(|at| &steps[at]).collect(), Some(Line::new(&[(DIM, rest)])))
 }
 
 #[cfg(test)]
@@ -349,7 +393,7 @@ mod tests {
         let [items, succeeded, failed, skipped, cancelled] = counts;
         let tally = Tally { items, succeeded, failed, skipped, cancelled };
         let step = StepFacts { tally, ..StepFacts::new("s".to_owned(), state) };
-        assert_eq!(step.line(1, 1000).0.trim_start(), expected);
+        assert_eq!(step.line(1, 1000).to_string().trim_start(), expected);
     }
 
     #[test]
@@ -365,8 +409,29 @@ mod tests {
     fn somebody_elses_words_stay_in_their_line() {
         let error = Some("bad\n\x1b[2J".to_owned());
         let step = StepFacts::new("s".to_owned(), StepState::Failed);
-        let (plain, painted) = StepFacts { error, ..step }.line(0, 0);
+        let line = StepFacts { error, ..step }.line(0, 0);
+        let (plain, painted) = (line.to_string(), line.painted());
         assert!(!plain.contains(['\n', '\x1b']), "{plain:?}");
         assert!(!painted.contains('\n'), "{painted:?}");
+    }
+
+    #[test]
+    fn what_failed_is_shown_before_what_is_dull() {
+        use StepState::{Failed, Running, Succeeded, Waiting};
+        let states = [Succeeded, Succeeded, Running, Succeeded, Failed, Waiting, Waiting];
+        let steps: Vec<StepFacts> = states
+            .iter()
+            .enumerate()
+            .map(|(at, state)| StepFacts::new(format!("s{at}"), *state))
+            .collect();
+        let folded = |rows| {
+            let (shown, rest) = fold(&steps, rows);
+            let mut lines: Vec<String> = shown.iter().map(|step| step.name.clone()).collect();
+            lines.extend(rest.map(|rest| rest.to_string()));
+            lines
+        };
+        assert_eq!(folded(7).len(), 7);
+        assert_eq!(folded(4), ["s2", "s4", "s5", "  … and 4 more: 1 waiting, 3 succeeded"]);
+        assert_eq!(folded(1), ["  … and 7 more: 1 failed, 1 running, 2 waiting, 3 succeeded"]);
     }
 }

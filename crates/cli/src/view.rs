@@ -1,6 +1,6 @@
 //! What `run` shows while it goes on, and how a job of the data folder stands.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use steadfast_core::event::{Event, ItemId, Recorded, Requester, Role, StepFailure, StepState};
 use steadfast_core::job::{Aside, Job, Phase, StepRun};
@@ -10,10 +10,11 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
 use crate::data::Data;
-use crate::paint::{BAD, BOLD, DIM, GOOD, WAIT, inert, paint, state_style};
+use crate::paint::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
+use crate::screen::Screen;
 use crate::standing::{
-    AsideState, Failed, LONGEST_PROGRESS, Line, NextTry, RunFacts, SHOWN_ITEMS, SHOWN_STEPS,
-    Standing, StepFacts, Tally, both, labelled, longest, notes, short_value,
+    AsideState, Failed, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS, Standing, StepFacts,
+    Tally, fold, labelled, longest, notes, short_value,
 };
 
 const BAR: usize = 30;
@@ -23,16 +24,17 @@ const LAST_WORDS: usize = 2;
 /// Draws over itself on a terminal, and tells line by line otherwise.
 #[derive(Debug)]
 pub(crate) struct View {
-    drawn: usize,
-    live: bool,
+    screen: Option<Screen>,
     lines: bool,
+    /// Below the picture, as long as there is one.
+    note: Option<&'static str>,
 }
 
 impl View {
     pub(crate) fn new(output: Output) -> Self {
         let human = output == Output::Human;
-        let live = human && std::io::stdout().is_terminal();
-        Self { drawn: 0, live, lines: human && !live }
+        let screen = Screen::here().filter(|_| human);
+        Self { lines: human && screen.is_none(), screen, note: None }
     }
 
     pub(crate) fn begin(&self, resumed: bool) {
@@ -52,49 +54,52 @@ impl View {
     }
 
     pub(crate) fn draw(&mut self, job: &Job, now: Timestamp) {
-        if !self.live {
-            return;
+        let Some(screen) = &mut self.screen else { return };
+        let note = self.note.map(|note| Line::new(&[(WAIT, note.to_owned())]));
+        let room = Screen::rows().saturating_sub(usize::from(note.is_some()));
+        let mut lines = picture(job, now, room);
+        lines.extend(note);
+        screen.draw(lines);
+    }
+
+    /// Something that whoever looks must know from now on.
+    pub(crate) fn note(&mut self, note: &'static str) {
+        self.note = Some(note);
+        if self.screen.is_none() {
+            // The terminal may be what went away.
+            let _ = writeln!(anstream::stderr(), "{}", paint(DIM, note));
         }
-        let width = terminal_width();
-        let mut text = String::new();
-        if self.drawn > 0 {
-            text.push_str(&format!("\x1b[{}A\x1b[J", self.drawn));
-        }
-        let lines = picture(job, now);
-        for (plain, painted) in &lines {
-            // A line that wraps would be drawn over in the wrong place.
-            let fits = plain.chars().count() <= width;
-            let cut: String = plain.chars().take(width).collect();
-            text.push_str(if fits { painted } else { &cut });
-            text.push('\n');
-        }
-        self.drawn = lines.len();
-        let mut out = anstream::stdout().lock();
-        let _ = out.write_all(text.as_bytes());
-        let _ = out.flush();
+    }
+
+    /// It stopped before its end: how it stands, if that was not told line by line, and how to go on.
+    pub(crate) fn interrupted(&self, job: &Job, data: &Data) {
+        // The terminal may be what went away.
+        let _ = match self.screen {
+            Some(_) => write!(anstream::stdout(), "{}", standing(job, data, crate::clock::now())),
+            None => {
+                let hint = paint(BOLD, data.hint("resume", &job.id));
+                writeln!(anstream::stderr(), "interrupted; go on with {hint}")
+            }
+        };
     }
 
     /// The picture gives way to the summary.
     pub(crate) fn end(&mut self) {
-        if self.drawn > 0 {
-            let _ = write!(anstream::stdout(), "\x1b[{}A\x1b[J", self.drawn);
-            self.drawn = 0;
+        if let Some(screen) = &mut self.screen {
+            screen.erase();
         }
     }
 }
 
-fn terminal_width() -> usize {
-    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
-}
-
-fn picture(job: &Job, now: Timestamp) -> Vec<Line> {
+/// In at most `rows` lines, but one.
+fn picture(job: &Job, now: Timestamp, rows: usize) -> Vec<Line> {
     let mut tally = Tally::default();
     for step in job.runs.iter().flat_map(|run| &run.steps) {
         tally.add(share(step));
     }
     let filled = (tally.over() * BAR as u64 / tally.items.max(1)) as usize;
     let plain = anstyle::Style::new();
-    let mut lines = vec![both(&[
+    let mut lines = vec![Line::new(&[
         (BOLD, job.plan.name().to_owned()),
         (plain, "  ".into()),
         (GOOD, "█".repeat(filled)),
@@ -102,13 +107,12 @@ fn picture(job: &Job, now: Timestamp) -> Vec<Line> {
         (plain, format!("  {tally}")),
         (DIM, format!("  {}", human_ms(now.since(job.accepted_at) / 1000 * 1000))),
     ])];
-    let many = job.runs.len() * job.plan.steps().len() > SHOWN_STEPS;
-    let busy = |step: &StepRun| !step.live.is_empty() || step.fallback.is_some();
-    let shown = places(job).filter(|(_, _, step)| !many || busy(step)).take(SHOWN_STEPS);
-    let shown: Vec<StepFacts> =
-        shown.map(|(run, step, state)| step_facts(job, run, step, state)).collect();
-    let longest = longest(&shown);
+    let steps: Vec<StepFacts> =
+        places(job).map(|(run, step, state)| step_facts(job, run, step, state)).collect();
+    let (shown, rest) = fold(&steps, rows.saturating_sub(1));
+    let longest = longest(shown.iter().copied());
     lines.extend(shown.iter().map(|step| step.line(longest, now.0)));
+    lines.extend(rest);
     lines
 }
 

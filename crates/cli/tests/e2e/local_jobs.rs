@@ -3,6 +3,7 @@
 
 use std::process::{Command, Output};
 
+use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -215,6 +216,25 @@ fn the_hint_names_the_folder_where_a_server_is_named() {
     let words: Vec<&str> = hint.split(' ').skip(1).collect();
     let output = with_server(&words).output().expect("the program starts");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_damaged_job_keeps_no_interrupted_one_from_being_purged() {
+    let home = Home::new();
+    home.interrupted("broken");
+    home.interrupted("nightly");
+    let file = Connection::open(home.place.path(FOLDER).join("steadfast.db")).expect("ours");
+    let id = home.json(&["status", "broken"])["id"].as_str().expect("an id").to_owned();
+    let harm = "UPDATE events SET lines = replace(lines, 'Job', 'Jab') WHERE job = ?1";
+    assert!(file.execute(harm, [&id]).expect("it is text") > 0);
+    drop(file);
+    let purged = home.says(0, &["purge", "--older", "0s", "--state", "interrupted"]);
+    assert_eq!(purged, "1 job is gone\n");
+    assert_eq!(home.states(&["list"]), [of("broken", "stuck")]);
+    let refused = home.call(&["purge", "--older", "0s", "--state", "stuck"]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("go one by one"), "{told}");
+    assert_eq!(home.says(0, &["purge", "broken"]), "1 job is gone\n");
 }
 
 #[test]
