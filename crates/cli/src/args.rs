@@ -209,7 +209,7 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "STEADFAST_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// The file that holds it instead
-    #[arg(long, value_name = "FILE", env = "STEADFAST_TOKEN_FILE", conflicts_with = "token")]
+    #[arg(long, value_name = "FILE", env = "STEADFAST_TOKEN_FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Unique among the server's workers [default: the name of this machine]
     #[arg(long)]

@@ -50,7 +50,10 @@ impl Folder {
             return refused("others can look into it, and it belongs to somebody else");
         }
         // It holds something else that others may be meant to see, as /tmp does.
-        let is_ours = self.database().exists() || fs::read_dir(&self.root)?.next().is_none();
+        // A disk of its own has one folder from the start.
+        let others = fs::read_dir(&self.root)?.flatten();
+        let is_empty = others.filter(|entry| entry.file_name() != "lost+found").count() == 0;
+        let is_ours = self.database().exists() || is_empty;
         if !is_ours || mode & 0o1000 != 0 {
             return refused("others can look into it, and there are other things in it");
         }

@@ -18,7 +18,7 @@ use rustix::process::{
     Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, waitid, waitpid,
 };
 
-use crate::processes::{Stat, carried, kill_all, kill_found};
+use crate::processes::{Stat, carried, kill_all, kill_found, wait_all};
 use crate::{Attempt, now};
 
 /// How often children that nobody waits for are let go of.
@@ -94,19 +94,24 @@ impl Leader {
             return kill_all(|pid| Stat::uid(pid) == Some(user.uid)).map(drop);
         }
         let until = now() + PATIENCE;
+        // What they leave behind in turn becomes ours, and is found by the next look.
         loop {
-            let mut found = Vec::new();
-            for pid in since(self.pid)? {
-                if self.left(pid, name, mark) {
-                    found.push(pid);
-                }
-            }
+            let mut found = since(self.pid)?;
+            found.retain(|pid| self.left(*pid, name, mark));
             if found.is_empty() || now() >= until {
                 return Ok(());
             }
-            // What they leave behind in turn becomes ours, and is found by the next look.
-            for pid in found {
-                if kill_found(pid, |pid| self.left(pid, name, mark))? && adopts() {
+            let mut killed = Vec::new();
+            {
+                // A leader that has just been born is known once nobody is being born.
+                let _no_births = LEADERS.write().unwrap_or_else(PoisonError::into_inner);
+                for pid in found {
+                    let process = kill_found(pid, |pid| self.left(pid, name, mark))?;
+                    killed.extend(process.map(|process| (pid, process)));
+                }
+            }
+            for (pid, process) in killed {
+                if wait_all(vec![process], until)? == 0 && adopts() {
                     let _ = waitpid(Some(pid), WaitOptions::NOHANG);
                 }
             }
@@ -120,20 +125,20 @@ impl Leader {
     }
 
     fn left(&self, pid: Pid, name: &str, mark: &str) -> bool {
-        let Some(stat) = Stat::of(pid).filter(|stat| !stat.has_ended && pid != self.pid) else {
+        let Some(stat) = Stat::of(pid).filter(|stat| !stat.has_ended) else { return false };
+        // Whose parent lives is found when that is gone.
+        let is_orphan = stat.parent == getpid().as_raw_nonzero().get();
+        if adopts() && !is_orphan || running().contains_key(&pid.as_raw_nonzero().get()) {
             return false;
-        };
+        }
         let carried = carried(pid, name);
         if carried.as_deref() == Some(mark.as_bytes()) {
             return true;
         }
-        if !adopts() || stat.parent != getpid().as_raw_nonzero().get() || stat.began < self.began {
+        if !adopts() || stat.began < self.began {
             return false;
         }
         let running = running();
-        if running.contains_key(&pid.as_raw_nonzero().get()) {
-            return false;
-        }
         // One that says whose it is, is that one's as long as it runs; of one that does not, nobody knows.
         let may_be_of = |other: &Running| match &carried {
             Some(carried) => carried == other.mark.as_bytes(),

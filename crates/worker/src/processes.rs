@@ -73,15 +73,15 @@ pub(crate) fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
     }
 }
 
-/// One process, if it still belongs once it is held. Returns whether it is gone.
-pub(crate) fn kill_found(pid: Pid, belongs: impl Fn(Pid) -> bool) -> io::Result<bool> {
+/// One process, if it still belongs once it is held. It is not waited for.
+pub(crate) fn kill_found(pid: Pid, belongs: impl Fn(Pid) -> bool) -> io::Result<Option<OwnedFd>> {
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(process) if belongs(pid) => process,
-        Ok(_) | Err(Errno::SRCH) => return Ok(false),
+        Ok(_) | Err(Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     match pidfd_send_signal(&process, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => Ok(wait_all(vec![process], crate::now() + GONE_WITHIN)? == 0),
+        Ok(()) | Err(Errno::SRCH) => Ok(Some(process)),
         Err(error) => Err(error.into()),
     }
 }
@@ -185,7 +185,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 /// Returns how many are still there.
-fn wait_all(mut processes: Vec<OwnedFd>, until: Instant) -> io::Result<usize> {
+pub(crate) fn wait_all(mut processes: Vec<OwnedFd>, until: Instant) -> io::Result<usize> {
     loop {
         processes.retain(|process| !has_ended(process));
         let left = until.saturating_duration_since(crate::now());

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{getegid, geteuid};
 use steadfast_api::proto;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use tokio::sync::Notify;
@@ -95,6 +96,9 @@ pub(super) fn run(
         Err(NotBegun::Failed(outcome)) => (Ended::Outcome(outcome), String::new()),
         Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::NOT_BEGUN), why),
     };
+    if lent.is_some() {
+        take_back(&hand.places.work(assignment));
+    }
     places::remove(&hand.places.begun(&key));
     hand.ended(&key, ended, &why);
 }
@@ -223,4 +227,13 @@ fn give(folder: &Path, user: &User) -> std::io::Result<()> {
         }
     }
     lchown(folder, Some(user.uid), Some(user.gid))
+}
+
+/// Nobody is that user's any more but the next attempt, which has no business with what this one left.
+fn take_back(folder: &Path) {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    for path in [folder, &folder.with_extension("result")] {
+        // One that never was is nobody's.
+        let _ = lchown(path, Some(uid), Some(gid));
+    }
 }
