@@ -17,6 +17,10 @@ from steadfast.v1 import workers_pb2 as pb
 from steadfast.v1.workers_pb2_grpc import WorkersServicer, add_WorkersServicer_to_server
 
 
+#: That the server has let a worker in.
+PROOF = b"you were here"
+
+
 class Session:
     """One stream: what the worker said, and what it is told."""
 
@@ -24,7 +28,7 @@ class Session:
         self._told: queue.Queue[pb.ToWorker | None] = queue.Queue()
         self._heard: queue.Queue[pb.FromWorker] = queue.Queue()
         self.hello = next(said).hello
-        self.tell(welcome=pb.Welcome(lease_ms=lease_ms, beat_ms=50))
+        self.tell(welcome=pb.Welcome(lease_ms=lease_ms, beat_ms=50, proof=PROOF))
         self.beats = True
         threading.Thread(target=self._listen, args=(said,), daemon=True).start()
 
@@ -44,9 +48,9 @@ class Session:
         self._told.put(pb.ToWorker(**kind))
 
     def assign(self, token: int, call: str, input: Any = None, **more: Any) -> pb.AttemptRef:
-        ref = pb.AttemptRef(job_id="job", token=token, attempt=token)
+        ref = pb.AttemptRef(job_id="job", token=token, attempt=token, step_name="go", proof=bytes([token]))
         called = pb.Call(name=call, input_json=json.dumps(input))
-        self.tell(assignment=pb.Assignment(attempt=ref, step_name="go", call=called, **more))
+        self.tell(assignment=pb.Assignment(attempt=ref, call=called, **more))
         return ref
 
     def hear(self, kind: str) -> Any:
@@ -164,8 +168,8 @@ def test_progress_is_said_once_a_second_and_the_last_one_before_the_report(place
 def test_the_key_of_an_item_is_the_one_that_http_steps_send(place: Place, role: int, letter: str) -> None:
     place.worker.function("key")(lambda ctx, input: ctx.idempotency_key)
     session = place.start()
-    ref = pb.AttemptRef(job_id="job", token=5, run=3, step=1, role=role, index=7, attempt=2)  # type: ignore[arg-type]
-    session.tell(assignment=pb.Assignment(attempt=ref, step_name="go", call=pb.Call(name="key")))
+    ref = pb.AttemptRef(job_id="job", token=5, run=3, step=1, role=role, index=7, attempt=2, step_name="go")  # type: ignore[arg-type]
+    session.tell(assignment=pb.Assignment(attempt=ref, call=pb.Call(name="key")))
     assert json.loads(session.hear("report").succeeded.output_json) == f"job-3-go-{letter}7"
 
 
@@ -236,6 +240,84 @@ def test_more_than_the_slots_waits_its_turn_and_goes_back_when_the_worker_is_dra
     for report in (given_back, refused, *ended):
         session.acknowledge(report.attempt)
     assert place.has_ended()
+
+
+def test_a_worker_shows_in_every_session_that_it_is_the_one_that_was_let_in(place: Place) -> None:
+    place.worker.function("f")(lambda ctx, input: None)
+    session = place.start()
+    secret = session.hello.secret
+    assert len(secret) == 32 and session.hello.proof == b""
+    ref = session.assign(1, "f")
+    assert session.hear("report").attempt.proof == ref.proof
+    session.drop()
+    again = place.strange.next().hello
+    assert (again.secret, again.proof) == (secret, PROOF)
+    hand = place.worker._hand
+    assert hand is not None and repr(secret) not in repr(hand) and repr(PROOF) not in repr(hand)
+
+
+def test_a_drain_that_the_server_takes_back_is_over_and_confirmed(place: Place) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> int:
+        begun.release()
+        go_on.wait(LONG)
+        return ctx.token
+
+    session = place.start()
+    session.assign(1, "waits")
+    assert begun.acquire(timeout=LONG)
+    # Also one that nobody was draining is confirmed.
+    for _ in range(2):
+        session.tell(undrain=pb.Undrain())
+        session.hear("undrained")
+    session.tell(drain=pb.Drain())
+    session.hear("draining")
+    session.tell(undrain=pb.Undrain())
+    session.hear("undrained")
+    session.assign(2, "waits")
+    assert begun.acquire(timeout=LONG), "it takes new work again"
+    session.tell(drain=pb.Drain())
+    session.hear("draining")
+    # The answer was lost with the session: the server asks again in the next one.
+    session.drop()
+    session = place.strange.next()
+    session.tell(undrain=pb.Undrain())
+    while (kind := session._heard.get(timeout=LONG).WhichOneof("kind")) != "undrained":
+        assert kind == "draining"
+    session.assign(3, "waits")
+    go_on.set()
+    assert begun.acquire(timeout=LONG), "it takes new work again"
+
+
+def test_a_worker_that_its_host_told_to_go_goes_whatever_the_server_takes_back(place: Place) -> None:
+    go_on = threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> int:
+        ctx.heartbeat("begun")
+        go_on.wait(LONG)
+        return ctx.token
+
+    session = place.start()
+    ref = session.assign(1, "waits")
+    session.hear("progress")
+    session.tell(drain=pb.Drain())
+    assert session.hear("draining").why == "the server asked for it"
+    place.worker.stop()
+    while place.worker._hand is not None and place.worker._hand.draining != "preempted":
+        threading.Event().wait(0.01)
+    session.tell(undrain=pb.Undrain())
+    session.hear("undrained")
+    assert session.hear("draining").why == "preempted"
+    late = session.assign(2, "waits")
+    refused = session.hear("report")
+    assert (refused.attempt, refused.lost.started) == (late, False)
+    go_on.set()
+    for report in (refused, session.hear("report")):
+        session.acknowledge(report.attempt)
+    assert ref.token == 1 and place.has_ended()
 
 
 def test_what_waits_for_a_thread_that_does_not_stop_is_handed_back(place: Place) -> None:

@@ -35,6 +35,7 @@ impl proto::AttemptRef {
             role: role.into(),
             index: item.index,
             attempt,
+            ..Self::default()
         }
     }
 
@@ -45,6 +46,13 @@ impl proto::AttemptRef {
             proto::Role::Compensation => Role::Compensation,
         };
         ItemId { run: self.run, step: self.step, role, index: self.index }
+    }
+}
+
+impl proto::Assignment {
+    /// Empty: it does not say what it is about.
+    pub fn step_name(&self) -> &str {
+        self.attempt.as_ref().map_or("", |attempt| attempt.step_name.as_str())
     }
 }
 

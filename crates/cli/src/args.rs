@@ -293,7 +293,12 @@ pub(crate) enum TokenCommand {
     /// Make a token, and print it this once
     ///
     /// Works with the server up or down. What is kept of it cannot be used in its place.
-    #[command(after_help = "Example: steadfast token create --scope worker --name rack-3")]
+    ///
+    /// A token of scope `worker` can be bound to a worker's name, its datacenter and its labels: with it nobody
+    /// can pass for another worker, or attract jobs that are meant for others.
+    #[command(
+        after_help = "Example: steadfast token create --scope worker --worker rack-3 --label pool=gpu"
+    )]
     Create {
         /// read: see everything; submit: and submit jobs; admin: and all else; worker: be one
         #[arg(long, value_enum)]
@@ -304,6 +309,15 @@ pub(crate) enum TokenCommand {
         /// How long it is good for, such as 90d [default: for ever]
         #[arg(long, value_name = "DURATION", value_parser = age)]
         expires: Option<std::time::Duration>,
+        /// The one worker that may use it, by its name [default: any]
+        #[arg(long, value_name = "NAME")]
+        worker: Option<String>,
+        /// Where a worker that uses it must be [default: anywhere]
+        #[arg(long)]
+        datacenter: Option<String>,
+        /// A label that a worker that uses it has; with any of these it has exactly these; may be repeated
+        #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+        labels: Vec<(String, String)>,
         #[command(flatten)]
         common: Common,
     },

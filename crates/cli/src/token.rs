@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steadfast_core::time::human_ms;
-use steadfast_server::tokens::{Scope, Tokens};
+use steadfast_server::tokens::{Scope, Tokens, WorkerBinding};
 
 use crate::args::{Common, Output, ScopeArg, TokenCommand};
 use crate::data::Data;
@@ -11,9 +11,14 @@ use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(command: &TokenCommand) -> Done {
     let (done, output) = match command {
-        TokenCommand::Create { scope, name, expires, common } => {
+        TokenCommand::Create { scope, name, expires, worker, datacenter, labels, common } => {
             let expires_ms = expires.map(|expires| expires.as_millis() as u64);
-            (create(*scope, name.as_deref(), expires_ms, common), common.output)
+            let binding = WorkerBinding {
+                worker: worker.clone(),
+                datacenter: datacenter.clone(),
+                labels: labels.iter().cloned().collect(),
+            };
+            (create(*scope, name.as_deref(), expires_ms, binding, common), common.output)
         }
         TokenCommand::List { common } => (list(common), common.output),
         TokenCommand::Revoke { id, common } => (revoke(id, common), common.output),
@@ -34,6 +39,7 @@ fn create(
     scope: ScopeArg,
     name: Option<&str>,
     expires_ms: Option<u64>,
+    binding: WorkerBinding,
     common: &Common,
 ) -> Result<(), String> {
     let scope = match scope {
@@ -44,7 +50,19 @@ fn create(
     };
     let now = clock::now();
     let expires = expires_ms.map(|ms| now.plus(ms));
-    let made = open(common)?.create(scope, name, expires, now);
+    let bound = !binding.is_free();
+    if bound && scope != Scope::Worker {
+        return Err(format!(
+            "--worker, --datacenter and --label say what a worker is; a token of scope `{scope}` is for people \
+             and programs"
+        ));
+    }
+    let tokens = open(common)?;
+    let made = if bound {
+        tokens.create_bound(binding, name, expires, now)
+    } else {
+        tokens.create(scope, name, expires, now)
+    };
     let made = made.map_err(|error| error.to_string())?;
     match common.output {
         Output::Json => input::print_json(&json!({
@@ -76,6 +94,8 @@ fn list(common: &Common) -> Result<(), String> {
                 json!({
                     "id": token.id, "name": token.name, "scope": token.scope.name(),
                     "created_at_ms": token.created_at_ms, "expires_at_ms": token.expires_at_ms,
+                    "worker": token.binding.worker, "datacenter": token.binding.datacenter,
+                    "labels": token.binding.labels,
                 })
             })
             .collect();
@@ -89,6 +109,7 @@ fn list(common: &Common) -> Result<(), String> {
         ("id", Align::Left),
         ("scope", Align::Left),
         ("name", Align::Left),
+        ("for", Align::Left),
         ("ends", Align::Right),
     ]);
     for token in tokens {
@@ -97,15 +118,25 @@ fn list(common: &Common) -> Result<(), String> {
             Some(at) if at <= now.0 => "has ended".to_owned(),
             Some(at) => format!("in {}", human_ms(at - now.0)),
         };
+        let bound_to = bound_to(&token.binding);
         table.row(vec![
             (token.id, BOLD),
             (token.scope.name().to_owned(), anstyle::Style::new()),
             (token.name.unwrap_or_default(), anstyle::Style::new()),
+            (bound_to, anstyle::Style::new()),
             (ends, DIM),
         ]);
     }
     anstream::print!("{}", table.render(""));
     Ok(())
+}
+
+/// Which workers it is good for, in the words of `create`.
+fn bound_to(binding: &WorkerBinding) -> String {
+    let worker = binding.worker.iter().map(|name| format!("worker {name}"));
+    let datacenter = binding.datacenter.iter().map(|name| format!("datacenter {name}"));
+    let labels = binding.labels.iter().map(|(key, value)| format!("{key}={value}"));
+    worker.chain(datacenter).chain(labels).collect::<Vec<_>>().join(", ")
 }
 
 fn revoke(id: &str, common: &Common) -> Result<(), String> {

@@ -9,12 +9,14 @@ mod e2e {
     mod doors;
     mod fluster;
     mod folder;
+    mod forgery;
     mod harness;
     mod heartbeats;
     mod ledger;
     mod local_jobs;
     mod losses;
     mod places;
+    mod played;
     mod private;
     mod proxy;
     mod rest;

@@ -19,6 +19,7 @@ use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 
 use crate::pace::Pace;
+use crate::workers::Arriving;
 use evidence::Ends;
 pub(crate) use evidence::step_of;
 use health::Health;
@@ -27,8 +28,8 @@ pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
 pub use words::{
-    AttemptKey, FleetNews, FleetRules, Missed, NameInUse, Undraining, WorkerSpec, WorkerState,
-    WorkerView,
+    AttemptKey, FleetNews, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerSpec,
+    WorkerState, WorkerView,
 };
 
 #[derive(Debug)]
@@ -84,26 +85,24 @@ impl Fleet {
         self.rules
     }
 
-    /// A worker says that it is there. `returning`: this life of it was here before, so that what it
-    /// does not hold never reached it.
-    pub(crate) fn connect(
-        &mut self,
-        spec: WorkerSpec,
-        session: u64,
-        returning: bool,
-        holds: &BTreeSet<AttemptKey>,
-        mono: u64,
-    ) -> Result<Arrival, NameInUse> {
+    /// A worker says that it is there. Until a lease has ended, its name is that worker's alone; and nobody else
+    /// is ever given what the worker was assigned.
+    pub(crate) fn connect(&mut self, arriving: Arriving, mono: u64) -> Result<Arrival, NameInUse> {
+        let Arriving { spec, identity, session, returning, holds } = arriving;
         let name = spec.name.clone();
         let mut arrival = Arrival::default();
         let mut known = BTreeMap::new();
         let mut health = Health::default();
         let mut open = None;
-        let (mut same, mut draining, mut undrain) = (false, false, false);
+        // This worker, and this life of it, was here before.
+        let (mut itself, mut same) = (false, false);
+        let (mut draining, mut undrain) = (false, false);
         if let Some(before) = self.members.get(&name) {
-            same = before.spec.incarnation == spec.incarnation;
-            if !same && before.connected && before.lease_ends > mono {
-                return Err(NameInUse { name, incarnation: before.spec.incarnation.clone() });
+            itself = before.is(&identity);
+            same = itself && before.spec.incarnation == spec.incarnation;
+            let in_use = !itself || (before.connected && !same);
+            if in_use && before.lease_ends > mono {
+                return Err(NameInUse { name });
             }
             self.leases.remove(&(before.lease_ends, name.clone()));
         }
@@ -113,9 +112,9 @@ impl Fleet {
             draining = same && before.draining;
             undrain = same && before.undrain;
             for (key, held) in before.held {
-                if holds.contains(&key) {
+                if itself && holds.contains(&key) {
                     known.insert(key, held);
-                } else if returning || same {
+                } else if same || (itself && returning) {
                     arrival.again.push((key.clone(), held));
                     known.insert(key, held);
                 } else {
@@ -137,6 +136,7 @@ impl Fleet {
             cpu_used_milli: known.values().map(|held| held.cpu_milli).sum(),
             memory_used: known.values().map(|held| held.memory).sum(),
             spec,
+            fingerprint: Some(identity.fingerprint),
             session,
             connected: true,
             since: mono,
@@ -212,9 +212,12 @@ impl Fleet {
         if member.connected { Undraining::Ask } else { Undraining::Away }
     }
 
-    /// The worker takes new work again.
+    /// The worker takes new work again. Unless somebody has drained it since it was asked to.
     pub(crate) fn undrained(&mut self, name: &str) {
         let Some(member) = self.members.get_mut(name) else { return };
+        if !member.undrain {
+            return;
+        }
         let name = member.spec.name.clone();
         member.undrain = false;
         if member.draining {
@@ -277,6 +280,7 @@ impl Fleet {
             };
             let member = Member {
                 spec,
+                fingerprint: None,
                 session: 0,
                 connected: false,
                 since: mono,

@@ -29,7 +29,7 @@ pub use batch::{Assignment, Batch, Effect, Log};
 pub use crash::crash_point;
 pub use engine::{Engine, Unknown};
 pub use fleet::{
-    AttemptKey, Fleet, FleetNews, FleetRules, Missed, NameInUse, Undraining, WorkerSpec,
+    AttemptKey, Fleet, FleetNews, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerSpec,
     WorkerState, WorkerView,
 };
 pub use inbox::{Adopted, Answer, Inbox, Lost, NotDone, Reply, Unheard};

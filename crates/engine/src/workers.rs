@@ -12,8 +12,8 @@ use steadfast_core::time::Timestamp;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::engine::{Engine, JobKey};
 use crate::fleet::{
-    Arrival, AttemptKey, Fleet, FleetNews, Held, Missed, NameInUse, Needs, Undraining, WorkerSpec,
-    WorkerView,
+    Arrival, AttemptKey, Fleet, FleetNews, Held, Identity, Missed, NameInUse, Needs, Undraining,
+    WorkerSpec, WorkerView,
 };
 use crate::room::Room;
 
@@ -21,6 +21,7 @@ use crate::room::Room;
 #[derive(Clone, Debug)]
 pub struct Arriving {
     pub spec: WorkerSpec,
+    pub identity: Identity,
     /// A number that no other session has.
     pub session: u64,
     /// This life of it was here before: what it does not hold never reached it.
@@ -90,11 +91,9 @@ impl Engine {
     /// took along is lost, and what it holds in vain it is told to stop.
     pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Batch, NameInUse> {
         let mut batch = Batch::default();
-        let Arriving { spec, session, returning, holds } = arriving;
-        let (mono, worker) = (self.mono, spec.name.clone());
+        let (mono, worker) = (self.mono, arriving.spec.name.clone());
         let Some(fleet) = self.fleet() else { return Ok(batch) };
-        let Arrival { again, lost, unwanted } =
-            fleet.connect(spec, session, returning, &holds, mono)?;
+        let Arrival { again, lost, unwanted } = fleet.connect(arriving, mono)?;
         let assignment = |(job, token): AttemptKey, held: Held| Assignment {
             job,
             item: held.item,

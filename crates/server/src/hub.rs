@@ -4,6 +4,11 @@
 //! session that breaks leaves everything as it is; the worker comes back, or its lease ends.
 
 mod assignment;
+mod files;
+mod hello;
+mod log;
+mod proof;
+mod queue;
 mod session;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -13,18 +18,25 @@ use std::time::Duration;
 
 use steadfast_api::proto;
 use steadfast_core::event::JobId;
-use steadfast_engine::{Assignment, AttemptKey, Engine, Inbox, Undraining, Unheard, Work, Workers};
+use steadfast_engine::{
+    Assignment, AttemptKey, Clock, Engine, Inbox, Undraining, Unheard, Work, Workers,
+};
 use steadfast_store::Folder;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
+use tonic::Status;
 
 use crate::callbacks::Addresses;
 use crate::health::Health;
 use crate::http::{WorkerView, WorkersView};
+use crate::tokens::Tokens;
 use crate::trouble::Trouble;
-use crate::watch::Watch;
+use crate::watch::{SessionEnd, Watch};
+use proof::Holder;
 use proto::to_worker::Kind;
+use queue::Outgoing;
 
+pub use proof::Proofs;
 pub use session::{LARGEST_MESSAGE, WorkerSessions};
 
 /// How long whoever drains a worker waits for the worker to know.
@@ -39,6 +51,8 @@ pub struct HubRules {
     pub log_cap: u64,
     /// Of its output.
     pub output_cap: usize,
+    /// All workers are this program's own, and nobody else can come in: each has the name that it says.
+    pub inside: bool,
 }
 
 /// Cheap to clone: all are the same hub.
@@ -48,20 +62,32 @@ pub struct Hub(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     rules: HubRules,
-    folder: Folder,
-    watch: Watch,
-    callbacks: Addresses,
-    health: Health,
+    parts: HubParts,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
 }
 
-/// A worker's way out. The queue has no bound of its own: the engine assigns no more than the worker has
-/// slots for, and takes back no more than it assigned.
+/// What a hub works with.
+#[derive(Debug)]
+pub struct HubParts {
+    pub folder: Folder,
+    pub watch: Watch,
+    pub callbacks: Addresses,
+    pub health: Health,
+    pub proofs: Proofs,
+    pub tokens: Arc<Tokens>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A worker's way out.
 #[derive(Debug)]
 struct Session {
     id: u64,
-    out: mpsc::UnboundedSender<proto::ToWorker>,
+    /// Of the worker's secret.
+    fingerprint: Arc<str>,
+    /// The id of its token. None: a server without tokens.
+    token: Option<Arc<str>>,
+    out: Outgoing,
     /// Attempts whose output is taken from this worker.
     held: HashSet<AttemptKey>,
     /// Those that were withdrawn from it last: what they print until they have ended is taken too.
@@ -70,7 +96,6 @@ struct Session {
     drains: watch::Sender<bool>,
     /// How often it has said that it takes new work again.
     undrained: watch::Sender<u64>,
-    ended: Arc<Notify>,
 }
 
 /// Withdrawn attempts of a worker whose output is still taken. Most say soon that it was the last.
@@ -93,15 +118,9 @@ impl Session {
 }
 
 impl Hub {
-    pub fn new(
-        rules: HubRules,
-        folder: Folder,
-        watch: Watch,
-        callbacks: Addresses,
-        health: Health,
-    ) -> Self {
+    pub fn new(rules: HubRules, parts: HubParts) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { rules, folder, watch, callbacks, health, sessions, last_session }))
+        Self(Arc::new(Shared { rules, parts, sessions, last_session }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -116,36 +135,65 @@ impl Hub {
     /// Ends all sessions: they are requests that would go on for ever. What runs goes on, and the workers
     /// come to whoever is next.
     pub fn close(&self) {
-        self.sessions().values().for_each(|session| session.ended.notify_one());
+        self.sessions().values().for_each(|session| session.out.hang_up());
+    }
+
+    /// The token of a session was good when it began.
+    fn still_admitted(&self, token: Option<&str>) -> Result<(), Status> {
+        let Some(token) = token else { return Ok(()) };
+        let Shared { parts, .. } = &*self.0;
+        let still = parts.tokens.still(token, parts.clock.now());
+        still.map_err(|why| Status::unauthenticated(why.to_string()))
     }
 
     fn tell(&self, worker: &str, kind: Kind) {
+        // One that has gone hears of it when it comes back.
         if let Some(session) = self.sessions().get(worker) {
-            // One that has gone hears of it when it comes back.
-            let _ = session.out.send(proto::ToWorker { kind: Some(kind) });
+            self.send(worker, session, kind);
         }
+    }
+
+    fn send(&self, worker: &str, session: &Session, kind: Kind) {
+        if let Err(why) = session.out.send(kind) {
+            self.dropped(worker, SessionEnd::Unread, why);
+        }
+    }
+
+    fn dropped(&self, worker: &str, end: SessionEnd, why: &str) {
+        self.0.parts.watch.session_ended(worker, end, why);
     }
 }
 
 impl Workers for Hub {
     fn assign(&mut self, work: Box<Work>) {
+        let Shared { parts, .. } = &*self.0;
         let worker = work.assignment.worker.clone();
         let key = (work.assignment.job.clone(), work.assignment.token);
-        let message =
-            Kind::Assignment(assignment::assignment(*work, &self.0.folder, &self.0.callbacks));
-        if let Some(session) = self.sessions().get_mut(&worker) {
-            session.held.insert(key);
-            let _ = session.out.send(proto::ToWorker { kind: Some(message) });
+        let mut message = assignment::assignment(*work, &parts.folder, &parts.callbacks);
+        let mut sessions = self.sessions();
+        let Some(session) = sessions.get_mut(&worker) else { return };
+        // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.
+        if let Err(why) = self.still_admitted(session.token.as_deref()) {
+            self.dropped(&worker, SessionEnd::Token, why.message());
+            session.out.end(why);
+            return;
         }
+        if let Some(attempt) = &mut message.attempt {
+            let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
+            attempt.proof = parts.proofs.attempt(attempt, holder);
+        }
+        session.held.insert(key);
+        self.send(&worker, session, Kind::Assignment(message));
     }
 
     fn withdraw(&mut self, over: Assignment) {
         let Assignment { job, item, attempt, token, worker } = over;
         let named = proto::AttemptRef::new(&job, item, attempt, token);
-        if let Some(session) = self.sessions().get_mut(&worker) {
+        let mut sessions = self.sessions();
+        if let Some(session) = sessions.get_mut(&worker) {
             session.withdraw((job, token));
             let kind = Kind::Withdrawal(proto::Withdrawal { attempt: Some(named) });
-            let _ = session.out.send(proto::ToWorker { kind: Some(kind) });
+            self.send(&worker, session, kind);
         }
     }
 

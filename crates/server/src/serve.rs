@@ -35,7 +35,7 @@ use crate::grpc::JobsService;
 use crate::guard::Guard;
 use crate::health::Health;
 use crate::http::{App, Limits, PageLimit, WorkersView as _};
-use crate::hub::{Fleet, Hub, HubRules, LARGEST_MESSAGE, WorkerSessions};
+use crate::hub::{Fleet, Hub, HubParts, HubRules, LARGEST_MESSAGE, Proofs, WorkerSessions};
 use crate::listen::{Entrance, INSIDE, ListenOptions, serve};
 use crate::news::News;
 use crate::orders::{Attached, Orders};
@@ -234,6 +234,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         beat_ms: config.workers.beat_ms,
         log_cap: config.limits.log_bytes as u64,
         output_cap: config.limits.output_bytes,
+        inside: is_inside,
     };
     let tickets = Tickets::open(&folder).map_err(|error| StartError::Folder {
         folder: folder.root().to_owned(),
@@ -243,7 +244,18 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let public_url = config.server.public_url.clone();
     let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
     let addresses = Addresses::new(tickets.clone(), &public_url);
-    let hub = Hub::new(hub_rules, folder.clone(), watch.clone(), addresses, health.clone());
+    let hub = Hub::new(
+        hub_rules,
+        HubParts {
+            folder: folder.clone(),
+            watch: watch.clone(),
+            callbacks: addresses,
+            health: health.clone(),
+            proofs: Proofs::new(&tickets),
+            tokens: tokens.clone(),
+            clock: clock.clone(),
+        },
+    );
     let news = News::new();
     let (going, gone) = oneshot::channel();
     let live = Live::start(

@@ -17,6 +17,10 @@ use sha2::{Digest, Sha256};
 use steadfast_core::time::Timestamp;
 use subtle::ConstantTimeEq;
 
+mod binding;
+
+pub use binding::WorkerBinding;
+
 const FILE: &str = "tokens.json";
 const LOCK: &str = "tokens.lock";
 const VERSION: u32 = 1;
@@ -85,6 +89,8 @@ pub struct Token {
     pub created_at_ms: u64,
     /// None: never.
     pub expires_at_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "WorkerBinding::is_free")]
+    pub binding: WorkerBinding,
     sha256: String,
 }
 
@@ -100,6 +106,16 @@ pub struct Granted {
     pub id: String,
     pub name: Option<String>,
     pub scope: Scope,
+    pub binding: WorkerBinding,
+}
+
+/// Why a token that was good is so no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoLonger {
+    #[error("the token was revoked; `steadfast token create` makes a new one")]
+    Revoked,
+    #[error("the token has expired; `steadfast token create` makes a new one")]
+    Expired,
 }
 
 /// A new token. `text` is what its owner presents; it exists nowhere else.
@@ -127,6 +143,8 @@ pub enum TokenError {
     Writable { path: PathBuf },
     #[error("a token's name has 1 to {LONGEST_NAME} characters that can be printed")]
     Name,
+    #[error("a token is bound to {0} of 1 to {LONGEST_NAME} characters that can be printed")]
+    Binding(&'static str),
     #[error("there are {MOST} tokens already; `steadfast token revoke` those that are not used")]
     TooMany,
     #[error("there is no token `{0}`; `steadfast token list` shows them")]
@@ -170,10 +188,29 @@ impl Tokens {
         expires: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Created, TokenError> {
-        let printable = |name: &str| {
-            let length = name.chars().count();
-            (1..=LONGEST_NAME).contains(&length) && !name.chars().any(char::is_control)
-        };
+        self.make(scope, name, WorkerBinding::default(), expires, now)
+    }
+
+    /// One of scope `worker` that is good for some workers only.
+    pub fn create_bound(
+        &self,
+        binding: WorkerBinding,
+        name: Option<&str>,
+        expires: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Created, TokenError> {
+        binding.check()?;
+        self.make(Scope::Worker, name, binding, expires, now)
+    }
+
+    fn make(
+        &self,
+        scope: Scope,
+        name: Option<&str>,
+        binding: WorkerBinding,
+        expires: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Created, TokenError> {
         if name.is_some_and(|name| !printable(name)) {
             return Err(TokenError::Name);
         }
@@ -188,6 +225,7 @@ impl Tokens {
                 scope,
                 created_at_ms: now.0,
                 expires_at_ms: expires.map(|at| at.0),
+                binding,
                 sha256: hash(&secret),
             });
             Ok(())
@@ -201,7 +239,7 @@ impl Tokens {
         Ok(read(&self.path())?.1)
     }
 
-    /// From the next request on it is not accepted.
+    /// From the next request on it is not accepted, and from the next beat on no worker's session with it.
     pub fn revoke(&self, id: &str) -> Result<(), TokenError> {
         self.change(|tokens| {
             let before = tokens.len();
@@ -232,7 +270,16 @@ impl Tokens {
             id: token.id.clone(),
             name: token.name.clone(),
             scope: token.scope,
+            binding: token.binding.clone(),
         })
+    }
+
+    /// Whether one that was accepted still is. While the file cannot be read, none is.
+    pub fn still(&self, id: &str, now: Timestamp) -> Result<(), NoLonger> {
+        self.refresh();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let token = known.tokens.iter().find(|token| token.id == id).ok_or(NoLonger::Revoked)?;
+        if token.is_expired(now) { Err(NoLonger::Expired) } else { Ok(()) }
     }
 
     fn refresh(&self) {
@@ -296,6 +343,11 @@ impl Tokens {
         };
         write().map_err(at(&path))
     }
+}
+
+fn printable(name: &str) -> bool {
+    let length = name.chars().count();
+    (1..=LONGEST_NAME).contains(&length) && !name.chars().any(char::is_control)
 }
 
 fn private(path: &Path, empty: bool) -> io::Result<File> {

@@ -49,7 +49,7 @@ impl Context {
     }
 
     pub fn step(&self) -> &str {
-        &self.0.assignment.step_name
+        &self.0.attempt.step_name
     }
 
     /// Where the run is, if the job has datacenters.

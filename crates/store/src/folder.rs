@@ -1,11 +1,12 @@
 //! The data folder: where the database, logs, working folders and files of jobs are.
 //!
-//! Names are made of ids, checked names and numbers, so that every one is a plain file name.
+//! Names are made of ids, checked names and numbers, so that every one is a plain file name. One that is not, as
+//! nobody should hand in here, becomes a path that every call of the system refuses, and never one elsewhere.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use steadfast_core::event::ItemId;
 
@@ -67,6 +68,9 @@ impl Folder {
         let below = folder.strip_prefix(&self.root).map_err(|_| outside())?;
         let mut path = self.root.clone();
         for name in below.components() {
+            if !matches!(name, Component::Normal(_)) {
+                return Err(outside());
+            }
             path.push(name);
             match DirBuilder::new().mode(0o700).create(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -91,7 +95,7 @@ impl Folder {
 
     /// Held by the process that runs a job of `run`.
     pub fn job_lock(&self, job: &str) -> PathBuf {
-        self.locks().join(format!("{job}.lock"))
+        self.locks().join(format!("{}.lock", plain(job)))
     }
 
     /// Whether some process runs the job right now.
@@ -106,23 +110,36 @@ impl Folder {
 
     /// The folder of all attempts of a job.
     pub fn work(&self, job: &str) -> PathBuf {
-        self.root.join("work").join(job)
+        self.root.join("work").join(plain(job))
     }
 
     /// The folder of what its attempts have written, with a folder for each step in it.
     pub fn logs(&self, job: &str) -> PathBuf {
-        self.root.join("logs").join(job)
+        self.root.join("logs").join(plain(job))
     }
 
     /// What an attempt has written.
     pub fn log(&self, job: &str, step: &str, item: ItemId, attempt: u32) -> PathBuf {
+        let step = plain(step);
         self.logs(job).join(step).join(format!("{}.log", item.attempt_name(step, attempt)))
     }
 
     /// The folder of the files that came with a job.
     pub fn files(&self, job: &str) -> PathBuf {
-        self.root.join("files").join(job)
+        self.root.join("files").join(plain(job))
     }
+}
+
+/// A file name that leads nowhere else, whatever it is put before or behind.
+pub fn is_plain_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    one && !name.contains(['/', '\0'])
+}
+
+/// The name itself, or one that no file can have. Empty: of all jobs.
+fn plain(name: &str) -> &str {
+    if name.is_empty() || is_plain_name(name) { name } else { "\0" }
 }
 
 fn is_held(lock: &Path) -> bool {
@@ -132,6 +149,8 @@ fn is_held(lock: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_core::event::Role;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -177,5 +196,31 @@ mod tests {
         let why = Folder::new(PathBuf::from("/")).create().expect_err("refused").to_string();
         assert!(why.contains("others can look into it"), "{why}");
         assert_ne!(mode(Path::new("/")) & 0o055, 0);
+    }
+
+    #[test]
+    fn no_name_of_a_job_or_step_leads_out_of_its_place() {
+        let here = tempfile::tempdir().unwrap();
+        let folder = Folder::new(here.path().join("data"));
+        folder.create().unwrap();
+        let item = ItemId { run: 0, step: 0, role: Role::Item, index: 0 };
+        for odd in ["..", ".", "/etc", "a/b", "z/../../../pwned", "a/", "a\0", "../pwned"] {
+            assert!(!is_plain_name(odd), "{odd:?}");
+            for path in [
+                folder.log(odd, "step", item, 1),
+                folder.log("job", odd, item, 1),
+                folder.files(odd),
+                folder.work(odd),
+                folder.job_lock(odd),
+            ] {
+                assert!(path.starts_with(folder.root()), "{path:?}");
+                let refused = File::create(&path).unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{path:?}");
+            }
+        }
+        let outside = folder.root().join("logs/../../pwned");
+        assert!(folder.create_inside(&outside).is_err());
+        assert!(!here.path().join("pwned").exists());
+        assert!(folder.log("01k", "fetch-2_x.y", item, 1).starts_with(folder.logs("01k")));
     }
 }

@@ -23,7 +23,7 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 pub use error::StoreError;
-pub use folder::Folder;
+pub use folder::{Folder, is_plain_name};
 pub use memory::MemoryStore;
 pub use model::{Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write};
 pub use sqlite::{InPlace, SqliteStore};

@@ -32,6 +32,8 @@ Key = tuple[str, int]
 QUEUED_MOST = 10_000
 LEASE_ENDED = "the lease ended"
 PREEMPTED = "preempted"
+#: Why a worker drains on the server's order, which can be taken back.
+SERVER_ASKED = "the server asked for it"
 WITHDRAWN = "withdrawn"
 TIMED_OUT = "timed out"
 SILENT = "silent"
@@ -56,7 +58,6 @@ class Attempt:
     """One that has a slot."""
 
     ref: pb.AttemptRef
-    step: str
     context: Context
     timeout: float | None
     heartbeat: float | None
@@ -74,7 +75,6 @@ class Kept:
     """A report that the server has not acknowledged, and what is said before it."""
 
     report: pb.Report
-    step: str
     context: Context | None = None
 
 
@@ -86,6 +86,10 @@ class Hand:
     kill_grace: float
     loop: asyncio.AbstractEventLoop
     incarnation: str = field(default_factory=lambda: secrets.token_hex(8))
+    #: What tells this worker from others that would use its name, and the server's word that it had the name. Of
+    #: this life only, as all that it holds: with it the server knows us when we come back. Never printed.
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    proof: bytes = field(default=b"", repr=False)
     lease: Lease = field(default_factory=Lease)
     queue: deque[Waiting] = field(default_factory=deque)
     running: dict[Key, Attempt] = field(default_factory=dict)
@@ -94,6 +98,9 @@ class Hand:
     busy: int = 0
     welcomed: bool = False
     draining: str | None = None
+    #: The server has taken a drain back in this session, and is still to be told that we know. It says so again in
+    #: every session until it is.
+    undrain_unanswered: bool = False
     leaving: bool = False
     #: Something happened: for the session, and for whoever waits until all is over.
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -143,10 +150,18 @@ class Hand:
 
     def drain(self, why: str) -> None:
         """Takes nothing new from now on; what waits goes back."""
-        self.draining = self.draining or why
+        # Who is told to go by its own host goes, whatever the server takes back.
+        self.draining = why if why == PREEMPTED else self.draining or why
         for waiting in self.queue:
             self._give_back(waiting.assignment, why=why)
         self.queue.clear()
+        self.tell()
+
+    def undrain(self) -> None:
+        """Takes new work again, if it was the server that wanted none taken. The server is answered either way."""
+        if self.draining == SERVER_ASKED:
+            self.draining = None
+        self.undrain_unanswered = True
         self.tell()
 
     def preempt(self) -> None:
@@ -222,7 +237,7 @@ class Hand:
             report = pb.Report(attempt=ref, failed=failed)
         else:
             report = pb.Report(attempt=ref, lost=pb.Lost(started=False, why=why))
-        self.reports[key_of(ref)] = Kept(report, assignment.step_name)
+        self.reports[key_of(ref)] = Kept(report)
 
     def _fill(self) -> None:
         """Gives free slots to those who have waited longest."""
@@ -250,13 +265,13 @@ class Hand:
         now = datetime.now(timezone.utc)
         context = Context(
             job_id=ref.job_id,
-            step=assignment.step_name,
+            step=ref.step_name,
             function=assignment.call.name,
             attempt=ref.attempt,
             token=ref.token,
             item=_read(assignment.item_json),
             item_index=ref.index,
-            idempotency_key=_idempotency_key(ref, assignment.step_name),
+            idempotency_key=_idempotency_key(ref),
             datacenter=assignment.datacenter or None,
             deadline=None if timeout is None else now + timedelta(seconds=timeout),
             previous_progress=_read(assignment.progress_json),
@@ -264,7 +279,7 @@ class Hand:
             _told=self.tell_from_elsewhere,
         )
         heartbeat = assignment.heartbeat_ms / 1000 if assignment.heartbeat_ms else None
-        attempt = Attempt(ref, assignment.step_name, context, timeout, heartbeat)
+        attempt = Attempt(ref, context, timeout, heartbeat)
         if timeout is not None:
             attempt.timer = self.loop.call_later(timeout, self._cut, attempt, TIMED_OUT)
         if heartbeat is not None:
@@ -343,7 +358,7 @@ class Hand:
         if attempt.cut != WITHDRAWN:
             outcome = _as_cut(attempt, outcome)
             outcome.attempt.CopyFrom(attempt.ref)
-            self.reports[key_of(attempt.ref)] = Kept(outcome, attempt.step, attempt.context)
+            self.reports[key_of(attempt.ref)] = Kept(outcome, attempt.context)
         self.tell()
 
 
@@ -376,9 +391,9 @@ def _read(text: str) -> Any:
     return json.loads(text) if text else None
 
 
-def _idempotency_key(ref: pb.AttemptRef, step: str) -> str:
+def _idempotency_key(ref: pb.AttemptRef) -> str:
     """The one that an `http` step of the same name would send."""
     roles = {pb.ROLE_ITEM: "i", pb.ROLE_FALLBACK: "f", pb.ROLE_COMPENSATION: "c"}
     # A newer server may have more of them.
     role = roles.get(ref.role, f"r{ref.role}-")
-    return f"{ref.job_id}-{ref.run}-{step}-{role}{ref.index}"
+    return f"{ref.job_id}-{ref.run}-{ref.step_name}-{role}{ref.index}"

@@ -17,7 +17,7 @@ import grpc.aio
 
 from .connection import Place, pause
 from .context import Context
-from .hand import Hand, Key, Kept, key_of
+from .hand import SERVER_ASKED, Hand, Key, Kept, key_of
 from .lease import Lease, clock
 from .v1 import workers_pb2 as pb
 from .v1.workers_pb2_grpc import WorkersStub
@@ -108,6 +108,8 @@ async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception
             raise Over("the server did not begin with a welcome")
         welcome = first.welcome
         hand.welcomed = True
+        hand.proof = welcome.proof
+        hand.undrain_unanswered = False
         lease = welcome.lease_ms / 1000
         hand.lease.welcome(sent, lease)
         hand.tell()
@@ -160,6 +162,8 @@ def _hello(hand: Hand, who: Self) -> pb.Hello:
         processes=False,
         holds=hand.holds(),
         version=f"python {ours}",
+        secret=hand.secret,
+        proof=hand.proof,
     )
 
 
@@ -184,7 +188,9 @@ async def _receive(hand: Hand, call: Any, lease: float, heard: list[bool]) -> No
                     log.info("a report of job %s came too late", acknowledged.attempt.job_id)
                 hand.acknowledged(key_of(acknowledged.attempt))
             case "drain":
-                hand.drain("the server asked for it")
+                hand.drain(SERVER_ASKED)
+            case "undrain":
+                hand.undrain()
             case _:
                 # A newer server may say more than we understand.
                 pass
@@ -224,6 +230,11 @@ def _contexts(hand: Hand) -> list[Context]:
 
 def _next(hand: Hand, said: Said, now: float) -> tuple[pb.FromWorker | None, float]:
     """What is to be said now, or when to look again."""
+    if hand.undrain_unanswered:
+        # Before a drain that came later is told.
+        hand.undrain_unanswered = False
+        said.draining = False
+        return pb.FromWorker(undrained=pb.Undrained()), now
     if hand.draining is not None and not said.draining:
         said.draining = True
         return pb.FromWorker(draining=pb.Draining(why=hand.draining)), now
@@ -235,7 +246,7 @@ def _next(hand: Hand, said: Said, now: float) -> tuple[pb.FromWorker | None, flo
     look_again = now + 3600
     for key, attempt in hand.running.items():
         context = attempt.context
-        printed = _printed(said, key, attempt.ref, attempt.step, context, last=False)
+        printed = _printed(said, key, attempt.ref, context, last=False)
         if printed is not None:
             return printed, now
         if context._unsent:
@@ -250,7 +261,7 @@ def _next(hand: Hand, said: Said, now: float) -> tuple[pb.FromWorker | None, flo
 def _last_words(said: Said, key: Key, kept: Kept) -> pb.FromWorker:
     """What it printed, how far it was, and then how it ended."""
     if kept.context is not None:
-        printed = _printed(said, key, kept.report.attempt, kept.step, kept.context, last=True)
+        printed = _printed(said, key, kept.report.attempt, kept.context, last=True)
         if printed is not None:
             return printed
         if kept.context._unsent:
@@ -267,7 +278,7 @@ def _progress(ref: pb.AttemptRef, context: Context) -> pb.FromWorker:
 
 
 def _printed(
-    said: Said, key: Key, ref: pb.AttemptRef, step: str, context: Context, last: bool
+    said: Said, key: Key, ref: pb.AttemptRef, context: Context, last: bool
 ) -> pb.FromWorker | None:
     if key in said.complete:
         return None
@@ -281,9 +292,7 @@ def _printed(
     said.printed[key] = offset + len(chunk)
     if end:
         said.complete.add(key)
-    return pb.FromWorker(
-        output=pb.Output(attempt=ref, step_name=step, offset=offset, bytes=chunk, last=end)
-    )
+    return pb.FromWorker(output=pb.Output(attempt=ref, offset=offset, bytes=chunk, last=end))
 
 
 def _forget(hand: Hand, said: Said) -> None:

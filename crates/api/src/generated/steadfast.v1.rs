@@ -1105,6 +1105,7 @@ pub mod to_worker {
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct Hello {
     /// Unique among the workers that are connected.
     #[prost(string, tag = "1")]
@@ -1151,8 +1152,17 @@ pub struct Hello {
     /// very short it is given more than it has slots for.
     #[prost(bool, tag = "14")]
     pub queues: bool,
+    /// What tells this worker from others that would use its name: 32 random bytes, made by the worker once, kept
+    /// where its reports are, so that its next life has them too, and shown to nobody but the server.
+    #[prost(bytes = "vec", tag = "15")]
+    pub secret: ::prost::alloc::vec::Vec<u8>,
+    /// From the last Welcome to this name with this secret; empty: none yet. A server that was restarted knows
+    /// by it who had the name.
+    #[prost(bytes = "vec", tag = "16")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct Welcome {
     /// A worker that hears nothing for so long kills what it runs.
     #[prost(uint64, tag = "1")]
@@ -1160,14 +1170,18 @@ pub struct Welcome {
     /// How often to beat.
     #[prost(uint64, tag = "2")]
     pub beat_ms: u64,
+    /// To be kept beside the secret, and said in every later Hello.
+    #[prost(bytes = "vec", tag = "3")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
-/// Sent by the worker, and answered with the same number.
+/// Sent by the worker, and answered with the same number; of several that wait to be answered, the latest is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Beat {
     #[prost(uint64, tag = "1")]
     pub number: u64,
 }
-/// Which attempt. Only `job_id` and `token` identify it; the rest says what it is about.
+/// Which attempt. `job_id` and `token` identify it; the rest says what it is about. A worker says it as it was
+/// assigned: with anything changed, the proof is not one.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttemptRef {
     #[prost(string, tag = "1")]
@@ -1186,13 +1200,17 @@ pub struct AttemptRef {
     /// From 1.
     #[prost(uint32, tag = "7")]
     pub attempt: u32,
+    #[prost(string, tag = "8")]
+    pub step_name: ::prost::alloc::string::String,
+    /// Of all this, and of the worker that it was assigned to, by the server. In an assignment; in what a worker
+    /// says of the attempt; nowhere else.
+    #[prost(bytes = "vec", tag = "9")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Assignment {
     #[prost(message, optional, tag = "1")]
     pub attempt: ::core::option::Option<AttemptRef>,
-    #[prost(string, tag = "2")]
-    pub step_name: ::prost::alloc::string::String,
     /// Empty: none.
     #[prost(string, tag = "3")]
     pub datacenter: ::prost::alloc::string::String,
@@ -1404,8 +1422,6 @@ pub struct Acknowledgement {
 pub struct Output {
     #[prost(message, optional, tag = "1")]
     pub attempt: ::core::option::Option<AttemptRef>,
-    #[prost(string, tag = "2")]
-    pub step_name: ::prost::alloc::string::String,
     /// Where it belongs in the attempt's log. Bytes that were sent before may come again.
     #[prost(uint64, tag = "3")]
     pub offset: u64,
@@ -1429,10 +1445,14 @@ pub struct Undrain {}
 pub struct Undrained {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetFileRequest {
-    #[prost(string, tag = "1")]
-    pub job_id: ::prost::alloc::string::String,
+    /// Held by a worker that has a session: a file of its job.
+    #[prost(message, optional, tag = "1")]
+    pub attempt: ::core::option::Option<AttemptRef>,
     #[prost(string, tag = "2")]
     pub path: ::prost::alloc::string::String,
+    /// The name of that worker.
+    #[prost(string, tag = "3")]
+    pub worker: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FileChunk {

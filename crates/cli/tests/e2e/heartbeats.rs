@@ -1,15 +1,9 @@
 //! Sessions: names, and beats that get lost on the way.
 
-use std::time::Duration;
-
 use serde_json::json;
-use steadfast_api::proto;
-use steadfast_api::proto::workers_client::WorkersClient;
-use steadfast_api::proto::{from_worker, report, to_worker};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use super::harness::{Place, attempt_states, attempt_workers, gated, item, number, step};
+use super::played::Played;
 use super::proxy::Proxy;
 
 #[test]
@@ -81,61 +75,6 @@ fn three_of_ten_beats_lost_on_the_way_lose_no_worker() {
     assert!(proxy.sessions() >= 4);
     let said = server.process.said();
     assert!(!said.contains("WorkerLost") && said.contains("WorkerConnected"), "{said}");
-}
-
-/// A worker that a test plays itself, to say what no real one would.
-struct Played {
-    say: mpsc::Sender<proto::FromWorker>,
-    told: tonic::Streaming<proto::ToWorker>,
-}
-
-impl Played {
-    async fn comes(server: &str, name: &str) -> Self {
-        let mut client = WorkersClient::connect(server.to_owned()).await.expect("a connection");
-        // More than a test says at once.
-        let (say, said) = mpsc::channel(16);
-        let hello = proto::Hello {
-            name: name.to_owned(),
-            incarnation: "played".to_owned(),
-            slots: 1,
-            processes: true,
-            ..proto::Hello::default()
-        };
-        let hello = proto::FromWorker { kind: Some(from_worker::Kind::Hello(hello)) };
-        say.send(hello).await.expect("open");
-        let told = client.session(ReceiverStream::new(said)).await.expect("a session");
-        let mut played = Self { say, told: told.into_inner() };
-        assert!(matches!(played.hears().await, to_worker::Kind::Welcome(_)));
-        played
-    }
-
-    async fn hears(&mut self) -> to_worker::Kind {
-        let next = tokio::time::timeout(Duration::from_secs(30), self.told.message());
-        let message = next.await.expect("the server says something").expect("the session is on");
-        message.and_then(|message| message.kind).expect("something that is known")
-    }
-
-    /// Whether it counted.
-    async fn reports_success(&mut self, attempt: &proto::AttemptRef) -> bool {
-        let outcome = report::Outcome::Succeeded(proto::Succeeded::default());
-        let report = proto::Report { attempt: Some(attempt.clone()), outcome: Some(outcome) };
-        let kind = Some(from_worker::Kind::Report(report));
-        self.say.send(proto::FromWorker { kind }).await.expect("open");
-        loop {
-            if let to_worker::Kind::Acknowledgement(answer) = self.hears().await {
-                assert_eq!(answer.attempt.as_ref().map(|it| it.token), Some(attempt.token));
-                return answer.counted;
-            }
-        }
-    }
-
-    async fn is_assigned(&mut self) -> proto::AttemptRef {
-        loop {
-            if let to_worker::Kind::Assignment(assignment) = self.hears().await {
-                return assignment.attempt.expect("it is named");
-            }
-        }
-    }
 }
 
 #[test]

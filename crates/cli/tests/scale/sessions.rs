@@ -107,6 +107,7 @@ async fn work(
     say(Say::Hello(proto::Hello {
         name: format!("worker-{number}"),
         incarnation: "first".to_owned(),
+        secret: number.to_le_bytes().repeat(4),
         slots,
         processes: true,
         ..proto::Hello::default()

@@ -1,18 +1,21 @@
 //! One worker, as the fleet knows it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use steadfast_core::event::ItemId;
 
 use super::health::Health;
 use super::needs::{self, Needs};
-use super::words::{AttemptKey, WorkerSpec, WorkerState};
+use super::words::{AttemptKey, Identity, WorkerSpec, WorkerState};
 use crate::pace::Pace;
 
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "facts about a worker that vary apart")]
 pub(super) struct Member {
     pub(super) spec: WorkerSpec,
+    /// Of its secret. None: it was here before a restart, and has not come back yet.
+    pub(super) fingerprint: Option<Arc<str>>,
     /// The number of its latest session.
     pub(super) session: u64,
     pub(super) connected: bool,
@@ -46,6 +49,15 @@ pub(crate) struct Held {
 }
 
 impl Member {
+    /// Whether it is this worker that has come: only then is what it holds, or has lost, the other's to say.
+    pub(super) fn is(&self, who: &Identity) -> bool {
+        let same = match &self.fingerprint {
+            Some(fingerprint) => *fingerprint == who.fingerprint,
+            None => who.proven,
+        };
+        same || who.owns_name
+    }
+
     pub(super) fn slots(&self) -> u32 {
         if self.health.on_probation() { 1 } else { self.spec.slots }
     }

@@ -26,6 +26,17 @@ pub struct WorkerSpec {
     pub queues: bool,
 }
 
+/// What tells a worker from others that would use its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Of a secret that only this worker knows; all lives of it have the same.
+    pub fingerprint: Arc<str>,
+    /// It was let in under this name before, if only by a server that has ended since.
+    pub proven: bool,
+    /// Nobody else may have this name: what lets it in is good for no other worker.
+    pub owns_name: bool,
+}
+
 /// How workers are treated. Milliseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetRules {
@@ -153,13 +164,12 @@ pub enum Undraining {
     Away,
 }
 
-/// Why a worker cannot come in.
+/// Why a worker cannot come in. Says nothing of the one that has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a worker named {name} is connected already (incarnation {incarnation}); give this one another \
+    "a worker named {name} is connected already, or is expected back within its lease; give this one another \
      name, or wait until the other has left"
 )]
 pub struct NameInUse {
     pub name: Arc<str>,
-    pub incarnation: Arc<str>,
 }

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod health;
+mod identity;
 mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,8 @@ use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Log, Missed,
-    Room, Undraining, WorkerSpec, WorkerState,
+    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Identity, Log,
+    Missed, Room, Undraining, WorkerSpec, WorkerState,
 };
 
 struct World {
@@ -62,6 +63,10 @@ fn worker(name: &str, slots: u32) -> WorkerSpec {
     }
 }
 
+fn identity(fingerprint: &str, proven: bool) -> Identity {
+    Identity { fingerprint: fingerprint.into(), proven, owns_name: false }
+}
+
 impl World {
     fn new() -> Self {
         let mut engine = Engine::new(Room::fleet(FleetRules::default()));
@@ -97,15 +102,26 @@ impl World {
         self.arrive(spec, false, &[]).expect("the name is free")
     }
 
+    /// The worker that has the name, with a proof of it.
     fn arrive(
         &mut self,
         spec: WorkerSpec,
         returning: bool,
         holds: &[AttemptKey],
     ) -> Result<Vec<Effect>, String> {
+        self.arrive_as(identity("its own", true), spec, returning, holds)
+    }
+
+    fn arrive_as(
+        &mut self,
+        identity: Identity,
+        spec: WorkerSpec,
+        returning: bool,
+        holds: &[AttemptKey],
+    ) -> Result<Vec<Effect>, String> {
         self.sessions += 1;
         let holds = holds.iter().cloned().collect();
-        let arriving = Arriving { spec, session: self.sessions, returning, holds };
+        let arriving = Arriving { spec, identity, session: self.sessions, returning, holds };
         let batch = self.engine.connect(arriving, self.wall());
         Ok(self.done(batch.map_err(|error| error.to_string())?))
     }

@@ -74,6 +74,15 @@ impl Tickets {
         Hmac::new_from_slice(&key).map(Self).map_err(io::Error::other)
     }
 
+    /// A key for something else, which tells nothing about this one. No token is about a label: they have dots.
+    pub(crate) fn derived(&self, label: &str) -> Hmac<Sha256> {
+        assert!(!label.contains('.'), "a label without dots");
+        let mut mac = self.0.clone();
+        mac.update(label.as_bytes());
+        let key = mac.finalize().into_bytes();
+        Hmac::new_from_slice(&key).expect("HMAC takes keys of any length")
+    }
+
     pub fn token(&self, ticket: &Ticket) -> String {
         let named = named(ticket);
         let signed = URL_SAFE_NO_PAD.encode(self.sign(&named));

@@ -1,4 +1,4 @@
-//! Work for an attempt, as the wire has it.
+//! Work for an attempt, as the wire has it, but for the proof of whose it is.
 
 use std::collections::HashMap;
 use std::fs;
@@ -42,8 +42,10 @@ pub(super) fn assignment(work: Work, folder: &Folder, callbacks: &Addresses) -> 
         Err(why) => Wire::Impossible(why),
     };
     proto::Assignment {
-        attempt: Some(proto::AttemptRef::new(job, *item, *attempt, *token)),
-        step_name: work.step,
+        attempt: Some(proto::AttemptRef {
+            step_name: work.step,
+            ..proto::AttemptRef::new(job, *item, *attempt, *token)
+        }),
         folder: work.folder,
         datacenter: work.datacenter.unwrap_or_default(),
         item_json: work.item.map(|item| item.to_string()).unwrap_or_default(),

@@ -84,6 +84,7 @@ pub(super) struct Counted {
     workers: Family<One, Gauge>,
     heartbeats: Counter,
     pub(super) leases_lost: Counter,
+    sessions_ended: Family<One, Counter>,
     requests: Family<Request, Counter>,
     request_seconds: Histograms<Route>,
     commit_seconds: Histogram,
@@ -111,6 +112,10 @@ impl Metrics {
     /// How many workers are in a state, which is of a small fixed set.
     pub fn set_workers(&self, state: &'static str, count: usize) {
         self.0.counted.workers.get_or_create(&[("state", state)]).set(count as i64);
+    }
+
+    pub fn session_ended(&self, why: &'static str) {
+        self.0.counted.sessions_ended.get_or_create(&[("reason", why)]).inc();
     }
 
     pub fn heartbeat(&self) {
@@ -215,11 +220,15 @@ impl Counted {
             items_running: add.one("steadfast_items_running", "Items with an attempt under way"),
             reports_rejected: add.one(
                 "steadfast_reports_rejected",
-                "Reports of attempts that are not the current ones (stale fence)",
+                "Reports of attempts that are not the current ones (stale fence), or not the worker's",
             ),
             workers: add.one("steadfast_workers", "Workers, by their state"),
             heartbeats: add.one("steadfast_heartbeats", "Heartbeats of workers"),
             leases_lost: add.one("steadfast_leases_lost", "Workers whose lease ran out"),
+            sessions_ended: add.one(
+                "steadfast_worker_sessions_ended",
+                "Sessions of workers that the server ended, by why",
+            ),
             requests: add.one("steadfast_http_requests", "HTTP requests answered"),
             request_seconds: add.put(
                 "steadfast_http_request_duration_seconds",

@@ -42,7 +42,7 @@ pub use requests::requests;
 pub use store::TimedStore;
 pub use text::CONTENT_TYPE;
 pub use trace::{Spans, TraceError};
-pub use workers::Rejected;
+pub use workers::{Rejected, SessionEnd};
 
 /// Cheap to clone; all clones are the same.
 #[derive(Clone, Debug)]

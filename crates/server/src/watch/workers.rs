@@ -18,6 +18,27 @@ pub struct Rejected<'a> {
     pub reason: &'a str,
 }
 
+/// Why the server ended a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The worker does not read what it is told.
+    Unread,
+    /// It said nothing for longer than its lease.
+    Silent,
+    /// Its token was revoked, or has expired.
+    Token,
+}
+
+impl SessionEnd {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Unread => "unread",
+            Self::Silent => "silent",
+            Self::Token => "token",
+        }
+    }
+}
+
 impl Watch {
     /// A report of an attempt that is not the current one: stale, and without effect.
     pub fn attempt_rejected(&self, rejected: &Rejected) {
@@ -72,5 +93,17 @@ impl Watch {
     /// It was turned away: wrong token, wrong version, a name that is taken.
     pub fn worker_refused(&self, worker: &str, reason: &str) {
         warn!(target: "steadfast::worker", worker, reason, "WorkerRefused");
+    }
+
+    /// The server has ended its session.
+    pub fn session_ended(&self, worker: &str, end: SessionEnd, reason: &str) {
+        self.metrics().session_ended(end.name());
+        warn!(target: "steadfast::worker", worker, reason, "WorkerSessionEnded");
+    }
+
+    /// What a worker says that an attempt printed that was not assigned to it.
+    pub fn output_refused(&self, worker: &str) {
+        self.metrics().counted().reports_rejected.inc();
+        warn!(target: "steadfast::worker", worker, "OutputRefused");
     }
 }

@@ -19,7 +19,7 @@ use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
-use steadfast_server::tokens::{Granted, Scope};
+use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
 use steadfast_server::trouble::Trouble;
 use steadfast_store::{Folder, SqliteStore};
 
@@ -132,8 +132,12 @@ impl WorkersView for OneWorker {
 async fn named(mut request: axum::extract::Request) -> axum::extract::Request {
     let name = request.headers().get("as-token").and_then(|name| name.to_str().ok());
     if let Some(name) = name.map(str::to_owned) {
-        let granted =
-            Granted { id: "0123456789".to_owned(), name: Some(name), scope: Scope::Submit };
+        let granted = Granted {
+            id: "0123456789".to_owned(),
+            name: Some(name),
+            scope: Scope::Submit,
+            binding: WorkerBinding::default(),
+        };
         request.extensions_mut().insert(granted);
     }
     request

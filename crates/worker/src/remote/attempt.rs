@@ -47,7 +47,7 @@ pub(super) fn secret_missing(why: String) -> Outcome {
 /// Names become paths and variables: what is not a name is refused before it can become anything.
 pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
     let job = assignment.attempt.as_ref().map_or("", |attempt| attempt.job_id.as_str());
-    let names = [("job", job), ("step", assignment.step_name.as_str())];
+    let names = [("job", job), ("step", assignment.step_name())];
     let ports = assignment.ports.iter().map(|port| ("port", port.as_str()));
     let secrets = assignment.secrets.iter().map(|secret| ("secret", secret.as_str()));
     for (what, name) in names.into_iter().chain(ports).chain(secrets) {
@@ -129,7 +129,7 @@ fn begin(
             failed("assignment_refused", format!("the item is not JSON: {error}"))
         })?),
     };
-    let step = assignment.step_name.as_str();
+    let step = assignment.step_name();
     let secrets = hand
         .secrets
         .find(&assignment.secrets)
@@ -149,14 +149,14 @@ fn begin(
     }
     if !assignment.files.is_empty() {
         let client = hand.state().client.clone();
-        hand.files
-            .copy(&attempt.job_id, &assignment.files, client.as_ref(), cancelled, &folder)
-            .map_err(|missing| match missing {
+        hand.files.copy(attempt, &assignment.files, client.as_ref(), cancelled, &folder).map_err(
+            |missing| match missing {
                 Missing::Unknown(why) => {
                     NotBegun::Failed(not_completed("files", why, Permanence::Open))
                 }
                 Missing::Unreachable(why) => NotBegun::Lost(why),
-            })?;
+            },
+        )?;
     }
     if let Some(user) = user {
         give(&folder, user).map_err(lost)?;

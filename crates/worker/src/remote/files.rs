@@ -26,6 +26,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Files {
     folder: PathBuf,
+    /// The worker's name.
+    worker: String,
     runtime: Handle,
     /// Last used last. Whoever holds a job's lock may change its folder.
     jobs: Mutex<VecDeque<(String, Arc<Mutex<()>>)>>,
@@ -43,23 +45,24 @@ pub(super) enum Missing {
 }
 
 impl Files {
-    pub(super) fn new(folder: PathBuf, runtime: Handle) -> Self {
-        Self { folder, runtime, jobs: Mutex::default(), births: RwLock::default() }
+    pub(super) fn new(folder: PathBuf, worker: String, runtime: Handle) -> Self {
+        Self { folder, worker, runtime, jobs: Mutex::default(), births: RwLock::default() }
     }
 
     pub(super) fn births(&self) -> &RwLock<()> {
         &self.births
     }
 
-    /// Copies the files of a job into a folder. The names are checked.
+    /// Copies files of its job into an attempt's folder. The names are checked.
     pub(super) fn copy(
         &self,
-        job: &str,
+        attempt: &proto::AttemptRef,
         files: &[String],
         client: Option<&Client>,
         cancelled: &Notify,
         into: &Path,
     ) -> Result<(), Missing> {
+        let job = attempt.job_id.as_str();
         let lock = self.job(job);
         let busy = held(&lock);
         let cached = self.folder.join(job);
@@ -72,7 +75,7 @@ impl Files {
                 let part = self.folder.join(format!("{job}.part"));
                 self.runtime.block_on(async {
                     tokio::select! {
-                        fetched = fetch(client, job, file, &part, &from) => fetched,
+                        fetched = fetch(client, self.request(attempt, file), &part, &from) => fetched,
                         () = cancelled.notified() => Err(Missing::Unreachable("stopped".to_owned())),
                     }
                 })?;
@@ -85,6 +88,11 @@ impl Files {
         }
         drop(busy);
         Ok(())
+    }
+
+    fn request(&self, attempt: &proto::AttemptRef, path: &str) -> proto::GetFileRequest {
+        let (attempt, worker) = (Some(attempt.clone()), self.worker.clone());
+        proto::GetFileRequest { attempt, path: path.to_owned(), worker }
     }
 
     fn job(&self, job: &str) -> Arc<Mutex<()>> {
@@ -116,11 +124,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Into `part`, which takes its place when it is whole.
 async fn fetch(
     mut client: Client,
-    job: &str,
-    path: &str,
+    request: proto::GetFileRequest,
     part: &Path,
     to: &Path,
 ) -> Result<(), Missing> {
+    let path = request.path.clone();
     let lost = |error: &dyn std::fmt::Display| {
         Missing::Unreachable(format!("{path} cannot be fetched: {error}"))
     };
@@ -131,7 +139,6 @@ async fn fetch(
         _ => lost(&status.message()),
     };
     let silent = || lost(&format!("no answer for {} seconds", SILENCE.as_secs()));
-    let request = proto::GetFileRequest { job_id: job.to_owned(), path: path.to_owned() };
     let answer = tokio::time::timeout(SILENCE, client.get_file(request)).await;
     let mut chunks = answer.map_err(|_| silent())?.map_err(refused)?.into_inner();
     if let Some(parent) = to.parent() {

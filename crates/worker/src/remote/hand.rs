@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 
 use super::connect::Client;
 use super::files::Files;
+use super::identity::Identity;
 use super::lease::{Lease, clock};
 use super::line::End;
 use super::places::Places;
@@ -41,6 +42,7 @@ pub(super) struct Hand {
     pub(super) config: RemoteConfig,
     /// Of this life.
     pub(super) incarnation: String,
+    pub(super) identity: Identity,
     pub(super) places: Places,
     pub(super) drawer: Drawer,
     pub(super) files: Files,
@@ -66,13 +68,14 @@ pub(super) struct State {
     pub(super) reports: Reports,
     /// Withdrawn attempts whose processes have ended: nobody asks how, but what they printed until then is
     /// still to be sent.
-    pub(super) last_words: BTreeMap<Key, LastWords>,
+    pub(super) last_words: BTreeMap<Key, proto::AttemptRef>,
     pub(super) voice: Voice,
     lease: Lease,
     /// Why nothing new is taken.
     pub(super) draining: Option<String>,
-    /// How often the server took a drain back; each time it is answered.
-    pub(super) undrains: u64,
+    /// The server has taken a drain back in this session, and is still to be told that we know. It says so again
+    /// in every session until it is.
+    pub(super) undrain_unanswered: bool,
     welcomed: bool,
     /// Everything is over: a session may end, and none is opened any more.
     pub(super) leaving: bool,
@@ -88,15 +91,8 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct LastWords {
-    pub(super) attempt: proto::AttemptRef,
-    pub(super) step: String,
-}
-
-#[derive(Debug)]
 pub(super) struct Running {
     pub(super) attempt: proto::AttemptRef,
-    pub(super) step: String,
     /// Its own, while it runs.
     folder: PathBuf,
     stop: Stop,
@@ -171,7 +167,7 @@ impl State {
         let Some(attempt) = assignment.attempt else { return };
         let key = Key::of(&attempt);
         let report = to_report(attempt, outcome, why);
-        self.reports.insert(key, Kept { step: assignment.step_name, report });
+        self.reports.insert(key, Kept { report });
     }
 
     fn give_queue_back(&mut self, why: &str) {
@@ -203,6 +199,7 @@ impl Hand {
         let reports = drawer
             .read()
             .map_err(|source| RemoteError::Folder { path: places.reports(), source })?;
+        let identity = Identity::open(places.identity())?;
         let random = getrandom::u64().map_err(|error| RemoteError::Random(error.to_string()))?;
         let state = State {
             queue: VecDeque::new(),
@@ -214,7 +211,7 @@ impl Hand {
             voice: Voice::default(),
             lease: Lease::default(),
             draining: None,
-            undrains: 0,
+            undrain_unanswered: false,
             welcomed: false,
             leaving: false,
             client: None,
@@ -224,8 +221,9 @@ impl Hand {
         Ok(Arc::new(Self {
             caller,
             incarnation: format!("{random:016x}"),
+            identity,
             drawer,
-            files: Files::new(places.files(), runtime.clone()),
+            files: Files::new(places.files(), config.name.clone(), runtime.clone()),
             secrets: Secrets::new(
                 config.secrets.clone().unwrap_or_else(|| places.secrets()),
                 config.secrets_allowed.clone(),
@@ -259,7 +257,7 @@ impl Hand {
         let running = state.running.values().map(|running| running.attempt.clone());
         let tasks = state.tasks.values().map(|task| task.attempt.clone());
         let reported = state.reports.iter().filter_map(|(_, kept)| kept.report.attempt.clone());
-        let withdrawn = state.last_words.values().map(|words| words.attempt.clone());
+        let withdrawn = state.last_words.values().cloned();
         let all = queued.chain(running).chain(tasks).chain(reported).chain(withdrawn);
         all.chain(state.voice.attempts()).collect()
     }
@@ -328,7 +326,6 @@ impl Hand {
             state.busy += 1;
             let running = Running {
                 attempt,
-                step: assignment.step_name.clone(),
                 folder: self.places.work(&assignment),
                 stop: stop.clone(),
                 cancelled: cancelled.clone(),
@@ -347,7 +344,7 @@ impl Hand {
                 if let Some(running) = state.running.remove(&key) {
                     let why = format!("no thread could be started: {error}");
                     let report = to_report(running.attempt, &Outcome::NOT_BEGUN, &why);
-                    state.reports.insert(key, Kept { step: running.step, report });
+                    state.reports.insert(key, Kept { report });
                 }
             }
         }
@@ -371,13 +368,12 @@ impl Hand {
             running.cut(Cut::LeaseEnded);
         }
         let (started, cut) = (running.started, running.cut);
-        let (attempt, step) = (running.attempt.clone(), running.step.clone());
-        let folder = running.folder.clone();
+        let (attempt, folder) = (running.attempt.clone(), running.folder.clone());
         drop(state);
         self.fill();
         let (outcome, why) = settle(cut, ended, started, why);
         let report = to_report(attempt.clone(), &outcome, why);
-        let kept = Kept { step: step.clone(), report };
+        let kept = Kept { report };
         if !started {
             // Before the report: the same attempt may be assigned anew, with the same folder.
             self.remove_work(&folder);
@@ -392,8 +388,7 @@ impl Hand {
         if !withdrawn {
             state.reports.insert(key.clone(), kept);
         } else if started {
-            let words = LastWords { attempt, step };
-            state.last_words.insert(key.clone(), words);
+            state.last_words.insert(key.clone(), attempt);
         }
         drop(state);
         if withdrawn && started {
@@ -473,6 +468,7 @@ impl Hand {
         let mut state = self.state();
         state.welcomed = true;
         state.client = Some(client);
+        state.undrain_unanswered = false;
         state.lease.welcome(hello_sent, lease);
         let waker = state.voice.welcomed();
         drop(state);
@@ -581,6 +577,10 @@ impl Hand {
     /// Takes nothing new from now on; what waits goes back.
     pub(super) fn drain(&self, why: &str) {
         let mut state = self.state();
+        // Who is told to go by its own host goes, whatever the server takes back.
+        if why == PREEMPTED {
+            state.draining = Some(why.to_owned());
+        }
         state.draining.get_or_insert_with(|| why.to_owned());
         state.give_queue_back(why);
         drop(state);
@@ -594,7 +594,7 @@ impl Hand {
         if state.draining.as_deref() == Some(SERVER_ASKED) {
             state.draining = None;
         }
-        state.undrains += 1;
+        state.undrain_unanswered = true;
         drop(state);
         self.tell();
     }

@@ -14,7 +14,7 @@
 //! | `voice` | what tasks say, kept in memory until it is acknowledged |
 //! | `lease` | how long we may go on without an answer |
 //! | `leave` | draining: on the server's order, or because we are told to go |
-//! | `places`, `reports`, `files`, `secrets` | the worker's own folder |
+//! | `places`, `identity`, `reports`, `files`, `secrets` | the worker's own folder |
 //!
 //! Decides nothing about retries, and knows no store and no engine. The session is asynchronous, and so are
 //! functions; processes are watched by plain threads, which never wait for the network.
@@ -24,6 +24,7 @@ mod connect;
 mod dial;
 mod files;
 mod hand;
+mod identity;
 mod lease;
 mod leave;
 mod line;
@@ -135,6 +136,11 @@ pub enum RemoteError {
     NoSlots,
     #[error("the worker's folder {} cannot be used: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error(
+        "{} does not say who this worker is: {why}; remove it, and the worker is a new one: what the server \
+         expects of the old one is lost when its lease ends", path.display()
+    )]
+    Identity { path: PathBuf, why: String },
     #[error("the folder {} is used by another worker; give each its own", .0.display())]
     Taken(PathBuf),
     #[error("what an earlier life of this worker left running cannot be ended: {0}")]

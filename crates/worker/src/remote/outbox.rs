@@ -29,8 +29,6 @@ const FORGOTTEN: usize = 1_024;
 pub(super) struct Outbox {
     hand: Arc<Hand>,
     told_draining: bool,
-    /// Of those that were there when the session began, the server knows.
-    told_undrains: u64,
     printed: HashMap<Key, Printed>,
     reported: HashSet<Key>,
     /// It is time to see what running attempts have printed.
@@ -52,7 +50,6 @@ struct Printed {
 struct Source {
     key: Key,
     attempt: proto::AttemptRef,
-    step: String,
     path: PathBuf,
     offset: u64,
     /// Bytes that no longer change. `None`: all.
@@ -72,11 +69,9 @@ enum Found {
 
 impl Outbox {
     pub(super) fn new(hand: Arc<Hand>) -> Self {
-        let told_undrains = hand.state().undrains;
         Self {
             hand,
             told_draining: false,
-            told_undrains,
             printed: HashMap::new(),
             reported: HashSet::new(),
             look: true,
@@ -111,7 +106,6 @@ impl Outbox {
                     self.last = Some(source.key);
                     return Some(Kind::Output(proto::Output {
                         attempt: Some(source.attempt),
-                        step_name: source.step,
                         offset: source.offset,
                         bytes: bytes.into(),
                         last,
@@ -135,10 +129,9 @@ impl Outbox {
 
     /// What needs no disk.
     fn ready(&mut self) -> Option<Kind> {
-        let state = self.hand.state();
-        if state.undrains > self.told_undrains {
+        let mut state = self.hand.state();
+        if std::mem::take(&mut state.undrain_unanswered) {
             // Before a drain that came later is told.
-            self.told_undrains = state.undrains;
             self.told_draining = false;
             return Some(Kind::Undrained(proto::Undrained {}));
         }
@@ -166,13 +159,12 @@ impl Outbox {
     /// Logs that may have something new, those whose turn it is first.
     fn sources(&mut self) -> Vec<Source> {
         let state = self.hand.state();
-        let source = |key: &Key, attempt: &proto::AttemptRef, step: &str, firm: Option<u64>| {
+        let source = |key: &Key, attempt: &proto::AttemptRef, firm: Option<u64>| {
             let printed = self.printed.get(key).copied().unwrap_or_default();
             let again = if firm.is_none() && !printed.ended { NOTE } else { 0 };
             Source {
                 key: key.clone(),
                 attempt: attempt.clone(),
-                step: step.to_owned(),
                 // A key that is no file name never had a log.
                 path: if is_plain(&key.job) { self.hand.places.log(key) } else { PathBuf::new() },
                 offset: printed.offset.saturating_sub(again),
@@ -183,23 +175,17 @@ impl Outbox {
             .reports
             .iter()
             .filter(|(key, _)| !self.printed.get(key).is_some_and(|printed| printed.done))
-            .filter_map(|(key, kept)| {
-                Some(source(key, kept.report.attempt.as_ref()?, &kept.step, None))
-            })
+            .filter_map(|(key, kept)| Some(source(key, kept.report.attempt.as_ref()?, None)))
             .collect();
         let withdrawn = state.last_words.iter();
         let withdrawn =
             withdrawn.filter(|(key, _)| !self.printed.get(*key).is_some_and(|it| it.done));
-        sources
-            .extend(withdrawn.map(|(key, words)| source(key, &words.attempt, &words.step, None)));
+        sources.extend(withdrawn.map(|(key, attempt)| source(key, attempt, None)));
         if self.look {
             // The first half of a log is written once; the rest goes round until the end.
             let firm = Some(self.hand.config.log_cap / 2);
             sources.extend(
-                state
-                    .running
-                    .iter()
-                    .map(|(key, running)| source(key, &running.attempt, &running.step, firm)),
+                state.running.iter().map(|(key, running)| source(key, &running.attempt, firm)),
             );
         }
         let turn = sources.iter().position(|source| Some(&source.key) > self.last.as_ref());

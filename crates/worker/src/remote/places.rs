@@ -3,6 +3,7 @@
 //! | | |
 //! |---|---|
 //! | `lock` | held while the worker lives |
+//! | `identity` | by what the server knows this worker from others, in all its lives |
 //! | `begun/JOB.TOKEN` | an empty file for each attempt that may have a process: its name is its mark |
 //! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` and `NAME.error`, or of an attempt that is another user `NAME.result` with both |
 //! | `logs/JOB.TOKEN.log` | what it printed, until its report is acknowledged |
@@ -135,6 +136,10 @@ impl Places {
         self.root.join("reports")
     }
 
+    pub(super) fn identity(&self) -> PathBuf {
+        self.root.join("identity")
+    }
+
     pub(super) fn files(&self) -> PathBuf {
         self.root.join("files")
     }
@@ -156,7 +161,7 @@ impl Places {
         let Some(attempt) = &assignment.attempt else { return self.root.join("work") };
         let jobs = self.root.join("work").join(&attempt.job_id);
         match assignment.folder.as_str() {
-            "" => jobs.join(attempt.item().attempt_name(&assignment.step_name, attempt.attempt)),
+            "" => jobs.join(attempt.item().attempt_name(&attempt.step_name, attempt.attempt)),
             folder => jobs.join(folder),
         }
     }

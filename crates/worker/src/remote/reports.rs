@@ -1,8 +1,7 @@
 //! How attempts ended, kept on disk until the server has acknowledged it.
 //!
-//! One file for each, written and synced before the report is sent. A file holds two messages, each
-//! with its length before it: the assignment, of which only the attempt and the step's name are kept, and
-//! the report.
+//! One file for each, written and synced before the report is sent. It holds the report, which names the attempt as
+//! the server has signed it: so the next life of this worker can say it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +15,6 @@ use super::{Key, places};
 
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    pub(super) step: String,
     pub(super) report: proto::Report,
 }
 
@@ -58,13 +56,7 @@ impl Drawer {
 
     /// Returns when it is durable.
     pub(super) fn write(&self, key: &Key, kept: &Kept) -> io::Result<()> {
-        let about = proto::Assignment {
-            attempt: kept.report.attempt.clone(),
-            step_name: kept.step.clone(),
-            ..Default::default()
-        };
-        let mut bytes = about.encode_length_delimited_to_vec();
-        bytes.extend(kept.report.encode_length_delimited_to_vec());
+        let bytes = kept.report.encode_to_vec();
         let path = self.folder.join(key.to_string());
         // A dot that no key ends with: keys end with a number.
         let temporary = self.folder.join(format!("{key}.tmp"));
@@ -107,10 +99,7 @@ impl Reports {
 }
 
 fn read(path: &Path) -> io::Result<(Key, Kept)> {
-    let bytes = fs::read(path)?;
-    let mut rest = &bytes[..];
-    let about = proto::Assignment::decode_length_delimited(&mut rest)?;
-    let report = proto::Report::decode_length_delimited(&mut rest)?;
-    let attempt = about.attempt.ok_or_else(|| io::Error::other("it names no attempt"))?;
-    Ok((Key::of(&attempt), Kept { step: about.step_name, report }))
+    let report = proto::Report::decode(&fs::read(path)?[..])?;
+    let attempt = report.attempt.as_ref().ok_or_else(|| io::Error::other("it names no attempt"))?;
+    Ok((Key::of(attempt), Kept { report }))
 }

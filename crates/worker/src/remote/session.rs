@@ -14,7 +14,7 @@ use super::hand::{Hand, SERVER_ASKED};
 use super::lease::clock;
 use super::outbox::Outbox;
 use super::voice::Outgoing;
-use super::{Key, PATIENCE};
+use super::{Key, PATIENCE, blocking};
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
 const AHEAD: usize = 1;
@@ -45,6 +45,8 @@ pub(super) async fn hold(hand: &Arc<Hand>, mut client: Client) -> Ended {
     };
     let lease = Duration::from_millis(welcome.lease_ms);
     let beat = Duration::from_millis(welcome.beat_ms).max(BEAT_LEAST);
+    let known = hand.clone();
+    blocking(move || known.identity.proven(welcome.proof)).await;
     hand.welcomed(client, hello_sent, lease);
     tracing::info!(server = hand.config.server, worker = hand.config.name, "connected");
     let mut answered = false;
@@ -100,6 +102,8 @@ fn hello(hand: &Hand) -> proto::Hello {
         queues: true,
         holds: hand.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        secret: hand.identity.secret(),
+        proof: hand.identity.proof(),
     }
 }
 

@@ -89,7 +89,6 @@ impl Hand {
         mut assignment: proto::Assignment,
     ) {
         let Running { attempt, line, .. } = running;
-        let step = assignment.step_name.clone();
         let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let (mut timeout, mut silence) =
             (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
@@ -107,7 +106,7 @@ impl Hand {
             _ => Err(attempt::permanent("unsupported", "this is no function".to_owned())),
         };
         let hand = self.clone();
-        let watch = Watch { hand, key, attempt, step, line, timeout, silence };
+        let watch = Watch { hand, key, attempt, line, timeout, silence };
         self.runtime.spawn(async move {
             let ended = match task {
                 Ok(task) => watch.over(task).await,
@@ -153,7 +152,7 @@ impl Hand {
             let order = HttpOrder {
                 http: &http,
                 job_id: &attempt.job_id,
-                step: &assignment.step_name,
+                step: &attempt.step_name,
                 item: attempt.item(),
                 datacenter: datacenter.as_deref(),
                 attempt: attempt.attempt,
@@ -216,7 +215,6 @@ struct Watch {
     hand: Arc<Hand>,
     key: Key,
     attempt: proto::AttemptRef,
-    step: String,
     line: Line,
     timeout: Option<Duration>,
     silence: Option<Duration>,
@@ -228,8 +226,7 @@ impl Watch {
     }
 
     fn printed(&self) -> Printed {
-        let (attempt, step, line) = (self.attempt.clone(), self.step.clone(), self.line.clone());
-        Printed { attempt, step, line }
+        Printed { attempt: self.attempt.clone(), line: self.line.clone() }
     }
 
     /// How far it is, and what it has written.

@@ -48,7 +48,6 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct Printed {
     pub(super) attempt: proto::AttemptRef,
-    pub(super) step: String,
     pub(super) line: Line,
 }
 
@@ -57,7 +56,6 @@ impl Printed {
         bytes.chunks(CHUNK).zip(0..).map(move |(chunk, number)| {
             Kind::Output(proto::Output {
                 attempt: Some(self.attempt.clone()),
-                step_name: self.step.clone(),
                 offset: offset + number * CHUNK as u64,
                 bytes: chunk.to_vec().into(),
                 last: false,

@@ -67,6 +67,57 @@ async fn a_drain_that_the_server_takes_back_is_over_and_can_come_again() {
     worker.ended().await.unwrap();
 }
 
+/// The worker hears of it before its new session has begun to send anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undrain_is_answered_however_soon_after_the_welcome_it_comes() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let _worker = Worker::start(config(&server, folder.path()));
+    let mut session = server.session().await;
+    let running = shell(1, "echo begun; while :; do sleep 0.01; done");
+    session.assign(&running).await;
+    session.printed(&running, "begun").await;
+    for round in 0..20 {
+        session.drain().await;
+        session.draining().await;
+        drop(session);
+        session = server.knock().await;
+        // Both are there when the worker reads for the first time.
+        session.welcome_and_undrain().await;
+        session.undrained().await;
+        session.assign(&shell(2 + round, "exit 0")).await;
+        let report = session.report().await;
+        is_success(&report);
+        session.acknowledge(&report).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_by_the_server_that_is_taken_back_keeps_no_worker_that_its_host_told_to_go() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    let mut worker = Worker::start(config(&server, folder.path()));
+    let mut session = server.session().await;
+    let asked = folder.path().join("asked");
+    let wait = "echo begun; while :; do sleep 0.01; done";
+    let stubborn = shell(1, &format!("trap ': > {}' TERM; {wait}", asked.display()));
+    session.assign(&stubborn).await;
+    session.printed(&stubborn, "begun").await;
+    session.drain().await;
+    session.draining().await;
+    worker.handle.drain();
+    until("it is asked to end", || asked.exists()).await;
+    session.undrain().await;
+    session.undrained().await;
+    assert_eq!(session.draining().await, "preempted", "it goes, and says so again");
+    session.assign(&shell(2, "exit 0")).await;
+    let report = session.report().await;
+    is_lost(&report, false, "preempted");
+    session.acknowledge(&report).await;
+    worker.handle.kill();
+    let report = session.report().await;
+    session.acknowledge(&report).await;
+    worker.ended().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_its_host_told_to_go_goes_whatever_the_server_takes_back() {
     let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());

@@ -96,9 +96,11 @@ fn assignment(token: u64, action: Action) -> proto::Assignment {
             token,
             index: token as u32,
             attempt: 1,
+            step_name: "fetch".to_owned(),
+            // As a server signs it: what is said of the attempt has it too.
+            proof: token.to_le_bytes().to_vec(),
             ..Default::default()
         }),
-        step_name: "fetch".to_owned(),
         action: Some(action),
         ..Default::default()
     }

@@ -155,7 +155,7 @@ async fn names_that_are_paths_are_refused() {
     };
     let mut hostile = Vec::new();
     for name in ["..", "../up", "a/b", "/etc", "nul\0", "", ".", "new\nline", &"x".repeat(300)] {
-        hostile.push(with(&|a| a.step_name = name.to_owned()));
+        hostile.push(with(&|a| a.attempt.as_mut().unwrap().step_name = name.to_owned()));
         hostile.push(with(&|a| a.attempt.as_mut().unwrap().job_id = name.to_owned()));
         hostile.push(with(&|a| a.secrets = vec![name.to_owned()]));
         hostile.push(with(&|a| a.ports = vec![name.to_owned()]));

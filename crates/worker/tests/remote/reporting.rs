@@ -7,7 +7,7 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_worker::remote::{RemoteConfig, RemoteError, Token};
 use tonic::Status;
 
-use super::server::Server;
+use super::server::{PROOF, Server};
 use super::{Worker, assignment, config, entries, is_success, job, shell, until};
 use proto::assignment::Action;
 
@@ -26,6 +26,9 @@ async fn the_hello_says_what_the_worker_is() {
     assert_eq!(hello.labels["disk"], "fast");
     assert!(hello.processes && !hello.returning && hello.holds.is_empty());
     assert!(!hello.incarnation.is_empty());
+    assert_eq!((hello.secret.len(), hello.proof.len()), (32, 0));
+    let secret = format!("{:?}", hello.secret);
+    assert!(!format!("{hello:?}").contains(&secret), "who prints it prints no secret");
 }
 
 type Check<'a> = Box<dyn Fn(&Outcome) -> bool + 'a>;
@@ -142,7 +145,7 @@ async fn a_report_survives_the_worker() {
     let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
     let worker = Worker::start(config(&server, folder.path()));
     let mut session = server.session().await;
-    let incarnation = session.hello.incarnation.clone();
+    let proto::Hello { incarnation, secret, .. } = session.hello.clone();
     session.assign(&shell(1, "echo before the end; exit 3")).await;
     let report = session.report().await;
     worker.vanish().await;
@@ -151,6 +154,8 @@ async fn a_report_survives_the_worker() {
     let _worker = Worker::start(config(&server, folder.path()));
     let mut session = server.session().await;
     assert_ne!(session.hello.incarnation, incarnation);
+    let hello = &session.hello;
+    assert_eq!((&hello.secret, &hello.proof[..]), (&secret, PROOF), "it is the same worker");
     assert!(!session.hello.returning);
     assert_eq!(session.hello.holds, [report.attempt.clone().unwrap()]);
     assert_eq!(session.whole_log(&shell(1, "")).await, b"before the end\n");

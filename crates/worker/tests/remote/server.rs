@@ -18,6 +18,9 @@ use tonic::{Request, Response, Status, Streaming};
 /// Longer than anything here takes, so that a failure is a failure and not a hang.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
+/// That the server has let a worker in.
+pub(crate) const PROOF: &[u8] = b"you were here";
+
 /// What the server shares with the test.
 #[derive(Default)]
 pub(crate) struct Shared {
@@ -104,7 +107,22 @@ impl Session {
 
     pub(crate) async fn welcome(&self, lease: Duration, beat: Duration) {
         let (lease_ms, beat_ms) = (lease.as_millis() as u64, beat.as_millis() as u64);
-        self.say(to_worker::Kind::Welcome(proto::Welcome { lease_ms, beat_ms })).await;
+        self.say(to_worker::Kind::Welcome(proto::Welcome {
+            lease_ms,
+            beat_ms,
+            proof: PROOF.to_vec(),
+        }))
+        .await;
+    }
+
+    /// With nothing between them in which the worker could say anything.
+    pub(crate) async fn welcome_and_undrain(&self) {
+        let (lease_ms, beat_ms) = (LONG.as_millis() as u64 * 10, 50);
+        let welcome = proto::Welcome { lease_ms, beat_ms, proof: PROOF.to_vec() };
+        let both = [to_worker::Kind::Welcome(welcome), to_worker::Kind::Undrain(proto::Undrain {})];
+        for (kind, room) in both.into_iter().zip(self.to.reserve_many(2).await.expect("room")) {
+            room.send(Ok(proto::ToWorker { kind: Some(kind) }));
+        }
     }
 
     pub(crate) async fn assign(&self, assignment: &proto::Assignment) {
@@ -284,7 +302,11 @@ impl Workers for Service {
         request: Request<proto::GetFileRequest>,
     ) -> Result<Response<Self::GetFileStream>, Status> {
         self.shared.fetched.fetch_add(1, Ordering::SeqCst);
-        let path = request.into_inner().path;
+        let proto::GetFileRequest { attempt, path, worker } = request.into_inner();
+        // As it was assigned, and by the worker's name: real servers want both.
+        if worker != "w1" || attempt.is_none_or(|attempt| attempt.proof.is_empty()) {
+            return Err(Status::permission_denied("not assigned"));
+        }
         let found = self.shared.files.lock().unwrap().get(&path).cloned();
         let (bytes, executable) = found.ok_or_else(|| Status::not_found(path))?;
         let (sender, receiver) = mpsc::channel(10);

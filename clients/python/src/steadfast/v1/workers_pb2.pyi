@@ -53,7 +53,7 @@ class ToWorker(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., undrain: _Optional[_Union[Undrain, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http", "queues")
+    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http", "queues", "secret", "proof")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,8 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HTTP_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: str
     returning: bool
@@ -89,15 +91,19 @@ class Hello(_message.Message):
     version: str
     http: bool
     queues: bool
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ..., queues: bool = ...) -> None: ...
+    secret: bytes
+    proof: bytes
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ..., queues: bool = ..., secret: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("lease_ms", "beat_ms")
+    __slots__ = ("lease_ms", "beat_ms", "proof")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     BEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     beat_ms: int
-    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ...) -> None: ...
+    proof: bytes
+    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("number",)
@@ -106,7 +112,7 @@ class Beat(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class AttemptRef(_message.Message):
-    __slots__ = ("job_id", "token", "run", "step", "role", "index", "attempt")
+    __slots__ = ("job_id", "token", "run", "step", "role", "index", "attempt", "step_name", "proof")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +120,8 @@ class AttemptRef(_message.Message):
     ROLE_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_NAME_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     token: int
     run: int
@@ -121,10 +129,12 @@ class AttemptRef(_message.Message):
     role: Role
     index: int
     attempt: int
-    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., run: _Optional[int] = ..., step: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    step_name: str
+    proof: bytes
+    def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., run: _Optional[int] = ..., step: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., attempt: _Optional[int] = ..., step_name: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("attempt", "step_name", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder")
+    __slots__ = ("attempt", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -133,7 +143,6 @@ class Assignment(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    STEP_NAME_FIELD_NUMBER: _ClassVar[int]
     DATACENTER_FIELD_NUMBER: _ClassVar[int]
     ITEM_JSON_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -151,7 +160,6 @@ class Assignment(_message.Message):
     PROGRESS_JSON_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
-    step_name: str
     datacenter: str
     item_json: str
     run: str
@@ -168,7 +176,7 @@ class Assignment(_message.Message):
     callback_url: str
     progress_json: str
     folder: str
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., step_name: _Optional[str] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class Argv(_message.Message):
     __slots__ = ("argv",)
@@ -273,18 +281,16 @@ class Acknowledgement(_message.Message):
     def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., counted: bool = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("attempt", "step_name", "offset", "bytes", "last")
+    __slots__ = ("attempt", "offset", "bytes", "last")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    STEP_NAME_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
-    step_name: str
     offset: int
     bytes: bytes
     last: bool
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., step_name: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[bytes] = ..., last: bool = ...) -> None: ...
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., offset: _Optional[int] = ..., bytes: _Optional[bytes] = ..., last: bool = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ("why",)
@@ -305,12 +311,14 @@ class Undrained(_message.Message):
     def __init__(self) -> None: ...
 
 class GetFileRequest(_message.Message):
-    __slots__ = ("job_id", "path")
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("attempt", "path", "worker")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
-    job_id: str
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    attempt: AttemptRef
     path: str
-    def __init__(self, job_id: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    worker: str
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., path: _Optional[str] = ..., worker: _Optional[str] = ...) -> None: ...
 
 class FileChunk(_message.Message):
     __slots__ = ("bytes", "executable")
