@@ -12,10 +12,9 @@ use steadfast_worker::{UserError, Users};
 use crate::server::{Server, Session};
 use crate::{Worker, config, entries, is_success, shell, until};
 
-const RANGE: &str = "70000-70003";
-
-fn users() -> Option<Arc<Users>> {
-    match Users::parse(RANGE, 4) {
+/// Of each test its own: who has a number ends all that has it.
+fn users(first: u32) -> Option<Arc<Users>> {
+    match Users::parse(&format!("{first}-{}", first + 3), 4) {
         Ok(users) => Some(Arc::new(users)),
         Err(UserError::NotRoot) => {
             println!("left out: only root can switch to another user");
@@ -37,7 +36,7 @@ async fn run(session: &mut Session, script: &str) -> (proto::Report, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_is_a_user_of_its_own_and_comes_to_nothing_of_the_worker() {
-    let Some(users) = users() else { return };
+    let Some(users) = users(70_000) else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start();
     fs::create_dir(folder.path().join("secrets")).unwrap();
@@ -62,7 +61,7 @@ async fn an_attempt_is_a_user_of_its_own_and_comes_to_nothing_of_the_worker() {
     let Some(Outcome::Succeeded(succeeded)) = &report.outcome else { panic!("{report:?} {log}") };
     assert_eq!(succeeded.output_json, r#"{"ok":true}"#);
     let uid: u32 = log.split_whitespace().nth(1).unwrap().parse().unwrap();
-    assert!((70000..=70003).contains(&uid), "{log}");
+    assert!((70_000..=70_003).contains(&uid), "{log}");
     let first = format!("uid {uid} {uid} {uid}, umask owner {uid}\n");
     assert!(log.starts_with(&first), "{log}");
     assert!(!log.contains("sees") && !log.contains("reads") && !log.contains("writes"), "{log}");
@@ -75,7 +74,7 @@ async fn an_attempt_is_a_user_of_its_own_and_comes_to_nothing_of_the_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_from_an_attempts_output_does_not_read_what_only_the_worker_may() {
-    let Some(users) = users() else { return };
+    let Some(users) = users(70_010) else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start();
     let hidden = folder.path().join("hidden.json");
@@ -92,7 +91,7 @@ async fn a_link_from_an_attempts_output_does_not_read_what_only_the_worker_may()
 /// Whatever it did to be forgotten: its user is nobody else's.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_process_of_the_attempts_user_ends_with_it() {
-    let Some(users) = users() else { return };
+    let Some(users) = users(70_020) else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start();
     let users = Some(users);
