@@ -451,7 +451,7 @@ pub(crate) struct Remote {
     pub(crate) server: Option<String>,
     #[arg(long, value_name = "TOKEN", help = TOKEN)]
     pub(crate) token: Option<Token>,
-    /// The file that holds it instead, or STEADFAST_TOKEN_FILE
+    /// The file that holds it instead, or `STEADFAST_TOKEN_FILE`
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     pub(crate) token_file: Option<PathBuf>,
     /// Who vouches for the server, in PEM, or `STEADFAST_CA` [default: whom this system trusts]

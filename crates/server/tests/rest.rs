@@ -499,7 +499,9 @@ async fn clients_that_leave_while_their_file_is_read_are_in_nobodys_way() {
     // Until one was read, so that the others were being.
     let first = leaving.swap_remove(0).await.unwrap().unwrap();
     assert_eq!(first.status(), 400);
-    leaving.iter().for_each(|client| client.abort());
+    for client in leaving {
+        client.abort();
+    }
     let id = server.submit("name: small\nsteps: { s: { run: x } }\n").await;
     assert!(!id.is_empty());
 }

@@ -38,7 +38,7 @@ impl Folder {
     fn close_to_others(&self) -> io::Result<()> {
         let about = fs::metadata(&self.root)?;
         let mode = about.permissions().mode() & 0o7777;
-        if mode & 0o077 == 0 {
+        if mode | 0o700 == 0o700 {
             return Ok(());
         }
         let shown = self.root.display();

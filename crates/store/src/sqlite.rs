@@ -163,12 +163,12 @@ impl SqliteStore {
 }
 
 /// Makes the file, or makes it its owner's alone, whatever the folder and the umask say: jobs bring private things
-/// along. What SQLite puts beside it has the same mode. One that is not ours to change is somebody's decision.
+/// along. What `SQLite` puts beside it has the same mode. One that is not ours to change is somebody's decision.
 fn own_alone(path: &Path) -> io::Result<()> {
     let file = File::options().read(true).append(true).create(true).mode(OWN).open(path)?;
     let about = file.metadata()?;
     let mode = about.permissions().mode();
-    if mode & !OWN & 0o777 == 0 || about.uid() != rustix::process::geteuid().as_raw() {
+    if mode & 0o777 | OWN == OWN || about.uid() != rustix::process::geteuid().as_raw() {
         return Ok(());
     }
     for end in ["", "-wal", "-shm"] {

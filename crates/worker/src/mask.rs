@@ -50,7 +50,9 @@ impl Mask {
             return Self(None);
         }
         let mut begin = [false; 256];
-        long.iter().for_each(|text| begin[usize::from(text.as_bytes()[0])] = true);
+        for text in &long {
+            begin[usize::from(text.as_bytes()[0])] = true;
+        }
         let longest_first = |texts: BTreeSet<String>| {
             let mut texts: Vec<_> = texts.into_iter().collect();
             texts.sort_by_key(|text| std::cmp::Reverse(text.len()));

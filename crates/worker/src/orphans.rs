@@ -48,6 +48,10 @@ struct Running {
 /// be taken for orphans. False: the system knows no such thing.
 pub fn adopt_orphans() -> bool {
     *ADOPTS.get_or_init(|| {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "nobody tells of a child that is only adopted"
+        )]
         let reaper = || loop {
             std::thread::sleep(REAP_EVERY);
             reap();

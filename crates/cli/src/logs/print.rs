@@ -66,6 +66,7 @@ impl LastLines {
     }
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is asked for, or remembered, by itself")]
 pub(crate) struct Printer {
     output: Output,
     timestamps: bool,
