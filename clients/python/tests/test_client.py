@@ -380,6 +380,8 @@ def test_the_async_client_does_the_same(server: Server) -> None:
             assert status.failure_count == 2
             assert "attempt 1" in await client.logs(jobs[0], attempt=1)
             assert (await client.log_files(jobs[0]))[0].attempt == 1
+            [output] = await client.outputs(jobs[0])
+            assert (output.item, output.output["json"]) == (0, "0?")
             assert len((await client.explain(jobs[0])).decisions) == 3
             assert jobs[0] in [job.job_id for job in await client.list(limit=50)]
             sleeper = await client.submit(Entrypoint.from_command("sleep", "1000"), "sleeper")

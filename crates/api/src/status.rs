@@ -12,7 +12,7 @@ use steadfast_core::event::{
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{Action, Allowance, Counts, LateResults, Plan};
-use steadfast_core::result::{InOrder, JobResult};
+use steadfast_core::result::{InOrder, JobResult, ShownOutputs};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
 
@@ -152,6 +152,12 @@ pub struct ItemView {
     pub last_error: Option<String>,
     pub reason: Option<&'static str>,
     pub output: Option<Value>,
+    /// It gave one that is not shown, because all of them together would be too large.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub output_left_out: bool,
+    /// Likewise of its value.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub value_left_out: bool,
     /// What its attempts said last about how far they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressView>,
@@ -343,6 +349,7 @@ impl Attempts {
 
 impl JobStatus {
     pub fn new(job: &Job, attempts: &Attempts) -> Self {
+        let mut shown = Shown::default();
         let runs = (0..job.runs.len() as u32).map(|run| RunView {
             datacenter: job.plan.datacenter(run).map(str::to_owned),
             state: job.run_state(run),
@@ -350,7 +357,8 @@ impl JobStatus {
             steps: InOrder(
                 (0..job.plan.steps().len() as u32)
                     .map(|step| {
-                        (job.plan.step(step).name.clone(), StepView::new(job, attempts, run, step))
+                        let view = StepView::new(job, attempts, &mut shown, run, step);
+                        (job.plan.step(step).name.clone(), view)
                     })
                     .collect(),
             ),
@@ -406,10 +414,18 @@ impl JobStatus {
     }
 }
 
+/// Room for outputs, and for the values of items.
+#[derive(Default)]
+struct Shown {
+    outputs: ShownOutputs,
+    values: ShownOutputs,
+}
+
 impl StepView {
-    fn new(job: &Job, attempts: &Attempts, run: u32, step: u32) -> Self {
+    fn new(job: &Job, attempts: &Attempts, shown: &mut Shown, run: u32, step: u32) -> Self {
         let state = &job.runs[run as usize].steps[step as usize];
-        let item = |role, index| ItemView::new(job, attempts, ItemId { run, step, role, index });
+        let mut item =
+            |role, index| ItemView::new(job, attempts, shown, ItemId { run, step, role, index });
         let mut counts = BTreeMap::new();
         let mut count = |name, n: u32| {
             if n > 0 {
@@ -451,7 +467,7 @@ fn phase_name(phase: Phase) -> &'static str {
 }
 
 impl ItemView {
-    fn new(job: &Job, attempts: &Attempts, id: ItemId) -> Self {
+    fn new(job: &Job, attempts: &Attempts, shown: &mut Shown, id: ItemId) -> Self {
         let step = &job.runs[id.run as usize].steps[id.step as usize];
         let told = attempts.items.get(&id);
         let live = job.live(id);
@@ -460,9 +476,14 @@ impl ItemView {
             _ => None,
         };
         let accounts = told.and_then(|told| told.accounts);
+        let is_item = id.role == Role::Item;
+        let value = job.item_value(id).filter(|_| is_item);
+        let value_left_out = value.as_ref().is_some_and(|value| !shown.values.has_room_for(value));
+        let output = step.outputs.get(&id.index).filter(|_| is_item);
+        let output_left_out = output.is_some_and(|output| !shown.outputs.has_room_for(output));
         Self {
             index: id.index,
-            value: job.item_value(id).filter(|_| id.role == Role::Item),
+            value: value.filter(|_| !value_left_out),
             state: state_name(job, id),
             failures: accounts.map_or(0, |accounts| accounts.failures),
             preemptions: accounts.map_or(0, |accounts| accounts.preemptions),
@@ -470,7 +491,9 @@ impl ItemView {
             retry_available_at_ms,
             last_error: told.and_then(|told| told.last_error.clone()),
             reason: told.and_then(|told| told.reason),
-            output: step.outputs.get(&id.index).filter(|_| id.role == Role::Item).cloned(),
+            output: output.filter(|_| !output_left_out).cloned(),
+            output_left_out,
+            value_left_out,
             progress: live.and_then(|live| live.progress.as_ref()).map(|progress| ProgressView {
                 attempt: progress.attempt,
                 at_ms: progress.at,

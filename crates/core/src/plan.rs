@@ -25,6 +25,8 @@ pub use reach::Reach;
 pub const MAX_STEPS: usize = 10_000;
 /// Fan-out of one step, unless the operator says otherwise.
 pub const MAX_ITEMS: u32 = 1_000_000;
+/// Of a job, a step or a worker: they are held beside each job in lists.
+pub const MAX_LABELS: usize = 64;
 pub const MAX_DATACENTERS: usize = 100;
 pub const DAY_MS: u64 = 24 * 3600 * 1000;
 

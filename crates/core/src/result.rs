@@ -1,4 +1,5 @@
-//! What a job gave: the outputs of the runs that count.
+//! What a job gave: the outputs of the runs that count. Of large ones a part: a result is shown with every
+//! status, and a job may give gigabytes.
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -9,6 +10,46 @@ use crate::plan::ForEach;
 
 /// Of a fan-out the first so many outputs are part of a result; its log has them all.
 pub const MOST_OUTPUTS: u32 = 100;
+/// Outputs are shown while all together are no more, as JSON: what one output may have.
+const SHOWN_BYTES: usize = 1 << 20;
+
+/// Room for what is shown of outputs. The first one is shown however large it is: a job that gives one output
+/// shows it.
+#[derive(Clone, Debug, Default)]
+pub struct ShownOutputs {
+    bytes: usize,
+}
+
+impl ShownOutputs {
+    /// Whether this one is shown beside those before it.
+    pub fn has_room_for(&mut self, output: &Value) -> bool {
+        let size = json_bytes(output);
+        let fits = self.bytes == 0 || self.bytes.saturating_add(size) <= SHOWN_BYTES;
+        if fits {
+            self.bytes = self.bytes.saturating_add(size);
+        }
+        fits
+    }
+}
+
+/// How long a value is as JSON.
+pub fn json_bytes(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, and a value has no keys but texts.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}
 
 /// Of a job that has ended. Its shape follows the job file, not how many datacenters succeeded.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,7 +59,7 @@ pub struct JobResult {
     /// By step. Of a job with datacenters: by step, then by datacenter. A step without `for_each` has its output
     /// there, one with it the list of its items' outputs. What gave no output is not there.
     pub outputs: InOrder<Value>,
-    /// Outputs of large fan-outs that are not shown, by step.
+    /// How many outputs are not shown, by step: of large fan-outs, or because all of them would be too large.
     #[serde(skip_serializing_if = "InOrder::is_empty")]
     pub left_out: InOrder<u32>,
 }
@@ -62,17 +103,19 @@ impl Job {
             outputs: InOrder(vec![]),
             left_out: InOrder(vec![]),
         };
+        let mut shown = ShownOutputs::default();
         for (step, draft) in self.plan.steps().iter().enumerate() {
             let step = step as u32;
             let mut by_datacenter = serde_json::Map::new();
             let mut only = None;
             let mut left_out = 0;
             for &run in &counted {
-                let Some((output, more)) = self.shown_output(run, step) else { continue };
+                let (output, more) = self.shown_output(run, step, &mut shown);
                 left_out += more;
-                match datacenter(run) {
-                    Some(name) => drop(by_datacenter.insert(name, output)),
-                    None => only = Some(output),
+                match (output, datacenter(run)) {
+                    (None, _) => {}
+                    (Some(output), Some(name)) => drop(by_datacenter.insert(name, output)),
+                    (output, None) => only = output,
                 }
             }
             if !by_datacenter.is_empty() {
@@ -86,17 +129,25 @@ impl Job {
         Some(result)
     }
 
-    /// What a step gave in a run, and how many outputs of a large fan-out are not in it.
-    fn shown_output(&self, run: u32, step: u32) -> Option<(Value, u32)> {
-        let state = self.step_run(run, step)?;
-        if state.outputs.is_empty() {
-            return None;
-        }
+    /// What a step gave in a run, as far as there is room for it, and how many outputs are not in it.
+    fn shown_output(&self, run: u32, step: u32, shown: &mut ShownOutputs) -> (Option<Value>, u32) {
+        let Some(state) = self.step_run(run, step).filter(|state| !state.outputs.is_empty()) else {
+            return (None, 0);
+        };
         if self.plan.step(step).for_each == ForEach::Once {
-            return state.outputs.get(&0).map(|output| (output.clone(), 0));
+            let Some(output) = state.outputs.get(&0) else { return (None, 0) };
+            return if shown.has_room_for(output) { (Some(output.clone()), 0) } else { (None, 1) };
         }
-        let shown = state.items.min(MOST_OUTPUTS);
-        let output = |index| state.outputs.get(&index).cloned().unwrap_or(Value::Null);
-        Some(((0..shown).map(output).collect(), state.items - shown))
+        // A list is shown from its beginning, so that its places are those of the items.
+        let mut outputs = vec![];
+        for index in 0..state.items.min(MOST_OUTPUTS) {
+            let output = state.outputs.get(&index);
+            if output.is_some_and(|output| !shown.has_room_for(output)) {
+                break;
+            }
+            outputs.push(output.cloned().unwrap_or(Value::Null));
+        }
+        let left_out = state.items - outputs.len() as u32;
+        (Some(outputs).filter(|outputs| !outputs.is_empty()).map(Value::Array), left_out)
     }
 }

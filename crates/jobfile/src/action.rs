@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use steadfast_core::plan::{
-    Action, AfterFailure, Cwd, Http, HttpExpect, HttpMode, OnFailure, Surroundings,
+    Action, AfterFailure, Cwd, Http, HttpExpect, HttpMode, MAX_LABELS, OnFailure, Surroundings,
 };
 use steadfast_core::template::{Reference, looks_templated};
 
@@ -349,7 +349,13 @@ impl Reader<'_> {
             return BTreeMap::new();
         };
         let mut labels = BTreeMap::new();
-        for entry in self.entries(&at, "{ team: search }").unwrap_or_default() {
+        let entries = self.entries(&at, "{ team: search }").unwrap_or_default();
+        if entries.len() > MAX_LABELS {
+            let message = format!("at most {MAX_LABELS} labels, not {}", entries.len());
+            self.bad("invalid_value", &at, message);
+            return labels;
+        }
+        for entry in entries {
             let value = at.entry(entry);
             self.check_name(&entry.key, "a label", "./", &value.path, entry.key_span);
             let Some(text) = self.written(&value) else {

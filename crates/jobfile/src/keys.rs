@@ -21,6 +21,10 @@ impl Table {
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.keys.iter().map(|key| key.name)
     }
+
+    pub(crate) fn requires(&self, name: &str) -> bool {
+        self.required.iter().any(|(required, _)| *required == name)
+    }
 }
 
 #[derive(Debug)]

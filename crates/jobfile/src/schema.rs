@@ -43,6 +43,13 @@ fn block(table: &'static Table) -> Value {
         let mut value = shape(&key.shape);
         if let Value::Object(value) = &mut value {
             value.insert("description".into(), json!(key.doc));
+            if key.name == "labels" {
+                value.insert("maxProperties".into(), json!(steadfast_core::plan::MAX_LABELS));
+            }
+            // What must be there is not empty.
+            if matches!(key.shape, Shape::MapOf(..)) && table.requires(key.name) {
+                value.insert("minProperties".into(), json!(1));
+            }
         }
         properties.insert(key.name.into(), value);
     }

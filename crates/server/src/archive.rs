@@ -4,6 +4,7 @@
 mod attempts;
 mod cache;
 mod list;
+mod outputs;
 mod readers;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use steadfast_api::{JobStatus, ShownState};
 use steadfast_core::event::{ItemId, JobId, Recorded};
 use steadfast_core::explain::{Explanation, explain};
 use steadfast_core::job::Job;
-use steadfast_core::select::NoSuchPart;
+use steadfast_core::select::{NoSuchPart, Select};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
 use steadfast_store::{Folder, Row, Store, StoreError};
@@ -24,6 +25,7 @@ use readers::Readers;
 
 pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage, HowEnded};
 pub use list::{JobFilter, JobsPage, Listed, interrupted, list, shown_state};
+pub use outputs::{OutputRow, OutputsPage};
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;
@@ -116,8 +118,36 @@ impl Archive {
         self.readers
             .read(move |store| {
                 let status = folded.status(store, &known).inspect_err(|_| cache.forget(&known))?;
+                cache.holds(&known, folded.bytes());
                 let alone = status.local && !status.state.is_terminal() && !folder.is_run(&known);
                 if alone { Ok(Arc::new((*status).clone().without_a_process())) } else { Ok(status) }
+            })
+            .await
+    }
+
+    /// All outputs of a job, or of a part of it, in the order of its runs, steps and items.
+    pub async fn outputs(
+        &self,
+        id: &str,
+        part: Option<&str>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<OutputsPage, Trouble> {
+        let id = job_id(id)?;
+        let after = outputs::read_cursor(cursor)?;
+        let part = part.map(str::to_owned);
+        let mut folded = self.cache.of(&id).lock_owned().await;
+        let cache = self.cache.clone();
+        self.readers
+            .read(move |store| {
+                let job = folded.job(store, &id).inspect_err(|_| cache.forget(&id))?;
+                let only = match part {
+                    None => Select::default(),
+                    Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
+                };
+                let page = outputs::page(job, only, after, limit);
+                cache.holds(&id, folded.bytes());
+                Ok(page)
             })
             .await
     }

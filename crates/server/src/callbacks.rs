@@ -4,6 +4,7 @@
 //! here: the words go to the engine, and only what it refuses is looked up in the log, to tell a word
 //! said twice from one that comes too late.
 
+mod ids;
 mod signature;
 mod ticket;
 
@@ -23,6 +24,7 @@ use tokio::sync::{Mutex, oneshot};
 use crate::archive::{Archive, AttemptEnd, HowEnded};
 use crate::trouble::Trouble;
 
+use ids::{Begun, Ids};
 pub use signature::Secrets;
 pub(crate) use signature::secret;
 pub use ticket::{Ticket, Tickets};
@@ -62,6 +64,7 @@ pub struct Desk {
     pub(crate) output_cap: usize,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     noting: Arc<Mutex<()>>,
+    ids: Ids,
 }
 
 impl fmt::Debug for Desk {
@@ -88,21 +91,44 @@ impl Desk {
         output_cap: usize,
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
-        Self { tickets, secrets, inbox, archive, output_cap, clock, noting: Arc::default() }
+        let (noting, ids) = (Arc::default(), Ids::default());
+        Self { tickets, secrets, inbox, archive, output_cap, clock, noting, ids }
+    }
+
+    /// Which attempt a callback is for. Before its body is read: who has no token costs next to nothing.
+    pub fn admit(&self, token: &str) -> Result<Ticket, Trouble> {
+        self.tickets.read(token).ok_or_else(|| {
+            Trouble::CallbackRefused(
+                "no attempt has this token: use the URL of its own request".into(),
+            )
+        })
     }
 
     pub async fn take(
         &self,
-        token: &str,
+        ticket: &Ticket,
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<Taken, Trouble> {
-        let ticket = self.tickets.read(token).ok_or_else(|| {
-            Trouble::CallbackRefused(
-                "no attempt has this token: use the URL of its own request".into(),
-            )
-        })?;
-        self.secrets.check(headers, body, (self.clock)()).map_err(Trouble::CallbackRefused)?;
+        let token = self.tickets.token(ticket);
+        let signed = self.secrets.check(headers, &token, body, (self.clock)());
+        let Some(id) = signed.map_err(Trouble::CallbackRefused)? else {
+            return self.said(ticket, body).await;
+        };
+        let taking = match self.ids.begin(id, (self.clock)()) {
+            Begun::New(taking) => taking,
+            Begun::Known(taken) => return Ok(taken),
+            Begun::UnderWay => {
+                let why = "a callback with this `webhook-id` is being taken this moment; try again";
+                return Err(Trouble::Overloaded(why.to_owned()));
+            }
+        };
+        let taken = self.said(ticket, body).await?;
+        taking.done(taken);
+        Ok(taken)
+    }
+
+    async fn said(&self, ticket: &Ticket, body: &[u8]) -> Result<Taken, Trouble> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| Trouble::BadRequest(format!("a callback is JSON: {error}")))?;
         if nesting(&body) > MOST_NESTED {
@@ -110,8 +136,8 @@ impl Desk {
             return Err(Trouble::BadRequest(why));
         }
         match (said(&body), body.get("progress")) {
-            (Some(outcome), _) => self.ended(&ticket, outcome.within(self.output_cap)).await,
-            (None, Some(progress)) => self.progressed(&ticket, progress).await,
+            (Some(outcome), _) => self.ended(ticket, outcome.within(self.output_cap)).await,
+            (None, Some(progress)) => self.progressed(ticket, progress).await,
             (None, None) => Err(Trouble::BadRequest(
                 "a callback says `\"success\": true` or `false`, or how far it is in `progress`"
                     .to_owned(),

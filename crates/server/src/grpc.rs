@@ -14,6 +14,7 @@ use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_api::{JobStatus, ShownState, proto, wire_state};
 use steadfast_jobfile::fluster::{self, FlusterDefaults};
 use steadfast_jobfile::{Operator, Warning};
+use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -94,8 +95,11 @@ pub async fn routes(
     Ok((routes, reporter))
 }
 
-/// A large job's status takes a while to write.
+/// A large job's status takes a while to write, and some megabytes: more than so many wait.
+static WRITING: Semaphore = Semaphore::const_new(4);
+
 async fn told(status: Arc<JobStatus>) -> Result<proto::JobStatus, Trouble> {
+    let _turn = WRITING.acquire().await.map_err(Trouble::internal)?;
     let writing = tokio::task::spawn_blocking(move || proto::JobStatus::from(&*status));
     writing.await.map_err(Trouble::internal)
 }

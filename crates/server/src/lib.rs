@@ -23,4 +23,5 @@ pub mod serve;
 pub mod tls;
 pub mod tokens;
 pub mod trouble;
+pub mod unread;
 pub mod watch;

@@ -5,7 +5,9 @@
 //! take what is written to it, and to lie idle. A request that has begun is never cut, so that sessions
 //! and event streams last as long as they like. Nothing here knows what is served.
 
+mod addresses;
 mod busy;
+mod descriptors;
 mod stall;
 
 use std::convert::Infallible;
@@ -30,7 +32,10 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use crate::config::ServerSettings;
+use addresses::Addresses;
+pub(crate) use addresses::network;
 use busy::{Busy, Held};
+pub use descriptors::connections_within;
 use stall::Unstalled;
 
 /// How often a silent HTTP/2 peer is asked whether it is there, and how long it may take to answer: a
@@ -46,6 +51,8 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
     pub max_connections: usize,
+    /// Of one address; further ones are closed at once.
+    pub max_connections_per_address: usize,
     pub max_streams: u32,
     pub max_headers: usize,
     pub max_header_bytes: usize,
@@ -61,6 +68,7 @@ impl ListenOptions {
     pub fn new(settings: &ServerSettings, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         Self {
             max_connections: settings.max_connections as usize,
+            max_connections_per_address: settings.max_connections_per_address as usize,
             max_streams: settings.max_streams,
             max_headers: settings.max_headers as usize,
             max_header_bytes: settings.max_header_bytes,
@@ -121,6 +129,7 @@ pub async fn serve(
     let grace = options.shutdown_grace;
     // More wait in the listener's own queue, where they cost next to nothing.
     let places = Arc::new(Semaphore::new(options.max_connections));
+    let addresses = Addresses::new(options.max_connections_per_address);
     let server = Arc::new(Server { http: builder(&options), app, options, stopped });
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -144,13 +153,21 @@ pub async fn serve(
             next = next => next,
         };
         match accepted {
-            Ok(connection) => {
+            Ok(Connection::Network(stream, peer)) => {
+                let Some(counted) = addresses.admit(peer.ip()) else {
+                    tracing::debug!(%peer, "this address has all the connections it may have");
+                    continue;
+                };
                 let server = Arc::clone(&server);
                 connections.spawn(async move {
-                    match connection {
-                        Connection::Network(stream, peer) => server.connection(stream, peer).await,
-                        Connection::Inside(pipe) => server.serve(pipe, INSIDE).await,
-                    }
+                    server.connection(stream, peer).await;
+                    drop((place, counted));
+                });
+            }
+            Ok(Connection::Inside(pipe)) => {
+                let server = Arc::clone(&server);
+                connections.spawn(async move {
+                    server.serve(pipe, INSIDE).await;
                     drop(place);
                 });
             }
@@ -221,7 +238,8 @@ impl Server {
     async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static, peer: SocketAddr) {
         let busy = Busy::default();
         let service = hyper::service::service_fn(|request: hyper::Request<Incoming>| {
-            let held = busy.request();
+            let many = request.version() == hyper::Version::HTTP_2;
+            let held = busy.request(many.then_some(self.options.write_timeout));
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             let answer = self.app.clone().oneshot(request);
@@ -239,6 +257,8 @@ impl Server {
         let mut idle = pin!(busy.idle(self.options.header_timeout, self.options.idle_timeout));
         let stopping = tokio::select! {
             ended = connection.as_mut() => return told(peer, ended),
+            // Nobody is there for a farewell.
+            () = busy.stalled(self.options.write_timeout) => return,
             () = &mut idle => false,
             () = stopping => true,
         };
@@ -246,6 +266,7 @@ impl Server {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = connection.as_mut() => return told(peer, ended),
+                () = busy.stalled(self.options.write_timeout) => return,
                 () = &mut idle => {}
             }
         }

@@ -36,7 +36,7 @@ use crate::guard::Guard;
 use crate::health::Health;
 use crate::http::{App, Limits, PageLimit, WorkersView as _};
 use crate::hub::{Fleet, Hub, HubParts, HubRules, LARGEST_MESSAGE, Proofs, WorkerSessions};
-use crate::listen::{Entrance, INSIDE, ListenOptions, serve};
+use crate::listen::{Entrance, INSIDE, ListenOptions, connections_within, serve};
 use crate::news::News;
 use crate::orders::{Attached, Orders};
 use crate::purge::purge;
@@ -347,7 +347,11 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let now = clock.clone();
     let guard = Guard::new(&config.server, auth, address, tokens, move || now.now());
     let app = guard.protect(app);
-    let options = ListenOptions::new(&config.server, tls);
+    let mut options = ListenOptions::new(&config.server, tls);
+    // A program that has the server inside has its own limits, and no strangers.
+    if !is_inside {
+        options.max_connections = connections_within(options.max_connections);
+    }
     Ok(Running {
         address,
         auth,

@@ -1,5 +1,7 @@
 //! REST over a real port, with a real engine and store behind it.
 
+#[path = "rest/outputs.rs"]
+mod outputs;
 #[path = "rest/seen.rs"]
 mod seen;
 #[path = "rest/server.rs"]
@@ -390,7 +392,7 @@ async fn a_body_that_is_too_large_is_refused_with_and_without_a_length() {
         .collect::<Vec<_>>();
     let stream = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
     let request = server.client.post(format!("{}/v1/jobs", server.url)).body(stream);
-    let request = request.header("content-type", "text/plain");
+    let request = request.header("content-type", "application/yaml");
     Answer::of(request).await.is_problem(413, "too_large");
 }
 
@@ -462,6 +464,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
             "get /v1/jobs/{id}/logs",
             "get /v1/jobs/{id}/logs/{step}/{name}",
             "get /v1/jobs/{id}/logs/{step}/{name}/times",
+            "get /v1/jobs/{id}/outputs",
             "get /v1/workers",
             "post /v1/callbacks/{token}",
             "post /v1/jobs",

@@ -85,7 +85,7 @@ pub use logs::{Log, LogQuery};
 pub use query::{Query, RetryOptions, Summary};
 pub use retry::{Backoff, Jitter, Limit, Retry, Rule};
 pub use server::Server;
-pub use status::{Attempt, Item, Run, State, Status, StepStatus};
+pub use status::{Attempt, Item, Output, Run, State, Status, StepStatus};
 pub use steadfast_worker::http::Allowed;
 pub use step::{Action, Cwd, Http, Method, OnFailure, Step};
 pub use worker::{Worker, WorkerBuilder, WorkerError};

@@ -110,6 +110,9 @@ pub struct Item {
     /// Why it was not tried again.
     pub reason: Option<String>,
     pub output: Option<Value>,
+    /// There is one that is not here, because all of them would be too large: see [`Client::outputs`](crate::Client::outputs).
+    #[serde(default)]
+    pub output_left_out: bool,
     /// The last 100.
     pub attempts: Vec<Attempt>,
 }
@@ -128,6 +131,16 @@ pub struct Attempt {
     pub finished_at_ms: Option<u64>,
     /// The worker was lost; not charged to failures.
     pub is_worker_failure: bool,
+}
+
+/// What an item has given.
+#[derive(Clone, Debug, Deserialize)]
+#[non_exhaustive]
+pub struct Output {
+    pub datacenter: Option<String>,
+    pub step: String,
+    pub item: u32,
+    pub output: Value,
 }
 
 #[derive(Deserialize)]
@@ -175,7 +188,8 @@ impl Status {
         self.runs.first()?.steps.get(name)
     }
 
-    /// What a step of the first run, with one item, has given. `None` if it has given nothing.
+    /// What a step of the first run, with one item, has given. `None` if it has given nothing, or if that is
+    /// [left out](Item::output_left_out).
     pub fn output<T: DeserializeOwned>(&self, step: &str) -> Result<Option<T>, serde_json::Error> {
         let item = self.step(step).and_then(|step| step.items.first());
         item.and_then(|item| item.output.clone()).map(serde_json::from_value).transpose()

@@ -59,7 +59,8 @@ pub trait Store: Send {
         limit: usize,
     ) -> Result<Page, StoreError>;
 
-    /// A job's log from the event after `after` on. Of an unknown job, nothing.
+    /// A job's log from the event after `after` on. Of an unknown job, nothing. Fewer than `limit` where they are
+    /// large, but none only if there are no more.
     fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
 
     /// Jobs with something due up to a moment, soonest first.

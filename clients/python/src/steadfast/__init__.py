@@ -33,7 +33,7 @@ from .errors import (
     WaitTimeout,
 )
 from .explanation import Explanation
-from .status import JobAttempt, JobId, JobStatus, JobSummary, LogFile
+from .status import JobAttempt, JobId, JobStatus, JobSummary, LogFile, Output
 from .worker import Worker
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "NotAllowed",
     "NotFound",
     "NotPicklable",
+    "Output",
     "PermanentError",
     "ResourceSpec",
     "ResultTooLarge",

@@ -20,7 +20,7 @@ from .durations import Duration, seconds
 from .entrypoint import Entrypoint
 from .explanation import Explanation
 from .rest import Rest
-from .status import JobId, JobStatus, JobSummary, LogFile
+from .status import JobId, JobStatus, JobSummary, LogFile, Output
 from .v1 import jobs_pb2 as pb
 from .v1.jobs_pb2_grpc import JobsStub
 
@@ -171,6 +171,10 @@ class AsyncClient:
     async def log_files(self, job_id: str, step: str | None = None) -> List[LogFile]:
         """See Client.log_files."""
         return await asyncio.to_thread(self._rest.log_files, job_id, step)
+
+    async def outputs(self, job_id: str, step: str | None = None) -> List[Output]:
+        """See Client.outputs."""
+        return await asyncio.to_thread(lambda: [*self._rest.outputs(job_id, step)])
 
     async def explain(self, job_id: str, step: str | None = None) -> Explanation:
         """See Client.explain."""

@@ -18,7 +18,7 @@ from .entrypoint import Entrypoint
 from .errors import SteadfastError, WaitTimeout
 from .explanation import Explanation
 from .rest import Rest
-from .status import JobId, JobStatus, JobSummary, LogFile
+from .status import JobId, JobStatus, JobSummary, LogFile, Output
 from .v1 import jobs_pb2 as pb
 from .v1.jobs_pb2_grpc import JobsStub
 
@@ -206,6 +206,10 @@ class Client:
     def log_files(self, job_id: str, step: str | None = None) -> List[LogFile]:
         """Which logs there are."""
         return self._rest.log_files(job_id, step)
+
+    def outputs(self, job_id: str, step: str | None = None) -> Iterator[Output]:
+        """What all items have given, or those of a step. A status shows the first megabyte of it."""
+        return self._rest.outputs(job_id, step)
 
     def explain(self, job_id: str, step: str | None = None) -> Explanation:
         """Why the job is where it is. Prints as text, and a notebook shows it as a table."""

@@ -9,7 +9,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -25,7 +25,7 @@ from .errors import (
     TooLarge,
 )
 from .explanation import Explanation
-from .status import JobId, LogFile
+from .status import JobId, LogFile, Output
 
 #: For one answer; a followed stream is not asked for here.
 PATIENT = 60.0
@@ -92,7 +92,7 @@ class Rest:
             except urllib.error.HTTPError as refused:
                 with refused:
                     problem = _problem(refused.read())
-                if refused.code != 503:
+                if refused.code not in (429, 503):
                     raise Refused(refused.code, problem) from None
                 why = str(problem.get("detail") or "it is overloaded")
             except urllib.error.URLError as error:
@@ -130,9 +130,18 @@ class Rest:
     def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         try:
             # Without a word urllib calls every body a form, which no server of ours takes.
-            return self.ask(path, body=body, headers={"Content-Type": "application/octet-stream", **headers})
+            return self.ask(path, body=body, headers={"Content-Type": "application/json", **headers})
         except Refused as refused:
             raise refused.error() from None
+
+    def outputs(self, job_id: str, step: str | None) -> Iterator[Output]:
+        cursor: str | None = None
+        while True:
+            page = self.get(f"jobs/{quote(job_id, safe='')}/outputs", {"step": step, "cursor": cursor})
+            yield from (Output(**output) for output in page["outputs"])
+            cursor = page["next"]
+            if cursor is None:
+                return
 
     def log_files(self, job_id: str, step: str | None = None) -> list[LogFile]:
         files: list[LogFile] = []

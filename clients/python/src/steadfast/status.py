@@ -199,6 +199,16 @@ class JobSummary:
 
 
 @dataclass(frozen=True)
+class Output:
+    """What one item has given, as JSON has it."""
+
+    step: str
+    item: int
+    output: Any
+    datacenter: str | None = None
+
+
+@dataclass(frozen=True)
 class LogFile:
     """What one attempt has printed: where it is, and how much."""
 

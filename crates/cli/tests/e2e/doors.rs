@@ -3,7 +3,9 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::harness::{Place, attempt_states, gated, hangup, is_there, item, number};
+use super::harness::{
+    Place, Process, attempt_states, gated, hangup, is_there, item, number, wait_for,
+};
 
 #[test]
 fn up_runs_a_job_by_itself_and_ends_in_order() {
@@ -44,6 +46,24 @@ fn up_goes_on_with_its_jobs_however_it_ended() {
     let item = item(&status);
     assert_eq!(attempt_states(item), ["worker_lost", "worker_lost", "succeeded"], "{status:#}");
     assert_eq!((number(&item["failures"]), number(&item["preemptions"])), (0, 2));
+}
+
+#[test]
+fn a_server_raises_its_limit_of_open_files_as_far_as_its_connections_need_it() {
+    let place = Place::new();
+    let program = place.command(&[]).get_program().to_owned();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 100; exec \"$0\" \"$@\""]).arg(program);
+    shell.args(["server", "--listen", "127.0.0.1:0", "--data", &place.text("data")]);
+    shell.env("STEADFAST_TEST_PLACE", place.path(""));
+    shell.env("STEADFAST_SERVER__MAX_CONNECTIONS", "200");
+    let server = Process::start(shell);
+    // 200, and a reserve of 256 for the store and logs.
+    wait_for("the raised limit", || {
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).ok()?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+        (line.split_whitespace().next() == Some("456")).then_some(())
+    });
 }
 
 #[test]

@@ -378,3 +378,26 @@ fn a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     mode(Path::new(&data), 0o755);
     refuses(&format!("{}/below", file.display()), "Not a directory");
 }
+
+#[test]
+fn a_log_that_could_not_be_written_is_sent_again_before_its_job_ends() {
+    let place = Place::new();
+    let server = place.server().start();
+    let id = server.submit(&job("echo one; echo two"));
+    let logs = place.path("data").join("logs");
+    fs::create_dir_all(&logs).expect("a folder");
+    // It leads nowhere for now.
+    let closed = logs.join(&id);
+    std::os::unix::fs::symlink(place.path("nowhere"), &closed).expect("a link");
+    let _worker = place.worker(&server.url(), "w").start();
+    server.process.says("LogNotWritten");
+    assert!(server.status(&id)["finished_at_ms"].is_null(), "it ended without its log");
+    fs::remove_file(&closed).expect("there");
+    let status = server.end(&id);
+    assert_eq!(status["state"], "succeeded", "{status:#}");
+    assert_eq!(
+        status["runs"][0]["steps"]["s"]["items"][0]["attempts"].as_array().map(Vec::len),
+        Some(1)
+    );
+    assert_eq!(server.get(&format!("/v1/jobs/{id}/logs/s/s_0_attempt_1")).body, "one\ntwo\n");
+}

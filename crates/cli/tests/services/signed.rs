@@ -25,12 +25,17 @@ fn signature(secret: &[u8], id: &str, at: u64, body: &str) -> String {
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
+/// The last part of the callback's URL.
+fn id(callback: &Callback) -> String {
+    callback.path.rsplit('/').next().expect("a path").to_owned()
+}
+
 #[track_caller]
-fn say(callback: &Callback, at: u64, signature: &str, body: &str) -> Reply {
+fn say(callback: &Callback, id: &str, at: u64, signature: &str, body: &str) -> Reply {
     let at = at.to_string();
     let headers = [
         ("Content-Type", "application/json"),
-        ("webhook-id", "msg_1"),
+        ("webhook-id", id),
         ("webhook-timestamp", &at),
         ("webhook-signature", signature),
     ];
@@ -75,24 +80,35 @@ fn only_what_is_signed_with_a_secret_of_now_or_of_before_counts() {
     let unsigned =
         refused(callback.send(&[("Content-Type", "application/json")], BODY).expect("an answer"));
     assert!(unsigned.contains("webhook-id"), "{unsigned}");
+    let msg = id(&callback);
     for at in [now - 301, now + 302] {
-        let why = refused(say(&callback, at, &signature(NEW, "msg_1", at, BODY), BODY));
+        let why = refused(say(&callback, &msg, at, &signature(NEW, &msg, at, BODY), BODY));
         assert!(why.contains("five minutes"), "{why}");
     }
-    let good = signature(NEW, "msg_1", now, BODY);
-    refused(say(&callback, now, &good, r#"{"success": true, "output": "other"}"#));
-    refused(say(&callback, now - 1, &good, BODY));
-    refused(say(
-        &callback,
-        now,
-        &signature(b"somebody else's secret ...", "msg_1", now, BODY),
-        BODY,
-    ));
-    refused(say(&callback.forged(), now, &good, BODY));
-    counted(&say(&callback, now, &format!("v1a,xyz v1,??? {good}"), BODY), true);
+    let good = signature(NEW, &msg, now, BODY);
+    refused(say(&callback, &msg, now, &good, r#"{"success": true, "output": "other"}"#));
+    refused(say(&callback, &msg, now - 1, &good, BODY));
+    let strange = signature(b"somebody else's secret ...", &msg, now, BODY);
+    refused(say(&callback, &msg, now, &strange, BODY));
+    refused(say(&callback.forged(), &msg, now, &good, BODY));
+    let why = refused(say(&callback, "msg_1", now, &signature(NEW, "msg_1", now, BODY), BODY));
+    assert!(why.contains("webhook-id"), "{why}");
+    // Progress has an id of its own, and comes once however often it is sent.
+    let (further, progress) = (format!("{msg}_1"), r#"{"progress": "half"}"#);
+    let signed = signature(NEW, &further, now, progress);
+    for _ in 0..3 {
+        counted(&say(&callback, &further, now, &signed, progress), true);
+    }
+    counted(&say(&callback, &msg, now, &format!("v1a,xyz v1,??? {good}"), BODY), true);
+    // Known, whatever else is said under it.
+    let other = r#"{"success": false}"#;
+    counted(&say(&callback, &msg, now, &signature(NEW, &msg, now, other), other), true);
     let second = submit(&server, token, &later(&service, &[]));
     let callback = service.called(2)[1].callback();
-    counted(&say(&callback, now, &signature(OLD, "msg_1", now, BODY), BODY), true);
+    let why = refused(say(&callback, &msg, now, &good, BODY));
+    assert!(why.contains("another callback"), "{why}");
+    let msg = id(&callback);
+    counted(&say(&callback, &msg, now, &signature(OLD, &msg, now, BODY), BODY), true);
     for job in [first, second] {
         let bearer = format!("Bearer {token}");
         let path = format!("/v1/jobs/{job}");

@@ -30,6 +30,16 @@ fn deep_nesting_does_not_reach_the_end_of_the_stack() {
 }
 
 #[test]
+fn labels_are_few() {
+    let labels = |count: usize| {
+        let labels: Vec<String> = (0..count).map(|n| format!("l{n}: x")).collect();
+        format!("name: j\nlabels: {{ {} }}\nsteps: {{ s: {{ run: x }} }}\n", labels.join(", "))
+    };
+    assert_eq!(valid(&labels(64)).plan.labels().len(), 64);
+    assert!(check(labels(65).as_bytes(), "invalid_value").contains("at most 64 labels, not 65"));
+}
+
+#[test]
 fn an_alias_bomb_is_weighed_before_it_goes_off() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for n in 1..30 {

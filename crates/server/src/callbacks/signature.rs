@@ -1,5 +1,8 @@
 //! Standard Webhooks: `webhook-id`, `webhook-timestamp` and `webhook-signature` say that whoever calls
 //! back has one of the operator's secrets, and that it is not an old call played again.
+//!
+//! The standard signs the id, the time and the body, and not where they go. So the id begins with the token of
+//! the URL: a signature for one attempt fits no other.
 
 use std::fmt;
 
@@ -11,7 +14,7 @@ use sha2::Sha256;
 use steadfast_core::time::Timestamp;
 
 /// Clocks are not further apart than this, and calls not longer under way.
-const APART_MS: u64 = 5 * 60 * 1000;
+pub(super) const APART_MS: u64 = 5 * 60 * 1000;
 const PREFIX: &str = "whsec_";
 /// What the standard asks of a secret.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
@@ -43,15 +46,16 @@ impl Secrets {
         Self(texts.iter().filter_map(|text| secret(text).ok()).collect())
     }
 
-    /// Or why it is not believed.
-    pub(super) fn check(
+    /// The id of a callback to the URL with this token, or why it is not believed. None: none is signed here.
+    pub(super) fn check<'a>(
         &self,
-        headers: &HeaderMap,
+        headers: &'a HeaderMap,
+        token: &str,
         body: &[u8],
         now: Timestamp,
-    ) -> Result<(), String> {
+    ) -> Result<Option<&'a str>, String> {
         if self.0.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let header = |name: &str| {
             let value = headers.get(name).and_then(|value| value.to_str().ok());
@@ -59,6 +63,14 @@ impl Secrets {
         };
         let (id, at, signatures) =
             (header("webhook-id")?, header("webhook-timestamp")?, header("webhook-signature")?);
+        let rest = id.strip_prefix(token);
+        if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_')) {
+            return Err(
+                "`webhook-id` must be the last part of this callback's URL, alone or with `_` and \
+                        something more: the signature is for another callback"
+                    .to_owned(),
+            );
+        }
         let seconds: u64 = at.parse().map_err(|_| "`webhook-timestamp` is no time".to_owned())?;
         if now.0.abs_diff(seconds.saturating_mul(1000)) > APART_MS {
             return Err("`webhook-timestamp` is more than five minutes away from now".to_owned());
@@ -73,7 +85,7 @@ impl Secrets {
             // In constant time.
             given.iter().any(|given| mac.clone().verify_slice(given).is_ok())
         });
-        if signed { Ok(()) } else { Err("no signature of it is ours".to_owned()) }
+        if signed { Ok(Some(id)) } else { Err("no signature of it is ours".to_owned()) }
     }
 }
 
@@ -95,28 +107,51 @@ mod tests {
         headers
     }
 
+    /// The standard's example is for the URL that ends with this.
+    const TOKEN: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+
+    fn check(
+        secrets: &Secrets,
+        headers: &HeaderMap,
+        body: &[u8],
+        seconds: u64,
+    ) -> Result<(), String> {
+        secrets.check(headers, TOKEN, body, Timestamp(seconds * 1000)).map(drop)
+    }
+
     #[test]
     fn the_example_of_the_standard_is_accepted_within_five_minutes_of_its_time() {
         let secrets = Secrets::of(&[SECRET.to_owned()]);
-        let id = "msg_p5jXN8AQM9LWM0D4loKWxJek";
         let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
         let at = 1_614_265_330;
-        let signed = headers(id, "1614265330", signature);
-        let check = |headers: &HeaderMap, body: &[u8], seconds: u64| {
-            secrets.check(headers, body, Timestamp(seconds * 1000))
-        };
+        let signed = headers(TOKEN, "1614265330", signature);
+        let check =
+            |headers: &HeaderMap, body: &[u8], seconds| check(&secrets, headers, body, seconds);
         assert_eq!(check(&signed, BODY, at), Ok(()));
         assert_eq!(check(&signed, BODY, at + 300), Ok(()));
         assert_eq!(check(&signed, BODY, at - 300), Ok(()));
         assert!(check(&signed, BODY, at + 301).is_err(), "an old call played again");
         assert!(check(&signed, BODY, at - 301).is_err());
         assert!(check(&signed, b"{}", at).is_err(), "another body");
-        assert!(check(&headers("msg_1", "1614265330", signature), BODY, at).is_err(), "another id");
-        assert!(check(&headers(id, "1614265331", signature), BODY, at).is_err(), "another time");
-        let several = headers(id, "1614265330", &format!("v1,AAAA v2,x {signature}"));
+        let other_id = format!("{TOKEN}_1");
+        let other_id = check(&headers(&other_id, "1614265330", signature), BODY, at);
+        assert!(other_id.unwrap_err().contains("no signature"), "another id");
+        assert!(check(&headers(TOKEN, "1614265331", signature), BODY, at).is_err(), "another time");
+        let several = headers(TOKEN, "1614265330", &format!("v1,AAAA v2,x {signature}"));
         assert_eq!(check(&several, BODY, at), Ok(()));
         assert!(check(&HeaderMap::new(), BODY, at).unwrap_err().contains("webhook-id"));
-        assert!(check(&headers(id, "soon", signature), BODY, at).is_err());
+        assert!(check(&headers(TOKEN, "soon", signature), BODY, at).is_err());
+    }
+
+    #[test]
+    fn a_signature_for_one_url_fits_no_other() {
+        let secrets = Secrets::of(&[SECRET.to_owned()]);
+        let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        let signed = headers(TOKEN, "1614265330", signature);
+        for other in ["another", "msg_p5jXN8AQM9LWM0D4loKWxJe", "msg_p5jXN8AQM9LWM0D4loKWxJek2"] {
+            let checked = secrets.check(&signed, other, BODY, Timestamp(1_614_265_330_000));
+            assert!(checked.unwrap_err().contains("another callback"), "{other}");
+        }
     }
 
     #[test]
@@ -124,8 +159,8 @@ mod tests {
         let new = format!("whsec_{}", STANDARD.encode([7; 32]));
         let secrets = Secrets::of(&[new, SECRET.to_owned()]);
         let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
-        let signed = headers("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", signature);
-        assert_eq!(secrets.check(&signed, BODY, Timestamp(1_614_265_330_000)), Ok(()));
+        let signed = headers(TOKEN, "1614265330", signature);
+        assert_eq!(check(&secrets, &signed, BODY, 1_614_265_330), Ok(()));
     }
 
     #[test]

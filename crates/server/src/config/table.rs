@@ -179,8 +179,15 @@ const SERVER: &[Setting] = &[
     ),
     setting(
         "max_connections",
-        "Connections at once; more wait until one is closed.",
+        "Connections at once; more wait until one is closed. Fewer if the limit of open files is too low:\n\
+         it is raised as far as it can be, and 256 of them are kept for the store and logs.",
         Count(SOME, |c| &mut c.server.max_connections),
+    ),
+    setting(
+        "max_connections_per_address",
+        "Of one address (of IPv6: of one /64); further ones are closed at once. Behind a proxy all come from\n\
+         the proxy's.",
+        Count(SOME, |c| &mut c.server.max_connections_per_address),
     ),
     setting(
         "max_streams",
@@ -203,13 +210,19 @@ const SERVER: &[Setting] = &[
         Size(KIB..=GIB, |c| &mut c.server.max_body_bytes),
     ),
     setting(
+        "max_unread",
+        "Answers that were made and that one client (a token, or an address without one) has not taken yet.\n\
+         What it asks for beyond is refused; so is what all clients together have beyond four times as much.",
+        Size(MIB..=64 * GIB, |c| &mut c.server.max_unread_bytes),
+    ),
+    setting(
         "header_timeout",
         "Longest time from connecting to the first whole request header.",
         Duration(SOME_MS, |c| &mut c.server.header_timeout_ms),
     ),
     setting(
         "body_timeout",
-        "Longest time for the body of a REST request.",
+        "Longest time for the body of a request; for callbacks and health, which need no token, 10s at most.",
         Duration(SOME_MS, |c| &mut c.server.body_timeout_ms),
     ),
     setting(

@@ -1,5 +1,5 @@
-//! How large the body of a REST request may be, and how long it may take. Streams of gRPC have no end to
-//! wait for; their messages are bounded one by one, where they are read.
+//! How large the body of a request may be, and how long it may take. Only a worker's session has a body without
+//! an end; its messages are bounded one by one, where they are read.
 
 use std::future::Future;
 use std::pin::Pin;

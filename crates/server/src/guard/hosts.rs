@@ -56,7 +56,7 @@ impl Hosts {
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         match (origins.next(), origins.next()) {
-            (None, _) if comes_from_elsewhere(headers) => Err(Refusal::Origin),
+            (None, _) if comes_from_elsewhere(request) => Err(Refusal::Origin),
             (None, _) => Ok(Caller { origin: None }),
             (Some(origin), None) => self.check_origin(origin, &named),
             _ => Err(Refusal::Origin),
@@ -112,13 +112,18 @@ impl Caller {
     }
 }
 
-/// Browsers also tell of requests without an origin, such as those for a picture. Following a link to
-/// the dashboard is no such thing.
-fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
+/// Browsers also tell of requests without an origin, such as those for a picture, or of a page that leads here.
+/// Following a link to the dashboard, as a page of its own, is the one thing that others' pages may have done.
+fn comes_from_elsewhere(request: &Request) -> bool {
+    let headers = request.headers();
     let is = |name: &str, values: &[&str]| {
         headers.get(name).is_some_and(|value| values.iter().any(|known| value == known))
     };
-    is("sec-fetch-site", &["cross-site", "same-site"]) && !is("sec-fetch-mode", &["navigate"])
+    let opens_dashboard = request.method() == Method::GET
+        && request.uri().path() == "/"
+        && is("sec-fetch-mode", &["navigate"])
+        && is("sec-fetch-dest", &["document"]);
+    is("sec-fetch-site", &["cross-site", "same-site"]) && !opens_dashboard
 }
 
 /// Whether a page of this origin was loaded from that host. The scheme is not compared: TLS may end

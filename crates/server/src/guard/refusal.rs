@@ -1,9 +1,11 @@
 //! What whoever is refused gets to see: a problem for REST, a status for gRPC.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::tokens::Scope;
 
@@ -23,10 +25,17 @@ pub(super) enum Refusal {
     WrongToken,
     #[error("this needs a token with scope `{wanted}`, and this one has `{has}`")]
     Scope { wanted: Scope, has: Scope },
-    #[error("forms are not accepted; send `Content-Type: application/yaml` or `application/json`")]
-    Form,
+    /// What a web page can send without being asked whether it may, and whatever else nothing here reads.
+    #[error("{0:?} is not accepted; send `Content-Type: application/yaml` or `application/json`")]
+    ContentType(String),
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
+    #[error("the call took longer than {} s; try again", .0.as_secs())]
+    TooSlow(Duration),
+    #[error("this ends after a while for whoever has no token; ask again")]
+    TooLong,
+    #[error("too much of earlier answers has not been read; read or close them, then try again")]
+    Unread,
 }
 
 impl Refusal {
@@ -36,8 +45,10 @@ impl Refusal {
             Self::Origin => "origin_not_allowed",
             Self::NoToken | Self::WrongToken => "unauthenticated",
             Self::Scope { .. } => "forbidden",
-            Self::Form => "unsupported_media_type",
+            Self::ContentType(_) => "unsupported_media_type",
             Self::TooLarge(_) => "too_large",
+            Self::TooSlow(_) | Self::TooLong => "overloaded",
+            Self::Unread => "too_much_unread",
         }
     }
 
@@ -45,29 +56,40 @@ impl Refusal {
         match self {
             Self::Host(_) | Self::Origin | Self::Scope { .. } => StatusCode::FORBIDDEN,
             Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
-            Self::Form => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::ContentType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow(_) | Self::TooLong => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unread => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
-    pub(super) fn response(&self, grpc: bool) -> Response {
+    pub(super) fn status_of_grpc(&self) -> tonic::Status {
+        let code = match self {
+            Self::NoToken | Self::WrongToken => tonic::Code::Unauthenticated,
+            Self::TooLarge(_) | Self::Unread => tonic::Code::ResourceExhausted,
+            Self::ContentType(_) => tonic::Code::InvalidArgument,
+            Self::TooSlow(_) | Self::TooLong => tonic::Code::DeadlineExceeded,
+            Self::Host(_) | Self::Origin | Self::Scope { .. } => tonic::Code::PermissionDenied,
+        };
+        tonic::Status::new(code, self.to_string())
+    }
+
+    pub(super) fn problem(&self) -> Value {
         let status = self.status();
-        if grpc {
-            let code = match status {
-                StatusCode::UNAUTHORIZED => tonic::Code::Unauthenticated,
-                StatusCode::PAYLOAD_TOO_LARGE => tonic::Code::ResourceExhausted,
-                StatusCode::UNSUPPORTED_MEDIA_TYPE => tonic::Code::InvalidArgument,
-                _ => tonic::Code::PermissionDenied,
-            };
-            return tonic::Status::new(code, self.to_string()).into_http();
-        }
-        let problem = json!({
+        json!({
             "type": format!("urn:steadfast:problem:{}", self.code()),
             "title": status.canonical_reason(),
             "status": status.as_u16(),
             "code": self.code(),
             "detail": self.to_string(),
-        });
+        })
+    }
+
+    pub(super) fn response(&self, grpc: bool) -> Response {
+        if grpc {
+            return self.status_of_grpc().into_http();
+        }
+        let (status, problem) = (self.status(), self.problem());
         let mut response = Response::new(Body::from(problem.to_string()));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -81,6 +103,9 @@ impl Refusal {
         };
         if let Some(challenge) = challenge {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if matches!(self, Self::Unread | Self::TooSlow(_)) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

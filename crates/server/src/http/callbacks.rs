@@ -10,6 +10,9 @@ use serde_json::json;
 use super::query::Names;
 use super::{App, body};
 use crate::callbacks::{Desk, Taken};
+use crate::config::ServerSettings;
+use crate::guard::protect_callbacks;
+use crate::listen::{ListenOptions, serve};
 use crate::trouble::Trouble;
 
 /// Beside the output: the rest of a callback's JSON, and an error's text.
@@ -30,18 +33,19 @@ async fn taken(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Trouble> {
+    let ticket = desk.admit(&token)?;
     let said = body::content_type(&headers);
     let is_json = |said: &String| said == "application/json" || said.ends_with("+json");
     if !said.as_ref().is_some_and(is_json) {
         return Err(Trouble::UnsupportedMedia("a callback is application/json".to_owned()));
     }
     let body = body::read(&headers, body, desk.output_cap + WRAPPING).await?;
-    let counted = desk.take(&token, &headers, &body).await? == Taken::Counted;
+    let counted = desk.take(&ticket, &headers, &body).await? == Taken::Counted;
     super::json(StatusCode::OK, &json!({ "counted": counted }))
 }
 
-/// Callbacks and nothing else, until it is to close: whoever is being answered then is answered. The
-/// listener does not block.
+/// Callbacks and nothing else, until it is to close: whoever is being answered then is answered. Bounded like a
+/// server's. The listener does not block.
 pub async fn serve_callbacks(
     listener: std::net::TcpListener,
     desk: Desk,
@@ -51,10 +55,10 @@ pub async fn serve_callbacks(
         .route("/v1/callbacks/{token}", axum::routing::post(taken))
         .fallback(super::nothing_here)
         .with_state(desk);
+    let settings = ServerSettings::default();
+    let router = protect_callbacks(router, &settings);
     match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => {
-            drop(axum::serve(listener, router).with_graceful_shutdown(closing).await);
-        }
+        Ok(listener) => serve(listener, router, ListenOptions::new(&settings, None), closing).await,
         Err(error) => tracing::error!(%error, "callbacks cannot be taken"),
     }
 }

@@ -36,6 +36,8 @@ pub(super) fn routes(limits: Limits) -> Routes {
     let job_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}~[0-9a-z]{26}$"});
     let log_cursor = json!({"type": "string", "pattern": "^[A-Za-z0-9_-]+/[A-Za-z0-9_-]+$"});
     let event_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}$"});
+    let output_cursor =
+        json!({"type": "string", "pattern": r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}$"});
     let (get, post) = (HttpMethod::Get, HttpMethod::Post);
 
     let submit = Described::new("submitJob", "Submit a job")
@@ -92,6 +94,16 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .parameter(limit(limits.items))
         .answer(200, "A page of attempts.", "AttemptsPage")
         .problems(&[400, 404, 503]);
+    let outputs = Described::of_job("listOutputs", "All outputs, by datacenter, step and item")
+        .parameter(query("step", "Only of this step or item, named as in explanations.", &text()))
+        .parameter(query("cursor", "The `next` of the page before.", &output_cursor))
+        .parameter(limit(limits.items))
+        .answer(
+            200,
+            "A page of outputs: as many as were asked for, or fewer if they are large.",
+            "OutputsPage",
+        )
+        .problems(&[400, 404, 503]);
     let list_logs = Described::of_job("listLogs", "Which logs there are")
         .parameter(query("step", "Only of this step or item, named as in explanations.", &text()))
         .parameter(query("cursor", "The `next` of the page before.", &log_cursor))
@@ -144,6 +156,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&post, "/v1/jobs/{id}/resume", jobs::resume, wish("resumeJob", "Go on with it"))
         .add(&post, "/v1/jobs/{id}/retry", jobs::retry, retry)
         .add(&get, "/v1/jobs/{id}/attempts", jobs::attempts, attempts)
+        .add(&get, "/v1/jobs/{id}/outputs", jobs::outputs, outputs)
         .add(&get, "/v1/jobs/{id}/logs", logs::list, list_logs)
         .add(&get, "/v1/jobs/{id}/logs/{step}/{name}", logs::log, log)
         .add(&get, "/v1/jobs/{id}/logs/{step}/{name}/times", logs::times, log_times)

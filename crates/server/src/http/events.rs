@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -24,8 +24,9 @@ use super::{App, json_text};
 use crate::archive::{Archive, job_id};
 use crate::news::Durable;
 use crate::trouble::Trouble;
+use crate::unread::{Allowance, COUNTED_FROM, Hold};
 
-/// Events read at once; one may carry an output of a megabyte.
+/// Events read at once, or fewer if they are large.
 const CHUNK: usize = 50;
 /// A page ends after so many bytes, however many events were asked for.
 const PAGE_BYTES: usize = 8 << 20;
@@ -41,6 +42,7 @@ pub(super) async fn events(
     Names(id): Names<String>,
     headers: HeaderMap,
     params: Params,
+    allowance: Option<Extension<Allowance>>,
 ) -> Result<Response, Trouble> {
     let id = job_id(&id)?;
     let after = params.number("after", A_NUMBER)?.unwrap_or(0);
@@ -71,6 +73,8 @@ pub(super) async fn events(
         local,
         alone: false,
         waiting: VecDeque::new(),
+        allowance: allowance.map(|Extension(allowance)| allowance),
+        hold: None,
         ended: false,
     };
     let stream = Sse::new(follower.stream());
@@ -104,8 +108,25 @@ struct Follower {
     local: bool,
     /// And its process was gone before the last reading.
     alone: bool,
-    waiting: VecDeque<Recorded>,
+    waiting: VecDeque<Waiting>,
+    /// What waits counts as unread, as it is not asked for while the follower does not read.
+    allowance: Option<Allowance>,
+    hold: Option<Hold>,
     ended: bool,
+}
+
+/// An event as it is sent.
+struct Waiting {
+    seq: u64,
+    name: &'static str,
+    data: String,
+}
+
+impl Waiting {
+    fn new(record: &Recorded) -> Result<Self, Trouble> {
+        let data = serde_json::to_string(record).map_err(Trouble::internal)?;
+        Ok(Self { seq: record.seq, name: record.event.name(), data })
+    }
 }
 
 impl Follower {
@@ -122,11 +143,10 @@ impl Follower {
             if self.ended {
                 return None;
             }
-            if let Some(record) = self.waiting.pop_front() {
-                self.after = record.seq;
-                let data = serde_json::to_string(&record).ok()?;
-                let event = Event::default().id(record.seq.to_string());
-                return Some(event.event(record.event.name()).data(data));
+            if let Some(Waiting { seq, name, data }) = self.waiting.pop_front() {
+                self.after = seq;
+                let event = Event::default().id(seq.to_string());
+                return Some(event.event(name).data(data));
             }
             match self.read().await {
                 Err(trouble) => {
@@ -165,7 +185,14 @@ impl Follower {
     /// What there is now; the last word, if the job is over or interrupted, and all was said.
     async fn read(&mut self) -> Result<Option<Event>, Trouble> {
         self.told.borrow_and_update();
-        self.waiting = self.archive.events(&self.id, self.after, CHUNK).await?.into();
+        self.hold = None;
+        let events = self.archive.events(&self.id, self.after, CHUNK).await?;
+        self.waiting = events.iter().map(Waiting::new).collect::<Result<_, _>>()?;
+        let bytes = self.waiting.iter().map(|waiting| waiting.data.len()).sum();
+        if let Some(allowance) = self.allowance.as_ref().filter(|_| bytes >= COUNTED_FROM) {
+            let full = || Trouble::Overloaded("too much of earlier answers is unread".to_owned());
+            self.hold = Some(allowance.hold(bytes).ok_or_else(full)?);
+        }
         if !self.waiting.is_empty() {
             return Ok(None);
         }

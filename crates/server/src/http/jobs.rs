@@ -84,9 +84,9 @@ pub(super) async fn submit(
     let content_type = body::content_type(&headers);
     let (name, text, files) = match content_type.as_deref() {
         Some("application/json") => ("job.json", body::read(&headers, body, most).await?, vec![]),
-        Some(
-            "application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml" | "text/plain",
-        ) => ("job.yaml", body::read(&headers, body, most).await?, vec![]),
+        Some("application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml") => {
+            ("job.yaml", body::read(&headers, body, most).await?, vec![])
+        }
         Some(SUBMISSION) => {
             // Text may take twice its bytes as a JSON string, base64 a third more.
             let most = most.saturating_mul(2) + app.orders.attached().bytes / 3 * 4 + WRAPPING;
@@ -208,6 +208,16 @@ pub(super) async fn attempts(
 ) -> Result<Response, Trouble> {
     let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits.items)?);
     super::json(StatusCode::OK, &app.archive.attempts(&id, cursor, limit).await?)
+}
+
+pub(super) async fn outputs(
+    State(app): State<App>,
+    Names(id): Names<String>,
+    params: Params,
+) -> Result<Response, Trouble> {
+    let (step, cursor) = (params.text("step")?, params.text("cursor")?);
+    let limit = params.limit(app.limits.items)?;
+    super::json(StatusCode::OK, &app.archive.outputs(&id, step, cursor, limit).await?)
 }
 
 pub(super) async fn cancel(

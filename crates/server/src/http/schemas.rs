@@ -25,6 +25,8 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("Explanation", explanation()),
         ("AttemptsPage", page("attempts", &reference("AttemptOfJob"))),
         ("AttemptOfJob", attempt_of_job()),
+        ("OutputsPage", page("outputs", &reference("Output"))),
+        ("Output", output()),
         ("LogsPage", page("logs", &reference("Log"))),
         ("Log", log()),
         ("LogTimes", object(&[("times", list(&log_time()))])),
@@ -285,7 +287,8 @@ fn result() -> Value {
     result["description"] = json!("Once the job has ended: what the runs that count gave.");
     result["properties"]["left_out"] = json!({
         "type": "object", "additionalProperties": count(),
-        "description": "By step: outputs of a large fan-out that are not in `outputs`.",
+        "description": "By step: how many outputs are not in `outputs`, of which 1 MiB and 100 of a fan-out are shown. \
+                        `GET /v1/jobs/{id}/outputs` has them all.",
     });
     result
 }
@@ -336,6 +339,13 @@ fn item() -> Value {
         ("attempts", list(&reference("Attempt"))),
     ]);
     let said = json!({"description": "In the words of the attempt."});
+    item["properties"]["output_left_out"] = json!({
+        "type": "boolean",
+        "description": "There is one that is not shown: all outputs of a status have 1 MiB together. \
+                        `GET /v1/jobs/{id}/outputs` has them all.",
+    });
+    item["properties"]["value_left_out"] =
+        json!({"type": "boolean", "description": "Likewise of its value."});
     item["properties"]["progress"] =
         object(&[("attempt", count()), ("at_ms", count()), ("said", said)]);
     item
@@ -353,6 +363,15 @@ fn attempt() -> Vec<(&'static str, Value)> {
         ("finished_at_ms", or_null(count())),
         ("is_worker_failure", flag()),
     ]
+}
+
+fn output() -> Value {
+    object(&[
+        ("datacenter", or_null(text())),
+        ("step", text()),
+        ("item", count()),
+        ("output", json!({"description": "What the item wrote as its output."})),
+    ])
 }
 
 fn roles() -> Value {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use steadfast_api::proto;
+use steadfast_core::plan::MAX_LABELS;
 use steadfast_engine::WorkerSpec;
 
 use super::session::Peer;
@@ -51,6 +52,10 @@ pub(super) fn check(hello: &proto::Hello) -> Result<(), String> {
     }
     if !(hello.cpu.is_finite() && (0.0..=1e6).contains(&hello.cpu)) {
         return Err(format!("{} is no number of cpus", hello.cpu));
+    }
+    if hello.labels.len() > MAX_LABELS {
+        let count = hello.labels.len();
+        return Err(format!("a worker has at most {MAX_LABELS} labels, not {count}"));
     }
     let texts = hello.labels.iter().flat_map(|(name, value)| [name, value]);
     if !texts.chain(&hello.functions).all(|text| good(text)) {

@@ -15,12 +15,13 @@ use crate::log_times;
 const LEFT_OUT_LINE: u64 = 4096;
 
 impl WorkerSessions {
-    /// Only what the server itself has signed says where it goes.
-    pub(super) async fn output(&self, peer: &Peer, output: proto::Output) {
-        let Some(attempt) = &output.attempt else { return };
+    /// Only what the server itself has signed says where it goes. False: it could not be written now, and must come
+    /// again before the report of its attempt counts.
+    pub(super) async fn output(&self, peer: &Peer, output: proto::Output) -> bool {
+        let Some(attempt) = &output.attempt else { return true };
         if !self.hub.is_assigned_to(attempt, peer) {
             self.hub.0.parts.watch.output_refused(&peer.name);
-            return;
+            return true;
         }
         let key = (attempt.job_id.as_str().into(), attempt.token);
         let is_its = self.hub.sessions().get_mut(&peer.name).is_some_and(|session| {
@@ -32,7 +33,7 @@ impl WorkerSessions {
         });
         let end = output.offset.saturating_add(output.bytes.len() as u64);
         if !is_its || end > self.hub.0.rules.log_cap + LEFT_OUT_LINE {
-            return;
+            return true;
         }
         let path = self.hub.0.parts.folder.log(
             &attempt.job_id,
@@ -45,11 +46,17 @@ impl WorkerSessions {
             let parts = &hub.0.parts;
             write_log(&parts.folder, &path, &output, parts.health.takes_logs())
         });
-        let written = written.await;
-        if let Ok(Err(error)) = written {
-            tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
-        }
+        let Ok(Err(error)) = written.await else { return true };
+        tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
+        !is_worth_another_try(&error)
     }
+}
+
+/// Descriptors come back, and so does what an operator repairs. Logs give way on a full disk, and where nothing
+/// may be written a job is not held up for its log.
+fn is_worth_another_try(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    !matches!(error.kind(), PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
 /// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.

@@ -144,7 +144,12 @@ impl WorkerSessions {
                         break;
                     }
                 }
-                Said::Output(output) => self.output(&peer, output).await,
+                Said::Output(output) => {
+                    // The next session begins with all that is not acknowledged, logs among it.
+                    if !self.output(&peer, output).await {
+                        break;
+                    }
+                }
                 Said::Progress(progress) => self.progress(&peer, progress).await,
                 Said::Draining(_) => {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));

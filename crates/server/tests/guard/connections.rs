@@ -8,11 +8,11 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::get;
 use reqwest::{Client, StatusCode};
-use steadfast_api::proto::ListJobsRequest;
 use steadfast_api::proto::jobs_client::JobsClient;
+use steadfast_api::proto::{ListJobsRequest, WatchJobRequest};
 use steadfast_server::config::{Auth, ServerSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
@@ -25,6 +25,13 @@ const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 async fn connect(server: &Running) -> TcpStream {
     TcpStream::connect(server.address).await.expect("connected")
+}
+
+/// From another address of this machine.
+async fn connect_from(address: &str, server: &Running) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(format!("{address}:0").parse().expect("an address")).expect("ours");
+    socket.connect(server.address).await.expect("connected")
 }
 
 /// All that comes until the server closes; being cut off is closing too.
@@ -268,4 +275,143 @@ async fn a_stop_does_not_wait_for_ever() {
     server.stop();
     timeout(PATIENCE, &mut server.done).await.expect("it returns").expect("no panic");
     until_closed(&mut stream).await;
+}
+
+#[tokio::test]
+async fn an_address_that_has_enough_connections_keeps_out_nobody_else() {
+    const EACH: u32 = 3;
+    let settings =
+        ServerSettings { max_connections_per_address: EACH, ..ServerSettings::default() };
+    let server = Running::start(Auth::None, settings).await;
+    let mut held = Vec::new();
+    for _ in 0..EACH {
+        let mut stream = connect_from("127.0.0.2", &server).await;
+        stream.write_all(REQUEST).await.expect("written");
+        answer(&mut stream).await;
+        held.push(stream);
+    }
+    for _ in 0..2 * EACH {
+        let mut more = connect_from("127.0.0.2", &server).await;
+        let _ = more.write_all(REQUEST).await;
+        assert_eq!(until_closed(&mut more).await, "", "one too many was served");
+    }
+    let mut other = connect(&server).await;
+    other.write_all(REQUEST).await.expect("written");
+    answer(&mut other).await;
+    drop(held);
+    // The server sees soon that they are gone.
+    loop {
+        let mut again = connect_from("127.0.0.2", &server).await;
+        let _ = again.write_all(REQUEST).await;
+        let mut first = [0];
+        if matches!(timeout(PATIENCE, again.read(&mut first)).await.expect("in time"), Ok(1)) {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stranger_does_not_stay_with_the_health_service() {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
+    let app = tonic::service::Routes::new(health).into_axum_router();
+    let settings = ServerSettings { body_timeout_ms: 300, ..ServerSettings::default() };
+    let server = Running::start_with(Auth::Required, settings, app).await;
+    let channel = tonic::transport::Endpoint::from_shared(server.url("")).expect("a URL");
+    let channel = channel.connect().await.expect("connected");
+    let mut client = tonic_health::pb::health_client::HealthClient::new(channel);
+    let asked = tonic_health::pb::HealthCheckRequest { service: String::new() };
+    client.check(asked.clone()).await.expect("it serves");
+    let mut watch = client.watch(asked.clone()).await.expect("begun").into_inner();
+    assert!(watch.message().await.expect("the first").is_some());
+    let ended = timeout(PATIENCE, watch.message()).await.expect("it ends").expect_err("cut off");
+    assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended}");
+    // Who has a token is no stranger.
+    let token = server.token(steadfast_server::tokens::Scope::Read);
+    let mut known = tonic::Request::new(asked);
+    let bearer = format!("Bearer {token}").parse().expect("text");
+    known.metadata_mut().insert("authorization", bearer);
+    let mut known = client.watch(known).await.expect("begun").into_inner();
+    assert!(known.message().await.expect("the first").is_some());
+    // A call that is never said to its end.
+    let mut stream = connect(&server).await;
+    let begun = b"POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: localhost\r\nTE: trailers\r\n\
+                  Content-Type: application/grpc\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n\0\0\0\r\n";
+    stream.write_all(begun).await.expect("written");
+    let said = until_closed(&mut stream).await;
+    assert!(said.contains("grpc-status"), "{said}");
+    reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+    let told = timeout(PATIENCE, known.message()).await.expect("in time");
+    assert!(told.expect("still watched").is_some());
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_answered_in_time_ends() {
+    let settings = ServerSettings { body_timeout_ms: 100, ..ServerSettings::default() };
+    let never = || std::future::pending::<&str>();
+    let app = Router::new().route("/steadfast.v1.Jobs/ListJobs", axum::routing::post(never));
+    let server = Running::start_with(Auth::None, settings, app).await;
+    let mut jobs = JobsClient::connect(server.url("")).await.expect("HTTP/2");
+    let call = timeout(PATIENCE, jobs.list_jobs(ListJobsRequest::default())).await;
+    let ended = call.expect("it ends").expect_err("nobody answered");
+    assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended}");
+}
+
+#[tokio::test]
+async fn who_takes_nothing_of_an_answer_on_http_2_is_cut_off() {
+    let settings = ServerSettings { write_timeout_ms: 200, ..ServerSettings::default() };
+    let endless = || async {
+        let message = Bytes::from([vec![0, 0, 1, 0, 0], vec![0; 1 << 16]].concat());
+        let parts = std::iter::repeat_with(move || Ok::<_, Infallible>(message.clone()));
+        let body = Body::from_stream(tokio_stream::iter(parts));
+        ([("content-type", "application/grpc")], body)
+    };
+    let app = Router::new().route("/steadfast.v1.Jobs/WatchJob", axum::routing::post(endless));
+    let server = Running::start_with(Auth::None, settings, app).await;
+    let mut jobs = JobsClient::connect(server.url("")).await.expect("HTTP/2");
+    // It is open, and nobody reads it: pings are answered meanwhile.
+    let unread = jobs.watch_job(WatchJobRequest::default()).await.expect("begun");
+    let mut last = unread.into_inner();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let read_on = async { while let Ok(Some(_)) = last.message().await {} };
+    timeout(PATIENCE, read_on).await.expect("an endless answer has ended");
+}
+
+#[tokio::test]
+async fn what_a_client_leaves_unread_is_bounded() {
+    const ANSWER: usize = 24 << 20;
+    let settings = ServerSettings { max_unread_bytes: 2 * ANSWER, ..ServerSettings::default() };
+    let app = routes().route("/v1/jobs/large", get(|| async { vec![b'x'; ANSWER] }));
+    let server = Running::start_with(Auth::None, settings, app).await;
+    let ask = b"GET /v1/jobs/large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let mut unread = Vec::new();
+    let mut refused = 0;
+    for _ in 0..6 {
+        let mut stream = connect(&server).await;
+        stream.write_all(ask).await.expect("written");
+        let mut status = [0; 12];
+        let read = timeout(PATIENCE, stream.read_exact(&mut status)).await.expect("in time");
+        read.expect("an answer begins");
+        match &status[9..] {
+            b"200" => unread.push(stream),
+            b"429" => refused += 1,
+            other => panic!("{}", String::from_utf8_lossy(other)),
+        }
+    }
+    assert_eq!((unread.len(), refused), (2, 4));
+    // Small ones are answered, and so are others.
+    let client = Client::new();
+    let small = client.get(server.url("/v1/jobs/1")).send().await.expect("an answer");
+    assert_eq!(small.status(), StatusCode::OK);
+    let mut other = connect_from("127.0.0.2", &server).await;
+    other.write_all(ask).await.expect("written");
+    assert!(until_closed(&mut other).await.len() > ANSWER);
+    drop(unread);
+    loop {
+        let again = client.get(server.url("/v1/jobs/large")).send().await.expect("an answer");
+        if again.status() == StatusCode::OK {
+            assert_eq!(again.bytes().await.expect("whole").len(), ANSWER);
+            break;
+        }
+    }
 }

@@ -267,9 +267,26 @@ async fn a_page_of_another_origin_is_refused() {
     }
     let picture = client.get(server.url("/v1/jobs")).header("sec-fetch-site", "cross-site");
     assert_eq!(sent(picture).await.status(), StatusCode::FORBIDDEN);
-    let link = client.get(server.url("/")).header("sec-fetch-site", "cross-site");
-    let link = link.header("sec-fetch-mode", "navigate");
-    assert_eq!(sent(link).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_page_elsewhere_may_lead_to_the_dashboard_and_to_nothing_else() {
+    let server = Running::start(Auth::None, ServerSettings::default()).await;
+    let client = Client::new();
+    for (path, from, to, fits) in [
+        ("/", "cross-site", "document", true),
+        ("/", "same-site", "document", true),
+        ("/", "cross-site", "iframe", false),
+        ("/v1/jobs", "cross-site", "document", false),
+        ("/v1/jobs/1", "same-site", "document", false),
+        ("/metrics", "cross-site", "document", false),
+        ("/v1/jobs", "same-origin", "document", true),
+        ("/v1/jobs", "none", "document", true),
+    ] {
+        let link = client.get(server.url(path)).header("sec-fetch-site", from);
+        let link = link.header("sec-fetch-mode", "navigate").header("sec-fetch-dest", to);
+        assert_eq!(sent(link).await.status() == StatusCode::OK, fits, "{path} {from} {to}");
+    }
 }
 
 #[tokio::test]
@@ -298,7 +315,13 @@ async fn what_a_page_can_send_unasked_is_refused() {
         ("application/x-www-form-urlencoded", false, false),
         ("Application/X-WWW-Form-Urlencoded; charset=utf-8", false, false),
         ("multipart/form-data; boundary=x", false, false),
-        ("text/plain", false, true),
+        ("text/plain", false, false),
+        ("application/octet-stream", false, false),
+        ("text/html", false, false),
+        ("", false, false),
+        ("application/jsonp", false, false),
+        ("application/problem+json", false, true),
+        ("text/x-yaml", false, true),
         ("text/plain;charset=UTF-8", true, false),
         ("application/json", true, true),
         ("application/yaml", false, true),

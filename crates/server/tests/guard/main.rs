@@ -3,6 +3,7 @@
 mod config;
 mod connections;
 mod door;
+mod streams;
 mod support;
 mod tls;
 mod tokens;

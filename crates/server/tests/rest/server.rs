@@ -51,7 +51,10 @@ impl Clock for RealTime {
     }
 }
 
-/// `ok` succeeds, `fail` exits with 1, `hold` never ends; each prints a line.
+/// What `large` gives.
+pub(crate) const LARGE: usize = 900 << 10;
+
+/// `ok` succeeds, so does `large`, `fail` exits with 1, `hold` never ends; each prints a line.
 struct Scripted(Sender<Work>);
 
 impl Scripted {
@@ -66,6 +69,7 @@ impl Scripted {
                 let Ok(Action::Run(script)) = &work.action else { panic!("{work:?}") };
                 let outcome = match script.as_str() {
                     "ok" => Outcome::Succeeded { output: Some("done".into()) },
+                    "large" => Outcome::Succeeded { output: Some("x".repeat(LARGE).into()) },
                     "fail" => Outcome::Failed(Failure::new(FailureKind::Exited(1))),
                     _ => continue,
                 };

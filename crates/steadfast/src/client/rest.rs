@@ -10,7 +10,7 @@ use tonic::codegen::Service as _;
 use tonic::codegen::http::{Method, Request, StatusCode, header};
 
 use super::{Client, ClientError, new_key};
-use crate::{Explanation, Log, LogQuery, RetryOptions};
+use crate::{Explanation, Log, LogQuery, Output, RetryOptions};
 
 /// One request, which can be sent again.
 struct Asked<'a> {
@@ -59,6 +59,12 @@ struct LogFile {
 }
 
 #[derive(Deserialize)]
+struct OutputsPage {
+    outputs: Vec<Output>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct Created {
     id: String,
 }
@@ -104,6 +110,33 @@ impl Client {
             logs.push(log);
         }
         Ok(logs)
+    }
+
+    /// What all items have given, or those of one step, in the order of datacenters, steps and items. A [status](crate::Status)
+    /// has the first megabyte.
+    ///
+    /// ```no_run
+    /// # async fn example(client: steadfast::Client, id: &str) -> Result<(), steadfast::ClientError> {
+    /// for output in client.outputs(id, Some("index")).await? {
+    ///     println!("{}: {}", output.item, output.output);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn outputs(&self, job: &str, step: Option<&str>) -> Result<Vec<Output>, ClientError> {
+        let mut outputs = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let given = [("step", step), ("cursor", cursor.as_deref())];
+            let given = given.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+            let path = format!("{}{}", path(&["jobs", job, "outputs"]), with_query(given));
+            let page: OutputsPage = self.read(&Asked::get(path)).await?;
+            outputs.extend(page.outputs);
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(outputs);
+            }
+        }
     }
 
     /// Why the job is where it is: each decision, and what would have changed it.

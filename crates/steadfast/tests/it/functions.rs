@@ -63,9 +63,17 @@ async fn what_functions_give_is_what_later_ones_get() {
         .step(
             Step::call("sum", "sum").needs(["count"]).input(&"{{ steps.count.outputs }}").unwrap(),
         );
-    let status = ended(&server.client().await, &job).await;
+    let client = server.client().await;
+    let status = ended(&client, &job).await;
     assert!(status.is_success(), "{status:?}");
     assert_eq!(status.outputs::<u32>("count").unwrap(), [Some(10), Some(20), Some(30)]);
+    let all = client.outputs(&status.id, None).await.unwrap();
+    assert_eq!(
+        all.iter().map(|output| &*output.step).collect::<Vec<_>>(),
+        ["crawl", "count", "count", "count", "sum"]
+    );
+    let counts = client.outputs(&status.id, Some("count")).await.unwrap();
+    assert_eq!(counts.last().map(|it| (it.item, &it.output)), Some((2, &30.into())));
     assert_eq!(status.output::<u32>("sum").unwrap(), Some(60));
     assert_eq!(attempts(&status, "sum")[0].worker, "typed");
 }

@@ -180,6 +180,9 @@ pub(super) fn list(
     Ok(page)
 }
 
+/// Events are read until there are so many bytes of them: one may carry an output of a megabyte.
+const EVENT_BYTES: usize = 1 << 20;
+
 pub(super) fn events(
     connection: &Connection,
     job: &str,
@@ -191,8 +194,10 @@ pub(super) fn events(
     )?;
     let mut rows = statement.query(params![job, i64::try_from(after).unwrap_or(i64::MAX)])?;
     let mut log = vec![];
+    let mut bytes = 0;
     let mut next = after.saturating_add(1);
     while log.len() < limit
+        && bytes < EVENT_BYTES
         && let Some(from) = rows.next()?
     {
         let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
@@ -206,6 +211,7 @@ pub(super) fn events(
         if from.get::<_, i64>(3)? != i64::from(crc(first, last, text)) {
             return Err(damaged("the checksum does not fit"));
         }
+        bytes += text.len();
         let text = str::from_utf8(text).map_err(|error| damaged(&error.to_string()))?;
         let lines = text.split(BETWEEN).skip((next - first) as usize);
         for (line, seq) in lines.zip(next..).take(limit - log.len()) {
