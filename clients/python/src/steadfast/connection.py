@@ -136,6 +136,11 @@ class Place:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return (("authorization", bearer),) if (bearer := self.bearer) else ()
 
+    def can_pass(self, error: grpc.RpcError, sent: tuple[tuple[str, str], ...]) -> bool:
+        """Worth another try; also if an `up` was started again and has left another token than was sent."""
+        renewed = error.code() is grpc.StatusCode.UNAUTHENTICATED and self.metadata != sent
+        return renewed or can_pass(error)
+
     def options(self) -> list[tuple[str, int]]:
         options = [
             # A server that restarts is back soon.

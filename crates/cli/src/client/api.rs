@@ -292,10 +292,14 @@ impl Client {
 
     /// Answers that are no errors.
     async fn send(&self, request: RequestBuilder) -> Result<Response, Trouble> {
+        let sent = self.authorization();
         let response = request.send().await.map_err(|error| self.unreached(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
+        }
+        if status == StatusCode::UNAUTHORIZED && self.authorization() != sent {
+            return Err(self.no_server("it has been started again, with another token".to_owned()));
         }
         let kind = response.headers().get(CONTENT_TYPE);
         let is_problem =

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::{Signal, geteuid};
 use serde_json::json;
 
-use super::harness::{Place, wait_for};
+use super::harness::{Place, address_of_its_own, gated, wait_for};
 
 /// Root sees everything: then what is asked here is asked of this user.
 const NOBODY: u32 = 65_534;
@@ -150,6 +150,41 @@ fn up_lets_the_programs_of_its_user_in_and_nobody_else() {
     assert!(!left.exists(), "its token ends with it");
     let listed = place.call(&["token", "list", "--data", &data]);
     assert!(listed.contains("no tokens yet"), "{listed}");
+}
+
+/// Each `up` has tokens of its own; who follows a job looks for them anew.
+#[test]
+fn a_wait_goes_on_when_up_was_killed_and_has_another_token() {
+    let place = Place::new();
+    let (home, data, address) = (place.path("home"), place.text("data"), address_of_its_own());
+    fs::create_dir(&home).expect("a folder");
+    let here = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("HOME", &home).env_remove("XDG_STATE_HOME");
+        super::harness::Process::start(command)
+    };
+    let start = || {
+        let up = here(&["up", "--data", &data, "--listen", &address]);
+        assert_eq!(up.address(), address);
+        up
+    };
+    let first = start();
+    let job = json!({ "name": "j", "steps": { "s": { "run": gated(&place, "gate") } } });
+    fs::write(place.path("job.json"), job.to_string()).expect("writes");
+    let (file, url) = (place.text("job.json"), format!("http://{address}"));
+    let mut waits = here(&["submit", "--wait", &file, "--server", &url]);
+    place.has_lines("ran", 1);
+    first.kill();
+    let _second = start();
+    place.has_lines("ran", 2);
+    place.open("gate");
+    assert!(waits.ends().success(), "{}", waits.said());
+    let tokens = place.call(&["token", "list", "--data", &data]);
+    assert_eq!(
+        tokens.matches("of `steadfast up`").count(),
+        2,
+        "those of the first are gone: {tokens}"
+    );
 }
 
 #[test]
