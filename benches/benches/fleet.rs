@@ -132,7 +132,7 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("steadfast-bench-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let mut child = Command::new(program())
-            .args([how, "--listen", "127.0.0.1:0", "--data"])
+            .args([how, "--listen", "127.0.0.1:0", "--auth", "none", "--data"])
             .arg(&folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

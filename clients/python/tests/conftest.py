@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from steadfast import Client
+from steadfast.connection import Place
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent
@@ -128,9 +129,10 @@ class Server:
 
     def event(self, job: str, name: str) -> dict[str, object]:
         """Waits until a job's log has it."""
-        request = urllib.request.Request(
-            f"{self.url}/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"}
-        )
+        # As the client finds it: `up` has left one.
+        bearer = Place.find(self.url, None).bearer
+        headers = {"Accept": "text/event-stream", **({"Authorization": bearer} if bearer else {})}
+        request = urllib.request.Request(f"{self.url}/v1/jobs/{job}/events", headers=headers)
         with urllib.request.urlopen(request, timeout=LONG) as stream:
             for line in stream:
                 if line.startswith(b"data:"):

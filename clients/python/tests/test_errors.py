@@ -28,6 +28,7 @@ from steadfast import (
     Worker,
     cluster_pb2,
 )
+from steadfast.connection import Place
 
 TRUE = Entrypoint.from_command("true")
 
@@ -170,6 +171,25 @@ def test_a_wrong_token_is_told_apart_from_none_and_from_a_weak_one(tmp_path: Pat
             idle.run()
     finally:
         server.stop()
+
+
+def test_who_finds_no_token_of_up_is_not_let_in(
+    client: Client, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.wait(client.submit(TRUE, "of-its-user"), LONG).has_succeeded
+    # Another user is at home elsewhere.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with Client(server.url) as stranger, pytest.raises(NotAllowed):
+        stranger.submit(TRUE, "of-nobody")
+    left = tmp_path / "steadfast" / f"up-{server.url.rpartition(':')[2]}.json"
+    left.parent.mkdir()
+    # What others can read is not believed.
+    left.write_text('{"client": "sf_x_y"}')
+    left.chmod(0o644)
+    assert Place.find(server.url, None).bearer is None
+    left.chmod(0o600)
+    assert Place.find(server.url, None).bearer == "Bearer sf_x_y"
+    assert Place.find("https://127.0.0.1:7117", None).bearer is None
 
 
 def test_over_tls_a_server_is_believed_if_somebody_vouches_for_it(tmp_path: Path, python: Path) -> None:

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use steadfast_api::ShownState;
 use steadfast_core::event::Requester;
+use steadfast_worker::TOKEN_VARIABLE;
 use steadfast_worker::http::{Allowed, Outbound};
 
 use crate::client::Token;
@@ -169,7 +170,8 @@ pub(crate) struct ServeArgs {
     /// Where to listen; port 0 takes a free one [default: 127.0.0.1:7117]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
-    /// Whether requests need a token [default: on loopback none, elsewhere required]
+    /// Whether requests need a token [default: on loopback none, elsewhere required; `up` requires one everywhere
+    /// and leaves it for the programs of this user]
     #[arg(long, value_enum)]
     pub(crate) auth: Option<AuthArg>,
     /// The file of settings; `steadfast server --print-config` prints one
@@ -203,9 +205,12 @@ pub(crate) struct WorkerArgs {
         default_value = "http://127.0.0.1:7117"
     )]
     pub(crate) server: String,
-    /// Its token, of scope worker
+    /// Its token, of scope worker; others on this machine see what is typed here
     #[arg(long, env = "STEADFAST_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// The file that holds it instead
+    #[arg(long, value_name = "FILE", env = "STEADFAST_TOKEN_FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Unique among the server's workers [default: the name of this machine]
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -225,11 +230,18 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
     /// A variable of this environment that steps get, any number of times
-    #[arg(long = "pass-env", value_name = "NAME")]
+    #[arg(long = "pass-env", value_name = "NAME", value_parser = passed_on)]
     pub(crate) pass_env: Vec<String>,
+    /// A secret that steps may have which name it, any number of times; `*` stands for anything [default: none]
+    #[arg(long = "secret", value_name = "NAME")]
+    pub(crate) secret_names: Vec<String>,
     /// A folder with a file for each secret [default: `secrets` in the worker's folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) secrets: Option<PathBuf>,
+    /// Who attempts run as, if the worker is root: a user, or a range of numbers such as 70000-70031, of
+    /// which each attempt has one of its own
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
     pub(crate) data: Option<PathBuf>,
     /// The worker's own folder [default: worker-NAME in the data folder]
@@ -252,6 +264,15 @@ pub(crate) struct WorkerArgs {
     pub(crate) key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) outbound: OutboundArgs,
+}
+
+fn passed_on(text: &str) -> Result<String, String> {
+    if text == TOKEN_VARIABLE {
+        return Err(
+            "it is what the server knows this worker by, and nothing for its steps".to_owned()
+        );
+    }
+    Ok(text.to_owned())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -430,6 +451,9 @@ pub(crate) struct Remote {
     pub(crate) server: Option<String>,
     #[arg(long, value_name = "TOKEN", help = TOKEN)]
     pub(crate) token: Option<Token>,
+    /// The file that holds it instead, or `STEADFAST_TOKEN_FILE`
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Who vouches for the server, in PEM, or `STEADFAST_CA` [default: whom this system trusts]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
@@ -679,9 +703,11 @@ pub(crate) struct JobArgs {
     pub(crate) common: Common,
 }
 
-/// Print what the steps of a job have written, byte for byte
+/// Print what the steps of a job have written
 ///
-/// With `-o json`, a line for each piece: its step, log, offset and text.
+/// Byte for byte into a file or a pipe. On a terminal, what would move its cursor or change its colours is written
+/// out, as `\u{1b}`, unless `--raw` is given. With `-o json`, a line for each piece: its step, log, offset and
+/// text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast logs last fetch")]
 pub(crate) struct LogsArgs {
@@ -704,6 +730,9 @@ pub(crate) struct LogsArgs {
     /// Begin each line with when it was printed, in UTC
     #[arg(long)]
     pub(crate) timestamps: bool,
+    /// Byte for byte on a terminal too
+    #[arg(long)]
+    pub(crate) raw: bool,
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(flatten)]

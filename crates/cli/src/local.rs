@@ -48,6 +48,7 @@ impl LocalWorkers {
         keep: bool,
         booth: Option<Booth>,
     ) -> Self {
+        steadfast_worker::adopt_orphans();
         let folders = Arc::new(Folders::new(keep));
         let calls = booth.map(|booth| booth.staff(inbox.clone()));
         let shop = Shop { data, inbox, ports: Ports::default(), folders: folders.clone() };
@@ -147,9 +148,16 @@ impl Tasks for Shop {
             ports: &work.ports,
             timeout: work.timeout_ms.map(Duration::from_millis),
         };
+        // It has them with the rest of our environment; named, they are kept out of what is said of it.
+        let secrets = work.secrets.iter();
+        let secrets = secrets.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)));
         let place = Surroundings {
             env: work.env.clone().into_iter().collect(),
             inherit_env: true,
+            secrets: secrets.collect(),
+            user: None,
+            // Making one costs as much as a tiny process.
+            grouped: false,
             cwd,
             log: self.data.folder.log(job, &work.step, *item, *attempt),
             log_cap: LOG_CAP,

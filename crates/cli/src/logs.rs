@@ -37,7 +37,7 @@ pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
         };
         let mut shown: Vec<Shown> = Vec::new();
         let since = since_ms(args);
-        let mut printer = Printer::new(args.common.output, args.timestamps);
+        let mut printer = Printer::new(args);
         loop {
             let job = data::state(store, &row.id)?;
             let files = log_files(data, &job, only, args.attempt);

@@ -76,6 +76,13 @@ fn main() -> ExitCode {
             && of.value_source("data") == Some(ValueSource::CommandLine)
     });
     let args = Args::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
+    // Before there is a second thread: what holds a token, or what is the operator's, shows it to no job.
+    match &args.command {
+        Command::Up(_) | Command::Server(_) | Command::Worker(_) => {
+            steadfast_worker::keep_private(&[c"STEADFAST_TOKEN"]);
+        }
+        _ => steadfast_worker::keep_private(&[]),
+    }
     let either = client::Either { data_typed };
     let done = match &args.command {
         Command::Run(args) => run::run(args),

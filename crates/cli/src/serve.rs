@@ -11,8 +11,10 @@ use steadfast_server::config::{Auth, Config};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
 use steadfast_server::tokens::{Scope, Tokens};
 use steadfast_server::watch::{About, LogFormat, Metrics, init_stderr};
-use steadfast_worker::remote::{ClientTls, Handle, RemoteConfig, RemoteError, Token, serve};
-use steadfast_worker::{KILL_GRACE, LOG_CAP};
+use steadfast_worker::remote::{
+    ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
+};
+use steadfast_worker::{KILL_GRACE, LOG_CAP, Users};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -23,17 +25,19 @@ use crate::clock::{self, SystemClock};
 use crate::data::Data;
 use crate::paint::{BOLD, DIM, paint};
 use crate::run::default_slots;
-use crate::{Done, Exit, input, signals};
+use crate::{Done, Exit, client, input, signals};
 
-/// How long the token is good for that `up` makes for its own worker; it is taken back at the end.
+/// How long the tokens are good for that `up` makes; they are taken back at the end.
 const OWN_TOKEN_MS: u64 = 365 * 86_400_000;
+/// What they are called.
+const OWN_TOKEN: &str = "of `steadfast up`";
 
 pub(crate) fn server(args: &ServerArgs) -> Done {
     if args.print_config {
         print!("{}", Config::document());
         return Ok(Exit::Ok);
     }
-    runtime()?.block_on(async {
+    until_it_ends(async {
         let (config, data) = match settings(&args.serve) {
             Ok(settings) => settings,
             Err(wrong) => return refuse(&wrong),
@@ -48,8 +52,9 @@ pub(crate) fn server(args: &ServerArgs) -> Done {
 }
 
 pub(crate) fn up(args: &UpArgs) -> Done {
-    runtime()?.block_on(async {
-        let (config, data) = match settings(&args.serve) {
+    steadfast_worker::adopt_orphans();
+    until_it_ends(async {
+        let (mut config, data) = match settings(&args.serve) {
             Ok(settings) => settings,
             Err(wrong) => return refuse(&wrong),
         };
@@ -59,17 +64,32 @@ pub(crate) fn up(args: &UpArgs) -> Done {
                  worker` apart",
             );
         }
+        // Others on this machine come in only if somebody says so.
+        let for_its_user = config.server.auth.is_none();
+        config.server.auth.get_or_insert(Auth::Required);
+        let own = match config.server.auth {
+            Some(Auth::Required) => match OwnTokens::make(&data) {
+                Ok(own) => Some(own),
+                Err(wrong) => return refuse(&wrong),
+            },
+            _ => None,
+        };
         let running = match begin(config, &data).await {
             Ok(running) => running,
             Err(error) => return not_started(&error),
         };
-        let (token, revoke) = match own_token(running.auth(), &data) {
-            Ok(made) => made,
-            Err(wrong) => return refuse(&wrong),
+        let left = own.as_ref().filter(|_| for_its_user).map(|own| {
+            own.forget_earlier();
+            LocalTokens::leave(running.address().port(), &own.client, &own.worker)
+        });
+        let _left = match left.transpose() {
+            Ok(left) => left,
+            Err(error) => return refuse(&error.to_string()),
         };
         let worker = RemoteConfig {
             server: running.url(),
-            token,
+            token: own.as_ref().map(|own| own.worker.clone()),
+            secrets_allowed: vec!["*".to_owned()],
             datacenter: args.datacenter.clone(),
             slots: args.slots.unwrap_or_else(default_slots),
             outbound: Some(args.outbound.here()),
@@ -107,9 +127,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
             ended
         };
         let (ended, worked) = tokio::join!(serving, working);
-        if let Some((tokens, id)) = revoke {
-            let _ = tokens.revoke(&id);
-        }
+        drop(own);
         match worked {
             Err(error) if ended.is_ok() => refuse(&error.to_string()),
             _ => end(ended),
@@ -126,21 +144,35 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
             Err(wrong) => return refuse(&wrong),
         },
     };
+    let token = match &args.token_file {
+        Some(path) => client::Token::read(path).map(|token| Some(token.text())),
+        None => Ok(args.token.clone()),
+    };
+    let slots = args.slots.unwrap_or_else(default_slots);
+    let users = args.user.as_deref().map(|user| Users::parse(user, slots)).transpose();
+    let (token, users) = match (token, users) {
+        (Ok(token), Ok(users)) => (token, users),
+        (Err(wrong), _) => return refuse(&wrong),
+        (_, Err(wrong)) => return refuse(&wrong.to_string()),
+    };
+    steadfast_worker::adopt_orphans();
     let defaults = remote_defaults(name, folder);
     let identity = args.cert.clone().zip(args.key.clone());
     let tls = (args.ca.is_some() || identity.is_some() || args.server.starts_with("https"))
         .then(|| ClientTls { ca: args.ca.clone(), identity });
     let config = RemoteConfig {
         server: args.server.clone(),
-        token: args.token.clone().map(Token),
+        token: token.map(Token),
         tls,
         datacenter: args.datacenter.clone(),
         labels: args.labels.iter().cloned().collect(),
-        slots: args.slots.unwrap_or_else(default_slots),
+        slots,
         cpu: args.cpu.or(defaults.cpu),
         memory_bytes: args.memory.or(defaults.memory_bytes),
         pass_env: args.pass_env.clone(),
         secrets: args.secrets.clone(),
+        secrets_allowed: args.secret_names.clone(),
+        users: users.map(Arc::new),
         drain_grace: args.grace,
         keep: args.keep,
         outbound: Some(args.outbound.elsewhere()),
@@ -169,6 +201,14 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
             Err(error) => refuse(&error.to_string()),
         }
     })
+}
+
+/// What still runs when it has ended is not waited for: a large file that a client sent and left, say.
+fn until_it_ends(serving: impl Future<Output = Done>) -> Done {
+    let runtime = runtime()?;
+    let done = runtime.block_on(serving);
+    runtime.shutdown_background();
+    done
 }
 
 fn runtime() -> std::io::Result<Runtime> {
@@ -200,19 +240,44 @@ async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
     start(ServerOptions { config, folder, clock: Arc::new(SystemClock), inside: None }).await
 }
 
-/// For the worker that `up` brings along.
-type OwnToken = (Option<Token>, Option<(Tokens, String)>);
+/// For the worker that `up` brings along, and for the programs of its user. They end with it.
+struct OwnTokens {
+    tokens: Tokens,
+    client: Token,
+    worker: Token,
+    ids: [String; 2],
+}
 
-fn own_token(auth: Auth, data: &Data) -> Result<OwnToken, String> {
-    if auth != Auth::Required {
-        return Ok((None, None));
+impl OwnTokens {
+    fn make(data: &Data) -> Result<Self, String> {
+        let now = clock::now();
+        let tokens = Tokens::open(data.folder.root()).map_err(|error| error.to_string())?;
+        let expires = Some(now.plus(OWN_TOKEN_MS));
+        let make = |scope| {
+            let made = tokens.create(scope, Some(OWN_TOKEN), expires, now);
+            made.map_err(|error| error.to_string())
+        };
+        let (client, worker) = (make(Scope::Admin)?, make(Scope::Worker)?);
+        let ids = [client.id, worker.id];
+        Ok(Self { tokens, client: Token(client.text), worker: Token(worker.text), ids })
     }
-    let now = clock::now();
-    let tokens = Tokens::open(data.folder.root()).map_err(|error| error.to_string())?;
-    let expires = Some(now.plus(OWN_TOKEN_MS));
-    let made = tokens.create(Scope::Worker, Some("of `steadfast up`"), expires, now);
-    let made = made.map_err(|error| error.to_string())?;
-    Ok((Some(Token(made.text.clone())), Some((tokens, made.id))))
+
+    /// One that was killed took none of its tokens back. This one has the folder to itself.
+    fn forget_earlier(&self) {
+        for token in self.tokens.list().unwrap_or_default() {
+            if token.name.as_deref() == Some(OWN_TOKEN) && !self.ids.contains(&token.id) {
+                let _ = self.tokens.revoke(&token.id);
+            }
+        }
+    }
+}
+
+impl Drop for OwnTokens {
+    fn drop(&mut self) {
+        for id in &self.ids {
+            let _ = self.tokens.revoke(id);
+        }
+    }
 }
 
 fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
@@ -233,6 +298,9 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         pass_env: Vec::new(),
         folder,
         secrets: None,
+        secrets_allowed: Vec::new(),
+        users: None,
+        grouped: true,
         drain_grace: Duration::from_secs(25),
         kill_grace: KILL_GRACE,
         log_cap: LOG_CAP,

@@ -142,6 +142,7 @@ impl<'a> Place<'a> {
             .env("XDG_DATA_HOME", self.folder.join("home"))
             // Nor is a server of whoever runs the tests for the pages.
             .env("XDG_CONFIG_HOME", self.folder.join("home"))
+            .env("XDG_STATE_HOME", self.folder.join("home"))
             .env_remove("STEADFAST_SERVER")
             .env_remove("STEADFAST_TOKEN")
             .env_remove("STEADFAST_CONFIG")

@@ -17,6 +17,7 @@ mod e2e {
     mod losses;
     mod places;
     mod played;
+    mod private;
     mod proxy;
     mod rest;
     mod restarts;

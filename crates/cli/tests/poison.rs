@@ -412,7 +412,7 @@ struct Disk(PathBuf);
 impl Disk {
     fn mount(at: PathBuf, size: &str) -> Option<Self> {
         fs::create_dir_all(&at).expect("a folder");
-        let options = format!("size={size}");
+        let options = format!("size={size},mode=700");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at);
         match mount.output() {

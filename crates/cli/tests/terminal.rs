@@ -209,3 +209,26 @@ fn a_dumb_terminal_is_told_line_by_line() {
     assert!(all.contains("only attempt 1 started"), "{all}");
     assert!(!bytes.lock().expect("whole").contains(&0x1b), "{all}");
 }
+
+/// What a job prints is not its reader's word: it must not move the cursor, ring, or change the title.
+#[test]
+fn logs_send_a_terminal_nothing_that_it_obeys_unless_told_to() {
+    let place = Place::new(
+        "name: loud\nsteps: { only: { run: \"printf '\\\\033]0;title\\\\007\\\\033[31mred\\\\033[2J\\\\tend\\\\n'\" } }\n",
+    );
+    let file = place.path("job.yaml");
+    assert!(place.call(&["run", file.to_str().expect("plain")]).status.success());
+    let printed = |flags: &[&str]| {
+        let command = place.command(&[&["logs", "last"], flags].concat());
+        let terminal = Terminal::start(&command, 24, 80, "xterm");
+        let bytes = terminal.bytes.clone();
+        assert_eq!(terminal.end().0, Some(0));
+        let bytes = bytes.lock().expect("whole");
+        String::from_utf8_lossy(&bytes).replace("\r\n", "\n")
+    };
+    let raw = "\x1b]0;title\x07\x1b[31mred\x1b[2J\tend\n";
+    assert_eq!(printed(&[]), "\\u{1b}]0;title\\u{7}\\u{1b}[31mred\\u{1b}[2J\tend\n");
+    assert_eq!(printed(&["--raw"]), raw);
+    // A pipe obeys nothing.
+    assert_eq!(String::from_utf8_lossy(&place.call(&["logs", "last"]).stdout), raw);
+}

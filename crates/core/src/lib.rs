@@ -35,6 +35,7 @@ pub mod follow;
 pub mod forecast;
 pub mod job;
 pub mod outcome;
+mod pattern;
 pub mod plan;
 pub mod policy;
 pub mod ranges;

@@ -4,6 +4,7 @@
 //! every reason at once) and keeps what `decide` looks up often. A plan never changes.
 
 mod check;
+mod reach;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::spelling::Spelling;
 use check::Check;
 
 pub use check::nearest;
+pub use reach::Reach;
 
 /// Enough for any job a person can read; every run holds a record for each.
 pub const MAX_STEPS: usize = 10_000;
@@ -457,6 +459,9 @@ impl Plan {
     pub fn new(mut draft: PlanDraft) -> Result<Self, Problems> {
         let mut check = Check::default();
         let index = check.index(&draft);
+        if draft.steps.len() > MAX_STEPS {
+            return Err(Problems(check.problems));
+        }
         let needs = check.needs(&draft, &index);
         check.goals(&draft, &index);
         check.datacenters(&draft);
@@ -618,6 +623,11 @@ impl Plan {
 
     pub fn spelling(&self) -> &Spelling {
         &self.draft.spelling
+    }
+
+    /// Which step needs which, for who asks about many.
+    pub fn reach(&self) -> Reach {
+        Reach::of(&self.steps.iter().map(|step| step.needs.clone()).collect::<Vec<_>>())
     }
 
     /// All steps that `step` needs, directly or through others.

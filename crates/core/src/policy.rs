@@ -4,22 +4,24 @@
 //! once, or compiles it. Nothing is repaired on the way.
 
 use std::fmt;
+use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::{Backoff, Delays, Jitter};
 use crate::outcome::{Failure, FailureKind};
+use crate::pattern;
 use crate::time::human_ms;
 
 /// Durations beyond a century are a slip of the pen, and larger numbers lose whole milliseconds.
 pub const MAX_DURATION_MS: u64 = 36_525 * 24 * 3600 * 1000;
 
-/// A regular expression compiles to at most this much, so that no rule can take the memory.
-const REGEX_SIZE_BYTES: usize = 1 << 18;
+/// A rule list longer than this would make every decision slow, and every reading of a job.
+pub const MAX_RULES: usize = 100;
 
-/// A rule list longer than this would make every decision slow.
-const MAX_RULES: usize = 1000;
+/// Characters of a regular expression: far more than a person writes for an error.
+const REGEX_LONGEST: usize = 1000;
 
 /// What somebody wrote, with defaults where nothing was written. `None` in a limit is unlimited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -264,8 +266,11 @@ impl Policy {
         let failing = "the exit code of a failure";
         let exit_retry = codes("exit_codes.retry", &draft.exit_retry, 1, 255, failing);
         let exit_stop = codes("exit_codes.stop", &draft.exit_stop, 1, 255, failing);
-        let mut rules = Vec::with_capacity(draft.rules.len());
-        for (i, rule) in draft.rules.iter().enumerate() {
+        // What is too many is not looked at one by one: compiling is what costs.
+        let too_many = draft.rules.len() > MAX_RULES;
+        let drafts = if too_many { &[][..] } else { &draft.rules[..] };
+        let mut rules = Vec::with_capacity(drafts.len());
+        for (i, rule) in drafts.iter().enumerate() {
             let at = |key: &str| format!("rules[{i}].{key}");
             let mut set = |key: &str, list: &Option<Vec<i64>>, most, what| {
                 list.as_ref().map(|list| codes(&at(key), list, 1, most, what))
@@ -274,14 +279,13 @@ impl Policy {
             let signal = set("signal", &rule.signal, 64, "a signal");
             rules.push((exit, signal));
         }
-        let rules = draft
-            .rules
+        let rules = drafts
             .iter()
             .zip(rules)
             .enumerate()
             .filter_map(|(i, (rule, (exit, signal)))| Rule::new(i, rule, exit, signal, &mut wrong))
             .collect();
-        if draft.rules.len() > MAX_RULES {
+        if too_many {
             wrong.push(Problem {
                 code: "too_large",
                 path: "rules".into(),
@@ -391,8 +395,13 @@ impl Rule {
             list.iter().filter(valid).map(|&code| code as u16).collect()
         });
         let error = draft.error.as_ref().and_then(|pattern| {
-            let built = RegexBuilder::new(pattern).size_limit(REGEX_SIZE_BYTES).build();
-            match built {
+            if pattern.chars().count() > REGEX_LONGEST {
+                let message =
+                    format!("a regular expression has at most {REGEX_LONGEST} characters");
+                bad(".error", message, "make it shorter");
+                return None;
+            }
+            match pattern::compiled(pattern) {
                 Ok(regex) => Some(ErrorMatch { kind: pattern.clone(), regex }),
                 Err(regex::Error::CompiledTooBig(_)) => {
                     bad(".error", "the regular expression is too large".into(), "make it shorter");
@@ -456,7 +465,7 @@ impl Rule {
 #[derive(Clone, Debug)]
 struct ErrorMatch {
     kind: String,
-    regex: Regex,
+    regex: Arc<Regex>,
 }
 
 /// A set of exit codes or signals, looked up without a search.

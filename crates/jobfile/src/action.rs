@@ -31,6 +31,10 @@ const RESERVED_ENV: [&str; 10] = [
 const CONNECTION_HEADERS: [&str; 6] =
     ["connection", "content-length", "te", "trailer", "transfer-encoding", "upgrade"];
 
+/// Files that a job or a step names, folders counted as one: as many as a server takes.
+const MOST_FILES: usize = 1000;
+const MOST_SECRETS: usize = 100;
+
 /// An action, and what an `http` says about time.
 #[derive(Debug)]
 pub(crate) struct ReadAction<'n> {
@@ -291,11 +295,13 @@ impl Reader<'_> {
             around.cwd = self.word(&at, &[("source", Cwd::Source), ("attempt", Cwd::Attempt)]);
         }
         if let Some(at) = block.get("files") {
-            let items = self.list(&at, "[index.sh]").unwrap_or_default();
+            let items = self.short_list(&at, "[index.sh]", MOST_FILES, "files");
+            let items = items.unwrap_or_default();
             around.files = items.iter().filter_map(|item| self.file(item)).collect();
         }
         if let Some(at) = block.get("secrets") {
-            for item in self.list(&at, "[API_KEY]").unwrap_or_default() {
+            let items = self.short_list(&at, "[API_KEY]", MOST_SECRETS, "secrets");
+            for item in items.unwrap_or_default() {
                 if let Some(name) = self.text(&item) {
                     self.env_name(name, &item.path, item.node.span());
                     around.secrets.push(name.to_owned());

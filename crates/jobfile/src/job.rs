@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use steadfast_core::plan::{MAX_ITEMS, NotBefore, Plan, PlanDraft, StepDraft};
-use steadfast_core::policy::{Policy, Problem as CoreProblem};
+use steadfast_core::plan::{
+    MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, NotBefore, Plan, PlanDraft, StepDraft,
+};
+use steadfast_core::policy::{Policy, Problem as CoreProblem, RuleDraft};
 use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::budget::{self, BestEffortSources, BudgetSources};
@@ -14,6 +16,9 @@ use crate::problem::{Places, quote};
 use crate::reader::{At, Block, Reader};
 use crate::references::{self, Scope, fans_out};
 use crate::retry::spelling;
+
+/// What the rules of all steps may weigh together, in bytes.
+const RULES_MOST: usize = 32 << 20;
 
 /// A file that was read, with what the warnings are made from.
 #[derive(Debug)]
@@ -63,12 +68,14 @@ impl Reader<'_> {
         let mut step_blocks = Vec::new();
         let mut sources = Vec::new();
         if let Some(at) = block.get("steps") {
-            for (index, entry) in self
-                .entries(&at, "{ hello: { run: echo hello } }")
-                .unwrap_or_default()
-                .iter()
-                .enumerate()
-            {
+            let mut entries =
+                self.entries(&at, "{ hello: { run: echo hello } }").unwrap_or_default();
+            if entries.len() > MAX_STEPS {
+                let message = format!("{} steps; at most {MAX_STEPS} are allowed", entries.len());
+                self.bad("too_large", &at, message);
+                entries = &[];
+            }
+            for (index, entry) in entries.iter().enumerate() {
                 let (mut step, own) = self.step(&at.entry(entry), entry, index, &stand_in);
                 let from = match &own {
                     Some(own) => self.step_policy(
@@ -80,6 +87,9 @@ impl Reader<'_> {
                     ),
                     None => job_sources,
                 };
+                if !self.rules_fit(&step.policy, &at.entry(entry)) {
+                    step.policy = Policy::default();
+                }
                 let written = own.as_ref().or(job_block.as_ref());
                 step.spelling = written.map(|block| spelling(block.source)).unwrap_or_default();
                 draft.steps.push(step);
@@ -93,6 +103,25 @@ impl Reader<'_> {
         Some(ReadJob { plan, sources, budget_sources, best_effort_sources, job_block, step_blocks })
     }
 
+    /// Each step has its policy whole, also what it has of its job's: few rules in the file may be many in all.
+    fn rules_fit(&mut self, policy: &Policy, at: &At) -> bool {
+        const RULE: usize = 100;
+        let text = |rule: &RuleDraft| rule.error.as_ref().map_or(0, String::len);
+        let weight: usize = policy.draft().rules.iter().map(|rule| RULE + text(rule)).sum();
+        let before = self.rules_weight;
+        self.rules_weight = before.saturating_add(weight);
+        if before <= RULES_MOST && self.rules_weight > RULES_MOST {
+            let message = format!(
+                "the rules of all steps up to this one, with those they have from the job, are more \
+                 than {} MiB",
+                RULES_MOST >> 20
+            );
+            self.bad("too_large", at, message).help =
+                Some("write the rules into the steps that need them".into());
+        }
+        self.rules_weight <= RULES_MOST
+    }
+
     fn top(&mut self, block: &Block, draft: &mut PlanDraft) {
         if let Some(at) = block.get("name") {
             draft.name = self.job_name(&at).unwrap_or_default();
@@ -101,7 +130,7 @@ impl Reader<'_> {
             draft.timeout_ms = self.positive_duration(&at, "leave it out for no timeout");
         }
         if let Some(at) = block.get("goals") {
-            draft.goals = self.names(&at, "a step's name");
+            draft.goals = self.names(&at, "a step's name", MAX_STEPS, "goals");
             if at.node.as_list().is_some_and(<[Node]>::is_empty) {
                 let message = "without goals nothing decides whether the job succeeds".to_owned();
                 self.bad("missing_value", &at, message).help =
@@ -109,7 +138,8 @@ impl Reader<'_> {
             }
         }
         if let Some(at) = block.get("datacenters") {
-            draft.datacenters = self.names(&at, "a datacenter's name");
+            draft.datacenters =
+                self.names(&at, "a datacenter's name", MAX_DATACENTERS, "datacenters");
         }
         if let Some(at) = block.get("not_before") {
             draft.not_before = self.not_before(&at);

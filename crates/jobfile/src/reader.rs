@@ -1,6 +1,8 @@
 //! The walk over a tree: blocks with known keys, and every problem noted at its place, so that one
 //! mistake does not hide the next. It knows shapes, not jobs.
 
+use std::collections::HashSet;
+
 use steadfast_core::plan::nearest;
 
 use crate::keys::{self, Table};
@@ -11,6 +13,10 @@ use crate::references::Use;
 
 /// More known keys than this are no help in a message.
 const LISTED_KEYS: usize = 10;
+/// Far more than are shown; a file can have a million.
+const MOST_PROBLEMS: usize = 10_000;
+/// Characters of a key that are part of the paths below it: each value below has the whole path.
+const LONGEST_IN_PATH: usize = 200;
 
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
@@ -19,6 +25,12 @@ pub(crate) struct Reader<'a> {
     pub(crate) warnings: Vec<Warning>,
     /// What templates name, to be checked once the whole plan is known.
     pub(crate) uses: Vec<Use>,
+    /// The regular expressions of its rules.
+    pub(crate) patterns: HashSet<String>,
+    /// Of the rules of the steps that were read.
+    pub(crate) rules_weight: usize,
+    /// Where a problem goes that nobody would read any more.
+    unread: Problem,
 }
 
 /// A value and where it stands.
@@ -39,6 +51,10 @@ impl<'a> At<'a> {
 }
 
 fn join(path: &str, key: &str) -> String {
+    let key = match key.char_indices().nth(LONGEST_IN_PATH) {
+        Some((end, _)) => &format!("{}…", &key[..end]),
+        None => key,
+    };
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
@@ -147,7 +163,15 @@ impl<'a> Block<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(operator: &'a Operator) -> Self {
-        Self { operator, problems: Vec::new(), warnings: Vec::new(), uses: Vec::new() }
+        Self {
+            operator,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            uses: Vec::new(),
+            patterns: HashSet::new(),
+            rules_weight: 0,
+            unread: Problem::new("more_problems", "", Span::START, String::new()),
+        }
     }
 
     pub(crate) fn bad(&mut self, code: &'static str, at: &At, message: String) -> &mut Problem {
@@ -161,7 +185,12 @@ impl<'a> Reader<'a> {
         span: Span,
         message: String,
     ) -> &mut Problem {
-        self.problems.push(Problem::new(code, path, span, message));
+        let problem = Problem::new(code, path, span, message);
+        if self.problems.len() >= MOST_PROBLEMS {
+            self.unread = problem;
+            return &mut self.unread;
+        }
+        self.problems.push(problem);
         let last = self.problems.len() - 1;
         &mut self.problems[last]
     }

@@ -11,6 +11,10 @@ use crate::node::{Node, Span};
 use crate::problem::{Problem, quote};
 use crate::reader::{At, Reader};
 
+/// Problems that are told, and how many of them come with a guess, which is the slow part.
+const MOST: usize = 1000;
+const GUESSES: usize = 20;
+
 /// Whose text a template stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -130,6 +134,10 @@ pub(crate) fn check_names(
 ) -> Vec<Problem> {
     let mut problems = Vec::new();
     for used in uses {
+        if problems.len() >= MOST {
+            break;
+        }
+        let guessing = problems.len() < GUESSES;
         let mut bad = |code, message: String, help: Option<String>| {
             let mut problem = Problem::new(code, &used.path, used.span, message);
             problem.help = help;
@@ -171,7 +179,7 @@ pub(crate) fn check_names(
                 None => bad(
                     "unknown_step",
                     format!("there is no step {}", quote(name)),
-                    nearest(name, index.keys().copied()),
+                    nearest(name, index.keys().copied().filter(|_| guessing)),
                 ),
                 Some(&step) if fans_out(step) && !many => bad(
                     "invalid_template",
@@ -193,8 +201,7 @@ pub(crate) fn check_names(
 /// Whether what is named will have ended.
 pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
     let mut problems = Vec::new();
-    // Many steps read the output of few.
-    let mut readers: HashMap<u32, Vec<u32>> = HashMap::new();
+    let mut reach = None;
     for used in uses {
         let (
             Scope::Step(own) | Scope::Fallback(own) | Scope::Compensation(own),
@@ -210,12 +217,7 @@ pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
         if itself && matches!(used.scope, Scope::Compensation(_)) {
             continue;
         }
-        let needs = &plan.step(own as u32).needs;
-        if needs.contains(&step) {
-            continue;
-        }
-        let readers = readers.entry(step).or_insert_with(|| plan.descendants(step));
-        if readers.binary_search(&(own as u32)).is_ok() {
+        if reach.get_or_insert_with(|| plan.reach()).needs(own as u32, step) {
             continue;
         }
         let own_name = &plan.step(own as u32).name;
@@ -230,6 +232,9 @@ pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
         let mut problem = Problem::new("not_needed", &used.path, used.span, message);
         problem.help = help;
         problems.push(problem);
+        if problems.len() >= MOST {
+            break;
+        }
     }
     problems
 }

@@ -3,7 +3,7 @@
 //! This is the only place that knows Tasker's, Prodigy's and Argyll's words for a policy.
 
 use steadfast_core::backoff::Jitter;
-use steadfast_core::policy::{RuleDraft, Then};
+use steadfast_core::policy::{MAX_RULES, RuleDraft, Then};
 use steadfast_core::spelling::{Spelling, Unit};
 
 use crate::keys;
@@ -284,8 +284,24 @@ impl Reader<'_> {
     }
 
     fn rules(&mut self, block: &Block) -> Option<Vec<RuleDraft>> {
-        let rules = self.list(&block.get("rules")?, "[{ exit: 75, then: defer }]")?;
+        let example = "[{ exit: 75, then: defer }]";
+        let rules = self.short_list(&block.get("rules")?, example, MAX_RULES, "rules")?;
         Some(rules.iter().map(|at| self.rule(at)).collect())
+    }
+
+    /// A regular expression. Those beyond what a file may have are not compiled.
+    fn pattern(&mut self, at: &At) -> Option<String> {
+        const MOST: usize = 1000;
+        let text = self.text(at)?;
+        if !self.patterns.contains(text) {
+            if self.patterns.len() == MOST {
+                let message = format!("at most {MOST} different regular expressions are allowed");
+                self.bad("too_large", at, message);
+                return None;
+            }
+            self.patterns.insert(text.to_owned());
+        }
+        Some(text.to_owned())
     }
 
     /// What could not be read still has its place in the list, so that those after it keep theirs.
@@ -307,7 +323,7 @@ impl Reader<'_> {
             }
         }
         if let Some(at) = block.get("error") {
-            rule.error = self.text(&at).map(str::to_owned);
+            rule.error = self.pattern(&at);
             whole &= rule.error.is_some();
         }
         if let Some(at) = block.get("timeout") {

@@ -1,8 +1,9 @@
 //! A step of the file into a draft of the plan, and its retry block beside it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use steadfast_core::plan::{Action, DAY_MS, ForEach, MaxFailed, Resources, StepDraft};
+use steadfast_core::plan::{Action, DAY_MS, ForEach, MAX_STEPS, MaxFailed, Resources, StepDraft};
 use steadfast_core::policy::Policy;
 
 use crate::keys;
@@ -29,7 +30,7 @@ impl Reader<'_> {
         };
         let scope = Scope::Step(index);
         if let Some(at) = block.get("needs") {
-            draft.needs = self.names(&at, "a step's name");
+            draft.needs = self.names(&at, "a step's name", MAX_STEPS, "steps that it needs");
         }
         if let Some(at) = block.get("for_each") {
             draft.for_each = self.for_each(&at, block.key_span("for_each"));
@@ -192,11 +193,14 @@ impl Reader<'_> {
 
     /// Their names become names of variables, which know no case here.
     fn ports(&mut self, at: &At) -> Vec<String> {
-        let ports = self.names(at, "a port's name");
-        let variable = |port: &str| port.to_ascii_uppercase().replace('-', "_");
-        for (index, port) in ports.iter().enumerate() {
-            if ports[..index].iter().any(|other| variable(other) == variable(port)) {
-                let message = format!("`STEADFAST_PORT_{}` would be set twice", variable(port));
+        // An attempt holds each of them open until it starts.
+        const MOST: usize = 100;
+        let ports = self.names(at, "a port's name", MOST, "ports");
+        let mut known = HashSet::new();
+        for port in &ports {
+            let variable = port.to_ascii_uppercase().replace('-', "_");
+            if !known.insert(variable.clone()) {
+                let message = format!("`STEADFAST_PORT_{variable}` would be set twice");
                 self.bad("duplicate_value", at, message).help = Some("rename one".into());
             }
         }

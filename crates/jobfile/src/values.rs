@@ -3,7 +3,7 @@
 use steadfast_core::duration::parse_duration;
 use steadfast_core::plan::nearest;
 
-use crate::node::{Entry, Scalar, Span};
+use crate::node::{Entry, Node, Scalar, Span};
 use crate::policy::Limit;
 use crate::problem::quote;
 use crate::reader::{At, Reader};
@@ -16,6 +16,23 @@ impl Reader<'_> {
             return None;
         };
         Some(items.iter().enumerate().map(|(index, item)| at.item(index, item)).collect())
+    }
+
+    /// The same of a list that has at most `most` of `what`: more than that are not looked at one by one.
+    pub(crate) fn short_list<'n>(
+        &mut self,
+        at: &At<'n>,
+        example: &str,
+        most: usize,
+        what: &str,
+    ) -> Option<Vec<At<'n>>> {
+        let count = at.node.as_list().map_or(0, <[Node]>::len);
+        if count > most {
+            let message = format!("{count} {what}; at most {most} are allowed");
+            self.bad("too_large", at, message);
+            return None;
+        }
+        self.list(at, example)
     }
 
     /// A map whose keys are the author's own.
@@ -243,10 +260,10 @@ impl Reader<'_> {
     }
 
     /// What is not a name keeps its place in the list, so that those after it keep theirs.
-    pub(crate) fn names(&mut self, at: &At, what: &str) -> Vec<String> {
+    pub(crate) fn names(&mut self, at: &At, what: &str, most: usize, all: &str) -> Vec<String> {
         let example = format!("[{}]", at.node.text().unwrap_or("name"));
         let example = if example.len() > 40 { "[name]" } else { &example };
-        let items = self.list(at, example).unwrap_or_default();
+        let items = self.short_list(at, example, most, all).unwrap_or_default();
         items
             .iter()
             .map(|item| {

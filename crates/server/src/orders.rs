@@ -16,7 +16,7 @@ use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_engine::{Inbox, NotDone};
 use steadfast_jobfile::{JobFile, Operator, Warning, load};
 use steadfast_store::{Folder, IdempotencyKey};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::archive::{Archive, job_id};
 use crate::health::Health;
@@ -24,6 +24,9 @@ use crate::trouble::Trouble;
 
 pub use files::{Attached, AttachedFile};
 
+/// Job files that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
+/// when its client has left.
+const READ_AT_ONCE: usize = 4;
 /// Longer keys are somebody's mistake.
 const KEY_CHARS: usize = 255;
 
@@ -38,6 +41,8 @@ pub struct Orders {
     health: Health,
     /// Services know where to call back.
     callbacks: bool,
+    /// Turns to read a job file.
+    reading: Arc<Semaphore>,
 }
 
 /// A job that is to be run.
@@ -95,7 +100,8 @@ impl Orders {
         health: Health,
     ) -> Self {
         let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
-        Self { inbox, archive, operator, folder, keys, attached, health, callbacks }
+        let reading = Arc::new(Semaphore::new(READ_AT_ONCE));
+        Self { inbox, archive, operator, folder, keys, attached, health, callbacks, reading }
     }
 
     /// How much may come with a job.
@@ -132,7 +138,12 @@ impl Orders {
         // The same body again is the same job, whatever reading it gives: what is valid may have changed since.
         let known = self.known(key.as_deref(), &digest).await?;
         let (operator, name) = (self.operator.clone(), name.to_owned());
-        let loaded = tokio::task::spawn_blocking(move || load(&name, &text, &operator));
+        // Who left while waiting for a turn leaves nothing to be done.
+        let turn = self.reading.clone().acquire_owned().await.map_err(Trouble::internal)?;
+        let loaded = tokio::task::spawn_blocking(move || {
+            let _until_it_is_read = turn;
+            load(&name, &text, &operator)
+        });
         let loaded = loaded.await.map_err(Trouble::internal)?;
         if let Some(known) = known {
             // Whoever asks again may not have heard the first answer.

@@ -487,3 +487,24 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
         assert_ne!(answer.status, 405, "{route}");
     }
 }
+
+/// Reading goes on when a client has left, a few files at once; what waits for its turn goes with its client.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_leave_while_their_file_is_read_are_in_nobodys_way() {
+    let server = Server::start().await;
+    let steps: Vec<String> =
+        (0..10_000).map(|n| format!("s{n}: {{ run: x, needs: [s{}, t{n}] }}", n + 1)).collect();
+    let large = format!("name: large\nsteps: {{ {} }}\n", steps.join(", "));
+    let mut leaving = Vec::new();
+    for _ in 0..20 {
+        leaving.push(tokio::spawn(server.submission(&large).send()));
+    }
+    // Until one was read, so that the others were being.
+    let first = leaving.swap_remove(0).await.unwrap().unwrap();
+    assert_eq!(first.status(), 400);
+    for client in leaving {
+        client.abort();
+    }
+    let id = server.submit("name: small\nsteps: { s: { run: x } }\n").await;
+    assert!(!id.is_empty());
+}

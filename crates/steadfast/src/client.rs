@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 use steadfast_api::proto;
 use steadfast_api::proto::jobs_client::JobsClient;
-use steadfast_worker::remote::{Connected, RemoteError};
+use steadfast_worker::remote::{Connected, LocalToken, RemoteError};
 use tokio::time::Instant;
 use tonic::{Code, Streaming};
 
@@ -220,7 +220,9 @@ impl Client {
     }
 
     fn pauses(&self) -> Pauses {
-        Pauses { server: self.server.clone(), until: now() + self.patience, next: FIRST_PAUSE }
+        let (server, until) = (self.server.clone(), now() + self.patience);
+        let left = left_token(&server);
+        Pauses { server, until, next: FIRST_PAUSE, left }
     }
 }
 
@@ -283,6 +285,13 @@ struct Pauses {
     server: String,
     until: Instant,
     next: Duration,
+    /// The token that an `up` had left before anything was asked.
+    left: Option<String>,
+}
+
+/// Of an `up` of this user at this address.
+fn left_token(server: &str) -> Option<String> {
+    LocalToken::Client.find(server).map(|token| token.0)
 }
 
 impl Pauses {
@@ -302,6 +311,10 @@ impl Pauses {
             Code::OutOfRange => return Err(ClientError::TooLarge(message)),
             Code::InvalidArgument => return Err(ClientError::Invalid(message)),
             Code::NotFound => return Err(ClientError::NotFound(message)),
+            // It was started again, and has another token now.
+            Code::Unauthenticated if left_token(&self.server) != self.left => {
+                self.left = left_token(&self.server);
+            }
             Code::Unauthenticated | Code::PermissionDenied => {
                 return Err(ClientError::NotAllowed(message));
             }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use steadfast_worker::remote::{ClientTls, Dialer, Door, RemoteError, Token};
+use steadfast_worker::remote::{ClientTls, Dialer, Door, LocalToken, RemoteError, Token};
 
 /// A server, for a [`Client`](crate::Client) or a [`Worker`](crate::Worker).
 ///
@@ -34,7 +34,8 @@ impl Server {
         Self { address: address.into(), token: None, tls: None, door: None }
     }
 
-    /// As `steadfast token create` printed it.
+    /// As `steadfast token create` printed it. Without one, a `steadfast up` of the same user on this machine lets
+    /// its user's programs in.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Token(token.into()));
@@ -56,7 +57,8 @@ impl Server {
     }
 
     pub(crate) fn dialer(&self) -> Result<Dialer, RemoteError> {
-        Dialer::new(&self.address, self.token.as_ref(), self.tls.as_ref(), self.door.clone())
+        let (token, tls) = (self.token.as_ref(), self.tls.as_ref());
+        Dialer::new(&self.address, token, tls, self.door.clone(), LocalToken::Client)
     }
 }
 

@@ -60,6 +60,7 @@ pub struct WorkerBuilder {
     memory_bytes: Option<u64>,
     processes: Option<PathBuf>,
     services: Option<Outbound>,
+    secrets: Vec<String>,
     grace: Duration,
     drain_grace: Duration,
     functions: Registered,
@@ -105,6 +106,7 @@ impl Worker {
             memory_bytes: None,
             processes: None,
             services: None,
+            secrets: Vec::new(),
             grace: KILL_GRACE,
             drain_grace: DRAIN_GRACE,
             functions: Registered::default(),
@@ -183,6 +185,9 @@ impl Worker {
             pass_env: Vec::new(),
             folder,
             secrets: None,
+            secrets_allowed: builder.secrets,
+            users: None,
+            grouped: false,
             drain_grace: builder.drain_grace,
             kill_grace: builder.grace,
             log_cap: LOG_CAP,
@@ -241,6 +246,14 @@ impl WorkerBuilder {
     pub fn services(mut self, allow: impl IntoIterator<Item = Allowed>) -> Self {
         self.services =
             Some(Outbound { allow: allow.into_iter().collect(), ..Outbound::default() });
+        self
+    }
+
+    /// Secrets that steps may have which name them, as names in which `*` stands for anything. The values are
+    /// files in `secrets` of the folder for [processes](Self::processes), or variables `STEADFAST_SECRET_NAME`.
+    /// Otherwise no step gets one.
+    pub fn secrets<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        self.secrets = names.into_iter().map(Into::into).collect();
         self
     }
 

@@ -3,9 +3,9 @@
 //! Names are made of ids, checked names and numbers, so that every one is a plain file name. One that is not, as
 //! nobody should hand in here, becomes a path that every call of the system refuses, and never one elsewhere.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_core::event::ItemId;
@@ -24,12 +24,41 @@ impl Folder {
         &self.root
     }
 
-    /// Makes it, for its owner alone: jobs bring private things along.
+    /// Makes it, for its owner alone: jobs bring private things along. One that others can look into is made its
+    /// owner's alone, if it is ours; otherwise it is refused.
     pub fn create(&self) -> io::Result<()> {
-        if !self.root.exists() {
+        if self.root.exists() {
+            self.close_to_others()?;
+        } else {
             DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
         }
-        DirBuilder::new().recursive(true).create(self.locks())
+        DirBuilder::new().recursive(true).mode(0o700).create(self.locks())
+    }
+
+    fn close_to_others(&self) -> io::Result<()> {
+        let about = fs::metadata(&self.root)?;
+        let mode = about.permissions().mode() & 0o7777;
+        if mode | 0o700 == 0o700 {
+            return Ok(());
+        }
+        let shown = self.root.display();
+        let refused = |why: &str| {
+            let why =
+                format!("{why}; give a folder of its own, or `chmod 700 {shown}` if it is one");
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+        };
+        if about.uid() != rustix::process::geteuid().as_raw() {
+            return refused("others can look into it, and it belongs to somebody else");
+        }
+        // It holds something else that others may be meant to see, as /tmp does.
+        // A disk of its own has one folder from the start.
+        let others = fs::read_dir(&self.root)?.flatten();
+        let is_empty = others.filter(|entry| entry.file_name() != "lost+found").count() == 0;
+        let is_ours = self.database().exists() || is_empty;
+        if !is_ours || mode & 0o1000 != 0 {
+            return refused("others can look into it, and there are other things in it");
+        }
+        fs::set_permissions(&self.root, fs::Permissions::from_mode(mode & 0o700))
     }
 
     /// Makes a folder below the root and all between them, for their owner alone; never the root. A data
@@ -123,6 +152,51 @@ mod tests {
     use steadfast_core::event::Role;
 
     use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn open_to_others(path: &Path) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_can_look_into_is_made_its_owners_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("data");
+        let folder = Folder::new(root.clone());
+        folder.create().unwrap();
+        assert_eq!((mode(&root), mode(&folder.locks())), (0o700, 0o700));
+        fs::write(folder.database(), "").unwrap();
+        open_to_others(&root);
+        folder.create().unwrap();
+        assert_eq!(mode(&root), 0o700);
+        // One that somebody has just made for it.
+        let empty = place.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        open_to_others(&empty);
+        Folder::new(empty.clone()).create().unwrap();
+        assert_eq!(mode(&empty), 0o700);
+    }
+
+    #[test]
+    fn a_folder_with_other_things_in_it_is_refused_and_left_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        fs::create_dir(&home).unwrap();
+        fs::write(home.join("notes.txt"), "").unwrap();
+        open_to_others(&home);
+        let why = Folder::new(home.clone()).create().expect_err("refused").to_string();
+        assert!(why.contains("other things in it") && why.contains("chmod 700"), "{why}");
+        assert_eq!(mode(&home), 0o755);
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
+        Folder::new(home).create().unwrap();
+        // Whoever starts it as root: what everybody uses is never closed.
+        let why = Folder::new(PathBuf::from("/")).create().expect_err("refused").to_string();
+        assert!(why.contains("others can look into it"), "{why}");
+        assert_ne!(mode(Path::new("/")) & 0o055, 0);
+    }
 
     #[test]
     fn no_name_of_a_job_or_step_leads_out_of_its_place() {

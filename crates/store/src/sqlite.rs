@@ -11,6 +11,9 @@ mod schema;
 mod upgrade;
 mod write;
 
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +27,9 @@ use mover::Mover;
 use write::Lines;
 
 pub use in_place::InPlace;
+
+/// The mode of the database.
+const OWN: u32 = 0o600;
 
 /// How long a lock of another process is waited for, unless the one who opens says otherwise.
 const BUSY: Duration = Duration::from_secs(10);
@@ -55,6 +61,10 @@ impl SqliteStore {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        own_alone(path).map_err(|error| StoreError::CannotOpen {
+            path: path.to_owned(),
+            why: error.to_string(),
+        })?;
         let mut store = Self::connect(path, flags, busy)?;
         store.attempt("opening", schema::prepare)?;
         let opened = InPlace::of(path).map_err(|error| StoreError::CannotOpen {
@@ -81,6 +91,9 @@ impl SqliteStore {
     /// Everything as of now to a new file, which others need not wait for. Not synced.
     pub fn copy_to(&mut self, path: &Path) -> Result<(), StoreError> {
         self.attempt("copying", |connection| {
+            // It may be there if it is empty.
+            let made = File::options().write(true).create_new(true).mode(OWN).open(path);
+            made.map_err(|error| Fault::Unusable(format!("{}: {error}", path.display())))?;
             let no_text = || Fault::Unusable(format!("{} is no text", path.display()));
             connection.execute("VACUUM INTO ?1", [path.to_str().ok_or_else(no_text)?])?;
             Ok(())
@@ -147,6 +160,25 @@ impl SqliteStore {
             _ => Ok(done),
         }
     }
+}
+
+/// Makes the file, or makes it its owner's alone, whatever the folder and the umask say: jobs bring private things
+/// along. What `SQLite` puts beside it has the same mode. One that is not ours to change is somebody's decision.
+fn own_alone(path: &Path) -> io::Result<()> {
+    let file = File::options().read(true).append(true).create(true).mode(OWN).open(path)?;
+    let about = file.metadata()?;
+    let mode = about.permissions().mode();
+    if mode & 0o777 | OWN == OWN || about.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    for end in ["", "-wal", "-shm"] {
+        let beside = PathBuf::from(format!("{}{end}", path.display()));
+        match fs::set_permissions(beside, fs::Permissions::from_mode(OWN)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 impl Store for SqliteStore {

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use steadfast_worker::{Attempt, Command, Ended, Stop, run};
+use steadfast_worker::{Attempt, Command, Ended, Mask, Stop, run};
 
 const THREADS: usize = 2;
 const EACH: usize = 100;
@@ -113,6 +113,9 @@ fn attempt(folder: &Path, number: usize) -> Attempt {
         timeout: None,
         kill_grace: Duration::from_secs(10),
         mark: ("STEADFAST_RATE".to_owned(), number.to_string()),
+        mask: Mask::default(),
+        user: None,
+        grouped: false,
     }
 }
 

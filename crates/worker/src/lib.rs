@@ -5,13 +5,17 @@
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
 //!
-//! How far the killing reaches: the process group always; processes that left it (`setsid`) by the
-//! mark in their environment, when the attempt is cut short or its output is still held open. A process
-//! that left the group, dropped its environment and closed its output is out of reach.
+//! How far the killing reaches: the process group, and processes that left it (`setsid`) by the mark in
+//! their environment, always. One that dropped its environment too is found where it cannot hide: in the
+//! attempt's control group, if it has one; by its user, if that is the attempt's alone; or as an orphan, if
+//! the program adopts those ([`adopt_orphans`]), as soon as no other attempt can have left it.
 
+mod cgroup;
 mod folders;
 pub mod http;
 mod log;
+mod mask;
+mod orphans;
 mod output;
 mod pool;
 mod ports;
@@ -22,20 +26,26 @@ mod run;
 mod spawn;
 mod start;
 mod stop;
+mod user;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
 
 pub use folders::Folders;
 pub use log::tail;
+pub use mask::Mask;
+pub use orphans::adopt_orphans;
 pub use pool::{LONGEST_WAIT, Over, Pool, Prepared, Tasks};
 pub use ports::{Port, Ports};
 pub use prepare::{KILL_GRACE, LOG_CAP, MARK, OUTPUT_CAP, Order, Surroundings, prepare};
 pub use processes::kill_marked;
 pub use run::{PIPE_GRACE, run, run_and_tell};
+pub use spawn::keep_private;
 pub use stop::Stop;
+pub use user::{User, UserError, Users};
 
 /// Everything about one attempt, already decided by others.
 #[derive(Clone, Debug)]
@@ -60,6 +70,12 @@ pub struct Attempt {
     pub kill_grace: Duration,
     /// An environment variable and its value, unique to the attempt: whoever has it belongs to it.
     pub mark: (String, String),
+    /// Taken out of its log, its output and its error.
+    pub mask: Mask,
+    /// Who it runs as, if not as the caller. Its folder is that user's already.
+    pub user: Option<Arc<User>>,
+    /// It runs in a control group of its own where there can be one, so that nothing of it outlives it.
+    pub grouped: bool,
 }
 
 impl Attempt {
@@ -94,6 +110,9 @@ pub const OUTPUT_VARIABLE: &str = "STEADFAST_OUTPUT";
 
 /// Names the file of [`Attempt::error`] to the process; [`prepare`] sets it.
 pub const ERROR_VARIABLE: &str = "STEADFAST_ERROR";
+
+/// Where a worker, or who runs a command, may have its token. No process of an attempt inherits it.
+pub const TOKEN_VARIABLE: &str = "STEADFAST_TOKEN";
 
 /// What a process gets of the caller's environment if it does not inherit all of it.
 pub const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];

@@ -15,6 +15,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::mask::{Mask, MaskedStream};
+
 /// Room for the line about what was left out, on top of the cap.
 const NOTE: u64 = 64;
 
@@ -79,10 +81,12 @@ pub(crate) struct Log {
     broken: Option<(io::Error, u64)>,
     /// None: nobody wants to know.
     times: Option<Times>,
+    /// What must not be in it.
+    mask: Option<MaskedStream>,
 }
 
 impl Log {
-    pub(crate) fn new(path: &Path, cap: u64, timed: bool) -> Self {
+    pub(crate) fn new(path: &Path, cap: u64, timed: bool, mask: &Mask) -> Self {
         let (head, ring) = (cap / 2, (cap - cap / 2).saturating_add(NOTE));
         Self {
             path: path.to_owned(),
@@ -94,10 +98,21 @@ impl Log {
             reserve: DISK_RESERVE,
             broken: None,
             times: timed.then(Times::default),
+            mask: mask.stream(),
         }
     }
 
-    pub(crate) fn write(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        match self.mask.take() {
+            None => self.put(bytes),
+            Some(mut mask) => {
+                mask.write(bytes, |bytes| self.put(bytes));
+                self.mask = Some(mask);
+            }
+        }
+    }
+
+    fn put(&mut self, mut bytes: &[u8]) {
         // What goes round has no place of its own until the end.
         if self.written < self.head
             && let Some(times) = &mut self.times
@@ -145,7 +160,10 @@ impl Log {
     }
 
     /// Puts the file in order. What cannot be written now is not worth an attempt's outcome.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(mut self) {
+        if let Some(mut mask) = self.mask.take() {
+            mask.finish(|bytes| self.put(bytes));
+        }
         let Some(file) = &self.file else { return };
         if self.written > self.head.saturating_add(self.ring) {
             let _ = self.put_in_order(file);

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -33,8 +33,9 @@ pub(crate) fn failure(code: u8, said: Option<SaidError>) -> Failure {
     Failure { kind, permanence, error: Some(error), ..exited }
 }
 
-pub(crate) fn read_error(path: &Path) -> Option<SaidError> {
-    let bytes = read_at_most(open(path).ok()?, ERROR_CAP + 1).ok()?;
+/// `owner`: see [`open`].
+pub(crate) fn read_error(path: &Path, owner: Option<u32>) -> Option<SaidError> {
+    let bytes = read_at_most(open(path, owner).ok()?, ERROR_CAP + 1).ok()?;
     if bytes.len() as u64 > ERROR_CAP {
         return None;
     }
@@ -55,9 +56,9 @@ pub(crate) fn read_error(path: &Path) -> Option<SaidError> {
     (!error.message.is_empty()).then_some(SaidError { error, permanent, started })
 }
 
-/// `None`: it wrote nothing.
-pub(crate) fn read(path: &Path, cap: u64) -> Result<Option<Value>, Failure> {
-    let bytes = match open(path).and_then(|file| read_at_most(file, cap.saturating_add(1))) {
+/// `None`: it wrote nothing. `owner`: see [`open`].
+pub(crate) fn read(path: &Path, cap: u64, owner: Option<u32>) -> Result<Option<Value>, Failure> {
+    let bytes = match open(path, owner).and_then(|file| read_at_most(file, cap.saturating_add(1))) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
@@ -89,14 +90,18 @@ pub(crate) fn read(path: &Path, cap: u64) -> Result<Option<Value>, Failure> {
 }
 
 /// The process decides what lies there: a named pipe must not block us, nor a device feed us.
-fn open(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("it is not a regular file"))
+///
+/// `owner`: whose it must be, where the process is another user than we are: what only we may read must not come
+/// out because a link leads there.
+fn open(path: &Path, owner: Option<u32>) -> io::Result<File> {
+    let no_link = if owner.is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = (OFlags::NONBLOCK | no_link).bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
+    if owner.is_some_and(|owner| about.uid() != owner) {
+        return Err(io::Error::other("it is not the attempt's own file"));
     }
+    if about.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 fn read_at_most(file: File, limit: u64) -> io::Result<Vec<u8>> {

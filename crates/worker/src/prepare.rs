@@ -6,12 +6,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use steadfast_core::event::ItemId;
 
-use crate::{Attempt, Command, ERROR_VARIABLE, Port, Ports, error_beside};
+use crate::{Attempt, Command, ERROR_VARIABLE, Mask, Port, Ports, User, error_beside};
 
 /// The environment variable that tells whose a process is; its value is `JOB.TOKEN`.
 pub const MARK: &str = "STEADFAST_ATTEMPT_TOKEN";
@@ -43,9 +44,13 @@ pub struct Order<'a> {
 /// Where it is run.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
-    /// The job's own variables and secrets, over what the place gives; ours win.
+    /// The job's own variables, over what the place gives; ours win.
     pub env: Vec<(String, String)>,
     pub inherit_env: bool,
+    /// Set like variables, and taken out of everything that is said of the attempt.
+    pub secrets: Vec<(String, String)>,
+    pub user: Option<Arc<User>>,
+    pub grouped: bool,
     /// The attempt's own.
     pub folder: PathBuf,
     pub cwd: PathBuf,
@@ -68,7 +73,9 @@ pub fn prepare(
         Some(value) => value.to_string(),
         None => String::new(),
     };
+    let mask = Mask::new(place.secrets.iter().map(|(_, value)| value));
     let mut env = place.env;
+    env.extend(place.secrets);
     let ours = [
         ("STEADFAST_JOB_ID", job.to_owned()),
         ("STEADFAST_STEP", step.to_owned()),
@@ -103,6 +110,9 @@ pub fn prepare(
         timeout: order.timeout,
         kill_grace: place.kill_grace,
         mark: (MARK.to_owned(), format!("{job}.{token}")),
+        mask,
+        user: place.user,
+        grouped: place.grouped,
     };
     Ok((attempt, taken))
 }

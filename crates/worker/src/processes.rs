@@ -43,7 +43,7 @@ pub(crate) fn kill_attempt(group: Pid, (name, value): &(String, String)) -> io::
     kill_all(|pid| is_in(pid, group) || carries(pid, &mark))
 }
 
-fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
+pub(crate) fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
     let until = crate::now() + GONE_WITHIN;
     let mut killed = 0;
     // Again until a look finds none: one that was forking has left a child behind.
@@ -73,6 +73,19 @@ fn kill_all(belongs: impl Fn(Pid) -> bool) -> io::Result<usize> {
     }
 }
 
+/// One process, if it still belongs once it is held. It is not waited for.
+pub(crate) fn kill_found(pid: Pid, belongs: impl Fn(Pid) -> bool) -> io::Result<Option<OwnedFd>> {
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) if belongs(pid) => process,
+        Ok(_) | Err(Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match pidfd_send_signal(&process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => Ok(Some(process)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn entry(name: &str, value: &str) -> Vec<u8> {
     format!("{name}={value}").into_bytes()
 }
@@ -82,15 +95,17 @@ pub(crate) fn members(group: Pid) -> Vec<OwnedFd> {
     living(|pid| pid != group && is_in(pid, group)).unwrap_or_default()
 }
 
+/// The numbers of all processes there are.
+pub(crate) fn all() -> io::Result<Vec<Pid>> {
+    let number = |entry: fs::DirEntry| {
+        entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+    };
+    Ok(fs::read_dir("/proc")?.flatten().filter_map(number).collect())
+}
+
 fn living(belongs: impl Fn(Pid) -> bool) -> io::Result<Vec<OwnedFd>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let Ok(entry) = entry else { continue };
-        let Some(pid) =
-            entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
-        else {
-            continue;
-        };
+    for pid in all()? {
         if pid == getpid() || !belongs(pid) {
             continue;
         }
@@ -105,14 +120,48 @@ fn living(belongs: impl Fn(Pid) -> bool) -> io::Result<Vec<OwnedFd>> {
     Ok(found)
 }
 
-/// Read from `stat`, because `getpgid` answers 0 for the kernel's own, which is no `Pid`.
+/// What the system says of a process.
+pub(crate) struct Stat {
+    pub(crate) parent: i32,
+    group: i32,
+    /// In ticks since the system began.
+    pub(crate) began: u64,
+    pub(crate) has_ended: bool,
+}
+
+impl Stat {
+    /// None: there is no such process.
+    pub(crate) fn of(pid: Pid) -> Option<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // The name comes second, in parentheses, and may contain anything; then state, parent, group, and the
+        // time it began as the twenty-second.
+        let after_name = stat.rsplit(|byte| *byte == b')').next()?;
+        let mut fields = std::str::from_utf8(after_name).ok()?.split_ascii_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(Self { parent, group, began: fields.nth(16)?.parse().ok()?, has_ended })
+    }
+
+    /// Who it really is, whoever it may act as.
+    pub(crate) fn uid(pid: Pid) -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        uids.split_ascii_whitespace().next()?.parse().ok()
+    }
+}
+
+/// Not `getpgid`, which answers 0 for the kernel's own, which is no `Pid`.
 fn is_in(pid: Pid, group: Pid) -> bool {
-    // The name comes second, in parentheses, and may contain anything; then state, parent, group.
-    fs::read(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        let after_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
-        let group = group.as_raw_nonzero().to_string();
-        after_name.split(|byte| *byte == b' ').nth(3) == Some(group.as_bytes())
-    })
+    Stat::of(pid).is_some_and(|stat| stat.group == group.as_raw_nonzero().get())
+}
+
+/// The value of a variable in a process's environment, as it was when its program began.
+pub(crate) fn carried(pid: Pid, name: &str) -> Option<Vec<u8>> {
+    let mut environment = Vec::with_capacity(USUAL_ENVIRONMENT);
+    fs::File::open(format!("/proc/{pid}/environ")).ok()?.read_to_end(&mut environment).ok()?;
+    let of_name =
+        |entry: &[u8]| Some(entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec());
+    environment.split(|byte| *byte == 0).find_map(of_name)
 }
 
 /// One that has ended, or that we may not look into, carries nothing.
@@ -136,7 +185,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 /// Returns how many are still there.
-fn wait_all(mut processes: Vec<OwnedFd>, until: Instant) -> io::Result<usize> {
+pub(crate) fn wait_all(mut processes: Vec<OwnedFd>, until: Instant) -> io::Result<usize> {
     loop {
         processes.retain(|process| !has_ended(process));
         let left = until.saturating_duration_since(crate::now());

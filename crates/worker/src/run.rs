@@ -13,7 +13,9 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Signal, WaitStatus, kill_process_group, pidfd_send_signal};
 use steadfast_core::outcome::{FailureKind, Outcome};
 
+use crate::cgroup::Cgroup;
 use crate::log::Log;
+use crate::orphans::{self, Leader};
 use crate::processes::{kill_attempt, members, wait};
 use crate::spawn::Process;
 use crate::start::{Started, not_completed, start};
@@ -39,16 +41,21 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
     if stop.is_stopped() {
         return Ended::Stopped;
     }
-    let Started { process, pipe, ours } = match start(attempt) {
+    let birth = orphans::birth();
+    let Started { process, pipe, ours, cgroup } = match start(attempt) {
         Ok(started) => started,
-        Err(failure) => return Ended::Outcome(Outcome::Failed(failure)),
+        Err(failure) => return Ended::Outcome(attempt.mask.redact(Outcome::Failed(failure))),
     };
+    // Until after it is waited for.
+    let leader = Leader::new(process.pid, attempt);
+    drop(birth);
     started();
-    let watched = Watch::new(attempt, stop, &process, pipe, ours).until_the_end();
+    let rest = Rest { leader: &leader, cgroup };
+    let watched = Watch::new(attempt, stop, &process, pipe, ours, rest).until_the_end();
     match watched.and_then(|cut| Ok((process.wait()?, cut))) {
         Ok((_, Some(Cut::Stopped))) => Ended::Stopped,
         Ok((_, Some(Cut::TimedOut))) => Ended::Outcome(FailureKind::TimedOut.into()),
-        Ok((status, None)) => Ended::Outcome(outcome(status, attempt)),
+        Ok((status, None)) => Ended::Outcome(attempt.mask.redact(outcome(status, attempt))),
         // Out of descriptors or memory: it cannot be watched, so it must not run.
         Err(error) => {
             let _ = kill_process_group(process.pid, Signal::KILL);
@@ -62,13 +69,15 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
 }
 
 fn outcome(status: WaitStatus, attempt: &Attempt) -> Outcome {
+    let owner = attempt.user.as_ref().map(|user| user.uid);
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(0), _) => match output::read(&attempt.output, attempt.output_cap) {
+        (Some(0), _) => match output::read(&attempt.output, attempt.output_cap, owner) {
             Ok(output) => Outcome::Succeeded { output },
             Err(failure) => Outcome::Failed(failure),
         },
         (Some(code), _) => {
-            Outcome::Failed(output::failure(code as u8, output::read_error(&attempt.error())))
+            let said = output::read_error(&attempt.error(), owner);
+            Outcome::Failed(output::failure(code as u8, said))
         }
         (None, signal) => FailureKind::Signalled(signal.unwrap_or_default() as u8).into(),
     }
@@ -81,7 +90,27 @@ enum Cut {
     Stopped,
 }
 
+/// What finds those whom the leader has left behind.
+struct Rest<'a> {
+    leader: &'a Leader,
+    cgroup: Option<Cgroup>,
+}
+
+impl Rest<'_> {
+    fn kill(&self, attempt: &Attempt) -> io::Result<()> {
+        match &self.cgroup {
+            // Nobody leaves it who is not allowed to.
+            Some(cgroup) if cgroup.kill().is_ok() => {
+                self.leader.ended();
+                Ok(())
+            }
+            _ => self.leader.kill_rest(attempt),
+        }
+    }
+}
+
 struct Watch<'a> {
+    rest: Rest<'a>,
     attempt: &'a Attempt,
     stop: &'a Stop,
     process: &'a Process,
@@ -108,14 +137,16 @@ impl<'a> Watch<'a> {
         process: &'a Process,
         pipe: PipeReader,
         ours: PipeWriter,
+        rest: Rest<'a>,
     ) -> Self {
         Self {
+            rest,
             attempt,
             stop,
             process,
             pipe: Some(pipe),
             ours: Some(ours),
-            log: Log::new(&attempt.log, attempt.log_cap, attempt.log_times),
+            log: Log::new(&attempt.log, attempt.log_cap, attempt.log_times, &attempt.mask),
             buffer: Vec::new(),
             cut: None,
             killed: false,
@@ -131,8 +162,9 @@ impl<'a> Watch<'a> {
             self.step()?;
         }
         let _ = kill_process_group(self.process.pid, Signal::KILL);
+        // One that will not die must not cost the outcome.
+        let _ = self.rest.kill(self.attempt);
         if self.cut.is_some() || self.pipe.is_some() {
-            // One that will not die must not cost the outcome.
             let _ = kill_attempt(self.process.pid, &self.attempt.mark);
             self.drain();
         }

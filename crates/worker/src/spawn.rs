@@ -1,4 +1,5 @@
-//! A process from what is ready to be run: the one place of the workspace with unsafe code.
+//! A process from what is ready to be run, and what our own process shows to those: the one place of the
+//! workspace with unsafe code.
 //!
 //! What `posix_spawn` does, without what it does for callers it knows nothing of. For each process that
 //! maps and unmaps a stack, which interrupts every thread of ours, and makes more than a hundred calls
@@ -23,7 +24,11 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{
+    DumpableBehavior, Pid, WaitOptions, WaitStatus, set_dumpable_behavior, waitpid,
+};
+
+use crate::User;
 
 /// What a process may not take over from us: what this program has handlers for, so that none of them
 /// runs in a child that has our memory; SIGPIPE, which Rust ignores; and how attempts are ended.
@@ -53,6 +58,10 @@ pub(crate) struct Program<'a> {
     pub(crate) stdin: BorrowedFd<'a>,
     /// Both stdout and stderr.
     pub(crate) output: BorrowedFd<'a>,
+    /// Who it is from the start. The folder is entered as who we are.
+    pub(crate) user: Option<&'a User>,
+    /// `cgroup.procs` of the control group that it begins in.
+    pub(crate) cgroup: Option<BorrowedFd<'a>>,
 }
 
 /// A child of ours that nobody else waits for, so that until [`Process::wait`] its number is its own.
@@ -83,6 +92,8 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
         cwd: program.cwd.as_ptr(),
         stdin: program.stdin.as_raw_fd(),
         output: program.output.as_raw_fd(),
+        user: program.user.map(|user| (user.uid, user.gid, &user.groups[..])),
+        cgroup: program.cgroup.map_or(-1, |procs| procs.as_raw_fd()),
         shares_fds: can_close_ranges(),
         default: default_action(),
         no_signals: signals(libc::sigemptyset),
@@ -132,13 +143,17 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
 }
 
 /// What the child needs, all of it valid until it has executed the program or ended.
-struct Child {
+struct Child<'a> {
     path: *const c_char,
     argv: *const *const c_char,
     env: *const *const c_char,
     cwd: *const c_char,
     stdin: RawFd,
     output: RawFd,
+    /// Its user, its group, and what other groups it is in.
+    user: Option<(u32, u32, &'a [u32])>,
+    /// -1: none.
+    cgroup: RawFd,
     /// It begins with our table of descriptors, not with a copy: most of it would be closed again at
     /// once, and until then the pipes of other attempts would not be at their ends.
     shares_fds: bool,
@@ -151,14 +166,14 @@ struct Child {
 /// Where the child begins. It ends when this returns.
 extern "C" fn begin(child: *mut c_void) -> c_int {
     // SAFETY: it is what `spawn` handed to `clone`, and `spawn` waits.
-    let child = unsafe { &*child.cast::<Child>() };
+    let child = unsafe { &*child.cast::<Child<'_>>() };
     child.execute();
     let errno = io::Error::last_os_error().raw_os_error();
     child.errno.store(errno.unwrap_or(libc::EINVAL), Ordering::Relaxed);
     127
 }
 
-impl Child {
+impl Child<'_> {
     /// Returns if something fails, which `errno` then says.
     fn execute(&self) {
         // SAFETY: plain system calls with pointers that are valid as `Child` says. What they change is
@@ -166,6 +181,10 @@ impl Child {
         unsafe {
             if libc::setpgid(0, 0) == -1 || libc::chdir(self.cwd) == -1 {
                 return;
+            }
+            if self.cgroup != -1 {
+                // Who is not taken in is found in the other ways.
+                libc::write(self.cgroup, c"0".as_ptr().cast(), 1);
             }
             // Copies of those that are needed, and of the few below them.
             let end = self.stdin.max(self.output) + 1;
@@ -184,7 +203,43 @@ impl Child {
                 libc::sigaction(signal, &raw const self.default, ptr::null_mut());
             }
             libc::sigprocmask(libc::SIG_SETMASK, &raw const self.no_signals, ptr::null_mut());
+            if let Some(user) = self.user
+                && !become_user(user)
+            {
+                return;
+            }
             libc::execve(self.path, self.argv, self.env);
+        }
+    }
+}
+
+/// For good: neither the real nor the saved ids stay. Not the functions of the C library, which would change
+/// every thread of the process whose memory this is.
+fn become_user((uid, gid, groups): (u32, u32, &[u32])) -> bool {
+    // SAFETY: system calls of the child's own ids; the list of groups outlives the call.
+    unsafe {
+        libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
+            && libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0
+            && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
+    }
+}
+
+/// Keeps this process to itself: no other of the same user can look into its memory, its environment or its
+/// open files. And what it was given in `variables` is overwritten where the system shows it. To be called
+/// first in `main`, after the values were read.
+///
+/// There are no core dumps of it either. What it executes is not concerned.
+pub fn keep_private(variables: &[&CStr]) {
+    // What knows no such thing leaves us as we are.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    for name in variables {
+        // SAFETY: called before there is a second thread, so that nobody reads or changes the environment
+        // meanwhile. What is written stays inside the text that stands there, whose end stays where it is.
+        unsafe {
+            let value = libc::getenv(name.as_ptr());
+            if !value.is_null() {
+                ptr::write_bytes(value, 0, libc::strlen(value));
+            }
         }
     }
 }

@@ -14,8 +14,9 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind};
 
+use crate::cgroup::Cgroup;
 use crate::spawn::{Process, Program, spawn};
-use crate::{Attempt, Command, OUTPUT_VARIABLE, PASSED_ON};
+use crate::{Attempt, Command, OUTPUT_VARIABLE, PASSED_ON, TOKEN_VARIABLE};
 
 pub(crate) struct Started {
     pub(crate) process: Process,
@@ -23,6 +24,7 @@ pub(crate) struct Started {
     pub(crate) pipe: PipeReader,
     /// Its other end: while we hold it too, the pipe is not closed.
     pub(crate) ours: PipeWriter,
+    pub(crate) cgroup: Option<Cgroup>,
 }
 
 /// The leader of a process group of its own, with nothing on stdin.
@@ -48,6 +50,7 @@ fn start_program(path: &Path, argv: &[&str], attempt: &Attempt) -> io::Result<St
     let argv = argv.iter().map(|text| CString::new(*text)).collect::<Result<Vec<_>, _>>()?;
     let env = environment(attempt)?;
     let (pipe, ours) = io::pipe()?;
+    let cgroup = attempt.grouped.then(Cgroup::new).flatten();
     let process = spawn(&Program {
         path: &path,
         argv: &argv.iter().map(CString::as_c_str).collect::<Vec<_>>(),
@@ -55,8 +58,10 @@ fn start_program(path: &Path, argv: &[&str], attempt: &Attempt) -> io::Result<St
         cwd: &cwd,
         stdin: nothing()?.as_fd(),
         output: ours.as_fd(),
+        user: attempt.user.as_deref(),
+        cgroup: cgroup.as_ref().map(Cgroup::procs),
     })?;
-    Ok(Started { process, pipe, ours })
+    Ok(Started { process, pipe, ours, cgroup })
 }
 
 /// For stdin. Opened once.
@@ -71,7 +76,9 @@ fn nothing() -> io::Result<&'static File> {
 /// `NAME=value` for each variable that the process will have. Of those with the same name the last
 /// counts.
 fn environment(attempt: &Attempt) -> io::Result<Vec<Cow<'static, CStr>>> {
-    let own = attempt.env.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let user = attempt.user.as_ref().map(|user| user.variables(&attempt.cwd)).unwrap_or_default();
+    let own = user.iter().chain(&attempt.env);
+    let own = own.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     let ours = [
         (OUTPUT_VARIABLE.as_bytes(), attempt.output.as_os_str().as_bytes()),
         (attempt.mark.0.as_bytes(), attempt.mark.1.as_bytes()),
@@ -107,7 +114,9 @@ fn caller_environment() -> &'static [Variable] {
             let passed_on = PASSED_ON.iter().any(|passed_on| name == *passed_on);
             Some(Variable { name, entry, passed_on })
         };
-        std::env::vars_os().filter_map(variable).collect()
+        // What the server knows us by is nothing for what we run; a step that wants it names it in `secrets`.
+        let passes = |(name, _): &(OsString, OsString)| name != TOKEN_VARIABLE;
+        std::env::vars_os().filter(passes).filter_map(variable).collect()
     })
 }
 

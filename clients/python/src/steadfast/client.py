@@ -12,7 +12,7 @@ import grpc
 
 from . import requests
 from .config import RetryConfig
-from .connection import Place, can_pass, pause
+from .connection import Place, pause
 from .durations import Duration, seconds
 from .entrypoint import Entrypoint
 from .errors import SteadfastError, WaitTimeout
@@ -125,9 +125,8 @@ class Client:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise _timeout(job_id, timeout, last)
-            call = self._jobs.WatchJob(
-                pb.WatchJobRequest(job_id=job_id), timeout=left, metadata=self._place.metadata
-            )
+            sent = self._place.metadata
+            call = self._jobs.WatchJob(pb.WatchJobRequest(job_id=job_id), timeout=left, metadata=sent)
             try:
                 for told in call:
                     last, tries = JobStatus.of(told), 0
@@ -138,7 +137,7 @@ class Client:
             except grpc.RpcError as error:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _timeout(job_id, timeout, last) from None
-                if not can_pass(error):
+                if not self._place.can_pass(error, sent):
                     raise self._place.error(error) from None
                 why = error.details() or error.code().name
             finally:
@@ -255,13 +254,14 @@ class Client:
         """Again while nobody answers: all that is asked here can be asked twice."""
         tries, give_up = 0, 0.0
         while True:
+            sent = self._place.metadata
             try:
-                return method(request, timeout=ANSWERED_WITHIN, metadata=self._place.metadata)
+                return method(request, timeout=ANSWERED_WITHIN, metadata=sent)
             except grpc.RpcError as error:
                 now = time.monotonic()
                 if tries == 0:
                     give_up = now + self._patience
-                if not can_pass(error) or now >= give_up:
+                if not self._place.can_pass(error, sent) or now >= give_up:
                     raise self._place.error(error) from None
             time.sleep(max(min(pause(tries), give_up - time.monotonic()), 0))
             tries += 1

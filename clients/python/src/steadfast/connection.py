@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import random
 import ssl
@@ -42,6 +43,11 @@ _CLASSES: dict[Any, type[SteadfastError]] = {
 }
 
 
+def _token_of_file() -> str | None:
+    path = os.environ.get("STEADFAST_TOKEN_FILE")
+    return Path(path).read_text(encoding="utf-8").strip() if path else None
+
+
 @dataclass(frozen=True)
 class Place:
     """A server, and how to speak to it."""
@@ -51,6 +57,8 @@ class Place:
     ca: str | os.PathLike[str] | None = None
     cert: str | os.PathLike[str] | None = None
     key: str | os.PathLike[str] | None = None
+    #: Which of the tokens that a `steadfast up` of this user has left, if none is given.
+    left: str = "client"
 
     @classmethod
     def find(
@@ -60,10 +68,12 @@ class Place:
         ca: str | os.PathLike[str] | None = None,
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
+        left: str = "client",
     ) -> Place:
-        """What is not said is in STEADFAST_SERVER and STEADFAST_TOKEN, or has its default."""
+        """What is not said is in STEADFAST_SERVER, and in STEADFAST_TOKEN or the file that STEADFAST_TOKEN_FILE
+        names, or has its default. Without a token, one that `steadfast up` has left for its user is found."""
         url = (server or os.environ.get("STEADFAST_SERVER") or DEFAULT_SERVER).rstrip("/")
-        token = token or os.environ.get("STEADFAST_TOKEN") or None
+        token = token or os.environ.get("STEADFAST_TOKEN") or _token_of_file() or None
         if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
             raise ValueError("the token contains what no token contains")
         parts = urlsplit(url)
@@ -76,7 +86,7 @@ class Place:
             raise ValueError(f"{url!r} is no server's address; it looks like {DEFAULT_SERVER}")
         if (cert is None) != (key is None):
             raise ValueError("a certificate and its key come together")
-        return cls(url, token, ca, cert, key)
+        return cls(url, token, ca, cert, key, left)
 
     @property
     def secure(self) -> bool:
@@ -99,8 +109,37 @@ class Place:
             return host == "localhost"
 
     @property
+    def bearer(self) -> str | None:
+        """Looked for anew each time: an `up` that is started again has another."""
+        token = self.token or (self._left_token() if self.is_here and not self.secure else None)
+        return f"Bearer {token}" if token else None
+
+    def _left_token(self) -> str | None:
+        state = os.environ.get("XDG_STATE_HOME")
+        home = os.environ.get("HOME")
+        if not state and not home:
+            return None
+        folder = Path(state) if state else Path(home or "") / ".local" / "state"
+        port = urlsplit(self.url).port or 80
+        try:
+            with open(folder / "steadfast" / f"up-{port}.json", encoding="utf-8") as file:
+                about = os.fstat(file.fileno())
+                # What others can write may be a trap, and what they can read is no secret.
+                if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                    return None
+                token = json.load(file).get(self.left)
+        except (OSError, ValueError, AttributeError):
+            return None
+        return token if isinstance(token, str) else None
+
+    @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+        return (("authorization", bearer),) if (bearer := self.bearer) else ()
+
+    def can_pass(self, error: grpc.RpcError, sent: tuple[tuple[str, str], ...]) -> bool:
+        """Worth another try; also if an `up` was started again and has left another token than was sent."""
+        renewed = error.code() is grpc.StatusCode.UNAUTHENTICATED and self.metadata != sent
+        return renewed or can_pass(error)
 
     def options(self) -> list[tuple[str, int]]:
         options = [

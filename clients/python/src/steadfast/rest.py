@@ -80,11 +80,10 @@ class Rest:
     ) -> bytes:
         given = {key: value for key, value in (query or {}).items() if value is not None}
         url = f"{self._place.url}/v1/{path}" + (f"?{urlencode(given)}" if given else "")
-        sent = dict(headers or {})
-        if self._place.token:
-            sent["Authorization"] = f"Bearer {self._place.token}"
         tries, give_up = 0, 0.0
         while True:
+            bearer = self._place.bearer
+            sent = {**(headers or {}), **({"Authorization": bearer} if bearer else {})}
             request = urllib.request.Request(url, data=body, headers=sent)
             try:
                 with self._opener.open(request, timeout=PATIENT) as answer:
@@ -92,7 +91,9 @@ class Rest:
             except urllib.error.HTTPError as refused:
                 with refused:
                     problem = _problem(refused.read())
-                if refused.code not in (429, 503):
+                # An `up` that was started again has left another token.
+                renewed = refused.code == 401 and self._place.bearer != bearer
+                if refused.code not in (429, 503) and not renewed:
                     raise Refused(refused.code, problem) from None
                 why = str(problem.get("detail") or "it is overloaded")
             except urllib.error.URLError as error:

@@ -72,7 +72,7 @@ class Worker:
         cert: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._place = Place.find(server, token, ca, cert, key)
+        self._place = Place.find(server, token, ca, cert, key, left="worker")
         if slots is not None and slots < 1:
             raise ValueError("a worker needs at least one slot")
         self._slots = slots or max(2 * (os.cpu_count() or 1), 8)

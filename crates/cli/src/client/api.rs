@@ -10,6 +10,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use steadfast_worker::remote::LocalToken;
 
 use super::shapes::{
     AttemptsPage, Created, EventsPage, JobsPage, LogTimes, LogsPage, Status, Worker, Workers,
@@ -261,10 +262,19 @@ impl Client {
             url.query_pairs_mut().extend_pairs(query);
         }
         let request = self.http.request(method, url);
-        match &self.token {
+        match self.authorization() {
             Some(token) => request.header(AUTHORIZATION, token),
             None => request,
         }
+    }
+
+    /// Without a token, what an `up` of this user has left; looked for each time, because one that is started
+    /// again has another.
+    fn authorization(&self) -> Option<HeaderValue> {
+        self.token.clone().or_else(|| {
+            let left = LocalToken::Client.find(self.base.as_str())?;
+            Token::from(left.0).header().ok()
+        })
     }
 
     async fn ask<T: DeserializeOwned>(
@@ -282,10 +292,14 @@ impl Client {
 
     /// Answers that are no errors.
     async fn send(&self, request: RequestBuilder) -> Result<Response, Trouble> {
+        let sent = self.authorization();
         let response = request.send().await.map_err(|error| self.unreached(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
+        }
+        if status == StatusCode::UNAUTHORIZED && self.authorization() != sent {
+            return Err(self.no_server("it has been started again, with another token".to_owned()));
         }
         let kind = response.headers().get(CONTENT_TYPE);
         let is_problem =

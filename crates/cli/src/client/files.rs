@@ -25,7 +25,10 @@ pub(super) struct Attached {
 pub(super) fn attached(plan: &Plan, folder: &Path) -> Result<Vec<Attached>, String> {
     let steps = plan.steps().iter().map(|step| &step.surroundings);
     let named = std::iter::once(plan.surroundings()).chain(steps).flat_map(|around| &around.files);
-    let mut found = Found::default();
+    let root =
+        fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+    let root = root.map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut found = Found { root, files: BTreeMap::new(), bytes: 0 };
     for name in named {
         let name = name.trim_end_matches('/');
         found.add(folder, Path::new(name)).map_err(|why| {
@@ -43,8 +46,9 @@ pub(super) fn attached(plan: &Plan, folder: &Path) -> Result<Vec<Attached>, Stri
     found.files.into_iter().map(read).collect()
 }
 
-#[derive(Default)]
 struct Found {
+    /// The job's own folder, as it really is.
+    root: PathBuf,
     files: BTreeMap<PathBuf, bool>,
     bytes: u64,
 }
@@ -57,6 +61,16 @@ impl Found {
             std::io::ErrorKind::NotFound => format!("there is no {}", whole.display()),
             _ => format!("{}: {error}", whole.display()),
         })?;
+        // Who submits somebody else's job means the files that came with it, not his own.
+        let real =
+            fs::canonicalize(&whole).map_err(|error| format!("{}: {error}", whole.display()))?;
+        if !real.starts_with(&self.root) {
+            return Err(format!(
+                "{} leads out of the job's folder, to {}; put a copy there instead of the link",
+                whole.display(),
+                real.display()
+            ));
+        }
         if about.is_dir() {
             let unreadable = |error| format!("{}: {error}", whole.display());
             for entry in fs::read_dir(&whole).map_err(unreadable)? {

@@ -26,7 +26,7 @@ pub(super) async fn logs(client: &Client, args: &LogsArgs, id: &str) -> Result<E
     let since = since_ms(args);
     let mut order = Order::default();
     let mut shown: BTreeMap<String, u64> = BTreeMap::new();
-    let mut printer = Printer::new(args.common.output, args.timestamps);
+    let mut printer = Printer::new(args);
     loop {
         // Asked before the logs are: what is printed before the end is seen.
         let over = !args.follow || is_over(client, id).await?;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqwest::Url;
+use steadfast_worker::TOKEN_VARIABLE;
 
 use super::api::{Address, Trust, is_loopback};
 use super::profile::{self, Named, Profiles};
@@ -44,7 +45,7 @@ pub(crate) fn of_job(said: Said) -> Result<Place, String> {
         Choice::Data => Ok(Place::Local),
         Choice::Server(address) => Ok(Place::Server(address)),
         Choice::Nothing if !somebody_listens() => Ok(Place::Local),
-        Choice::Nothing => Ok(Place::Server(default_address(said.remote, &from_env))),
+        Choice::Nothing => default_address(said.remote, &from_env).map(Place::Server),
     }
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn server(remote: &Remote) -> Result<Address, String> {
     let said = Said { remote, data: None, data_typed: false };
     match named(said, &from_env)? {
         Choice::Server(address) => Ok(address),
-        Choice::Data | Choice::Nothing => Ok(default_address(remote, &from_env)),
+        Choice::Data | Choice::Nothing => default_address(remote, &from_env),
     }
 }
 
@@ -104,6 +105,7 @@ fn choice(said: Said, env: Env) -> Result<Choice, String> {
             ("--server", remote.server.is_some()),
             ("--profile", remote.profile.is_some()),
             ("--token", remote.token.is_some()),
+            ("--token-file", remote.token_file.is_some()),
         ];
         return match beside.into_iter().find(|(_, given)| *given) {
             None => Ok(Choice::Data),
@@ -112,7 +114,9 @@ fn choice(said: Said, env: Env) -> Result<Choice, String> {
             )),
         };
     }
-    let token = || remote.token.clone().or_else(|| env("STEADFAST_TOKEN").map(Token::from));
+    let typed = typed_token(remote)?;
+    let named = token_of_env(env)?;
+    let token = || typed.clone().or_else(|| named.clone());
     let profile = remote.profile.as_deref().map(|name| profile_named(name, env)).transpose()?;
     if let Some(server) = &remote.server {
         let url = address(server, "--server")?;
@@ -123,12 +127,12 @@ fn choice(said: Said, env: Env) -> Result<Choice, String> {
             None => format!(" --server {server}"),
         };
         // A profile that was typed says more than an environment.
-        let token = remote.token.clone().or(profiled).or_else(token);
+        let token = typed.clone().or(profiled).or_else(token);
         return Ok(Choice::Server(Address { url, token, trust, flags, is_default: false }));
     }
     if let Some(profile) = profile {
         let flags = format!(" --profile {}", profile.name);
-        let token = remote.token.clone().or_else(|| profile.token.clone()).or_else(token);
+        let token = typed.clone().or_else(|| profile.token.clone()).or_else(token);
         return Ok(Choice::Server(of_profile(profile, token, flags)?));
     }
     if let Some(server) = env("STEADFAST_SERVER") {
@@ -181,12 +185,27 @@ fn default_port(env: Env) -> u16 {
     port.filter(|port| *port != 0).unwrap_or(PORT)
 }
 
-fn default_address(remote: &Remote, env: Env) -> Address {
+fn default_address(remote: &Remote, env: Env) -> Result<Address, String> {
     let url = format!("http://127.0.0.1:{}", default_port(env))
         .parse()
         .expect("the default address is one");
-    let token = remote.token.clone().or_else(|| env("STEADFAST_TOKEN").map(Token::from));
-    Address { url, token, trust: Trust::default(), flags: String::new(), is_default: true }
+    let token = typed_token(remote)?.map_or_else(|| token_of_env(env), |typed| Ok(Some(typed)))?;
+    Ok(Address { url, token, trust: Trust::default(), flags: String::new(), is_default: true })
+}
+
+fn typed_token(remote: &Remote) -> Result<Option<Token>, String> {
+    match &remote.token_file {
+        Some(path) => Token::read(path).map(Some),
+        None => Ok(remote.token.clone()),
+    }
+}
+
+fn token_of_env(env: Env) -> Result<Option<Token>, String> {
+    match (env(TOKEN_VARIABLE), env("STEADFAST_TOKEN_FILE")) {
+        (Some(token), _) => Ok(Some(Token::from(token))),
+        (None, Some(path)) => Token::read(Path::new(&path)).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 /// `by`: who says it.
@@ -229,6 +248,7 @@ mod tests {
             server: server.map(str::to_owned),
             profile: profile.map(str::to_owned),
             token: None,
+            token_file: None,
             ca: None,
         }
     }

@@ -122,11 +122,8 @@ impl Profiles {
             }
             (None, Some(file)) => {
                 let path = self.beside(file.get_ref());
-                let text = std::fs::read_to_string(&path).map_err(|error| {
-                    format!("{}: cannot read {}: {error}", at(file.span()), path.display())
-                })?;
-                warn_if_others_read(&path);
-                Some(Token::from(text))
+                let read = Token::read(&path);
+                Some(read.map_err(|why| format!("{}: {why}", at(file.span())))?)
             }
             (None, None) => None,
         };
@@ -165,8 +162,10 @@ fn place(path: &Path, text: &str, span: Option<Range<usize>>) -> String {
     format!("{} line {line}", path.display())
 }
 
-fn warn_if_others_read(path: &Path) {
-    let mode = std::fs::metadata(path).map_or(0, |about| about.permissions().mode());
+pub(super) fn warn_if_others_read(path: &Path) {
+    // A pipe or a terminal is nobody else's.
+    let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+    let mode = about.map_or(0, |about| about.permissions().mode());
     if mode & 0o077 != 0 {
         let path = path.display();
         anstream::eprintln!(
@@ -198,7 +197,7 @@ mod tests {
             ("default = 'a'\n[profiles.a\n", "line 2: "),
             (
                 "default = 'a'\n[profiles.a]\nserver = 'http://a'\ntoken_file = 'none-such'\n",
-                "line 4: cannot read /home/me/none-such",
+                "line 4: cannot read the token in /home/me/none-such",
             ),
             (
                 "default = 'a'\n[profiles.a]\nserver = 'http://a'\nca = 'none-such.pem'\n",

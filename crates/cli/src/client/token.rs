@@ -1,9 +1,12 @@
 //! A token, which is never shown: neither by `Debug` nor in an error.
 
 use std::fmt;
+use std::path::Path;
 
 use reqwest::header::HeaderValue;
 use serde::{Deserialize, Deserializer, de};
+
+use super::profile::warn_if_others_read;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
@@ -32,6 +35,19 @@ impl<'de> Deserialize<'de> for Token {
 }
 
 impl Token {
+    /// From a file, which may be a descriptor: `/dev/fd/3`.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let why = |error| format!("cannot read the token in {}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(why)?;
+        warn_if_others_read(path);
+        Ok(Self::from(text))
+    }
+
+    /// For a worker.
+    pub(crate) fn text(self) -> String {
+        self.0
+    }
+
     pub(crate) fn header(&self) -> Result<HeaderValue, String> {
         if self.0.is_empty() {
             return Err("the token is empty".to_owned());

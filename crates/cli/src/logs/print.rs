@@ -1,9 +1,9 @@
 //! Logs as they are printed: byte for byte for people, in lines of JSON for programs, each line with its
 //! time if that is asked for.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
-use crate::args::Output;
+use crate::args::{LogsArgs, Output};
 use crate::paint::inert;
 
 /// When the bytes of a log were printed, by where they begin.
@@ -66,6 +66,7 @@ impl LastLines {
     }
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is asked for, or remembered, by itself")]
 pub(crate) struct Printer {
     output: Output,
     timestamps: bool,
@@ -75,12 +76,17 @@ pub(crate) struct Printer {
     pub(crate) headed: bool,
     last: String,
     in_line: bool,
+    /// A terminal obeys what it is sent, and a job's output is not its reader's word.
+    escapes: bool,
     out: io::StdoutLock<'static>,
 }
 
 impl Printer {
-    pub(crate) fn new(output: Output, timestamps: bool) -> Self {
+    pub(crate) fn new(args: &LogsArgs) -> Self {
+        let (output, timestamps) = (args.common.output, args.timestamps);
+        let escapes = !args.raw && io::stdout().is_terminal();
         Self {
+            escapes,
             output,
             timestamps,
             times: Times::default(),
@@ -101,14 +107,21 @@ impl Printer {
 
     /// What is printed after logs begins on a line of its own, at a terminal.
     pub(crate) fn end(&mut self) -> io::Result<()> {
-        use std::io::IsTerminal as _;
         if self.in_line && self.output == Output::Human && self.out.is_terminal() {
             writeln!(self.out)?;
         }
         self.out.flush()
     }
 
-    /// How much of it was taken: of text for programs, no half characters.
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.escapes {
+            self.out.write_all(escaped(bytes).as_bytes())
+        } else {
+            self.out.write_all(bytes)
+        }
+    }
+
+    /// How much of it was taken: of text for programs and terminals, no half characters.
     pub(crate) fn piece(
         &mut self,
         step: &str,
@@ -125,9 +138,10 @@ impl Printer {
             name.clone_into(&mut self.last);
             self.in_line = false;
         }
+        let bytes = if self.escapes { &bytes[..whole(bytes)] } else { bytes };
         if !self.timestamps {
             self.in_line = bytes.last().is_some_and(|last| *last != b'\n');
-            self.out.write_all(bytes)?;
+            self.put(bytes)?;
             return Ok(bytes.len());
         }
         let mut at = offset;
@@ -135,7 +149,7 @@ impl Printer {
             if !self.in_line {
                 write!(self.out, "{} ", self.times.at(at).map_or_else(no_time, time))?;
             }
-            self.out.write_all(line)?;
+            self.put(line)?;
             self.in_line = line.last() != Some(&b'\n');
             at += line.len() as u64;
         }
@@ -174,6 +188,25 @@ fn no_time() -> String {
     " ".repeat("2026-01-01T00:00:00.000Z".len())
 }
 
+/// For a terminal: lines and tabs as they are, other control characters, and what is no text, written out.
+fn escaped(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for piece in chunk.valid().split_inclusive(['\n', '\t']) {
+            let text = piece.trim_end_matches(['\n', '\t']);
+            let end = &piece[text.len()..];
+            // As some programs end their lines.
+            let text = if end == "\n" { text.strip_suffix('\r').unwrap_or(text) } else { text };
+            shown.push_str(&inert(text));
+            shown.push_str(end);
+        }
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    shown
+}
+
 /// Without the beginning of a character at the end, unless there is nothing else.
 fn whole(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(3);
@@ -196,6 +229,15 @@ mod tests {
         assert_eq!(whole, [1, 1, 3, 3, 3, 6, 6, 6, 6, 10]);
         assert_eq!(super::whole(b"\xff\xfe"), 2, "what is no text at all is not waited for");
         assert_eq!(super::whole(b"\xf0\x9f"), 2, "and an end that never comes neither");
+    }
+
+    #[test]
+    fn a_terminal_is_sent_nothing_that_it_obeys() {
+        let shown = escaped(
+            b"a\tb\r\n\x1b]0;title\x07\x1b[2J\rc \xff\xc2\x9b31m \xe2\x80\xae \xc3\xa9\n\n",
+        );
+        let expected = "a\tb\n\\u{1b}]0;title\\u{7}\\u{1b}[2J\\rc \\xff\\u{9b}31m \\u{202e} é\n\n";
+        assert_eq!(shown, expected);
     }
 
     #[track_caller]

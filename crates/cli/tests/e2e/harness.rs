@@ -199,6 +199,14 @@ impl Process {
         Self { child, lines, said }
     }
 
+    /// Of a server, which says first where it listens.
+    #[track_caller]
+    pub(crate) fn address(&self) -> String {
+        let first = self.lines.recv_timeout(LONG);
+        let first = first.unwrap_or_else(|_| panic!("no server: {}", self.said()));
+        first.rsplit_once("http://").expect("its address").1.to_owned()
+    }
+
     /// What it has written to its error output.
     pub(crate) fn said(&self) -> String {
         self.said.lock().expect("unpoisoned").clone()
@@ -319,9 +327,7 @@ impl ServerOrder<'_> {
     #[track_caller]
     fn start_as(self, program: &str) -> Server {
         let process = self.try_start(program);
-        let first = process.lines.recv_timeout(LONG);
-        let first = first.unwrap_or_else(|_| panic!("no server: {}", process.said()));
-        let address = first.rsplit_once("http://").expect("its address").1.to_owned();
+        let address = process.address();
         Server { process, address }
     }
 }

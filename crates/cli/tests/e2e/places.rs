@@ -94,7 +94,8 @@ fn a_secret_reaches_the_process_and_nothing_that_anybody_can_read() {
     std::fs::write(place.path("secrets/api_key"), format!("{SECRET}\n")).expect("writes");
     let server = place.server().start();
     let secrets = place.text("secrets");
-    let worker = place.worker(&server.url(), "w1").arg("--secrets", &secrets).start();
+    let worker = place.worker(&server.url(), "w1").arg("--secrets", &secrets);
+    let worker = worker.arg("--secret", "api_*").start();
     let got = place.text("got");
     let job = server.submit(
         &json!({ "name": "secret", "steps": { "s": {
@@ -121,7 +122,7 @@ fn a_secret_reaches_the_process_and_nothing_that_anybody_can_read() {
 fn a_job_whose_secret_the_worker_does_not_have_says_which() {
     let place = Place::new();
     let server = place.server().start();
-    let _worker = place.worker(&server.url(), "w1").start();
+    let _worker = place.worker(&server.url(), "w1").arg("--secret", "absent").start();
     let job = server.submit(
         &json!({ "name": "secret", "steps": { "s": { "run": "true", "secrets": ["absent"],
             "retry": { "max_attempts": 1 } } } })

@@ -92,6 +92,7 @@ fn with_a_worker_a_secret_is_in_the_request_and_in_no_file_and_no_answer() {
         .worker(&server.url(), "w")
         .arg("--allow-outbound", "loopback")
         .arg("--secrets", &place.text("secrets"))
+        .arg("--secret", "TOKEN")
         .start();
     let id = server.submit(&text(&service));
     let status = server.end(&id);

@@ -1,9 +1,20 @@
 //! What makes a plan impossible, all of it, each with its place and what to write instead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::{ForEach, MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, MaxFailed, PlanDraft, reachable};
+use super::reach::Reach;
+use super::{ForEach, MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, MaxFailed, PlanDraft, StepDraft};
 use crate::policy::Problem;
+
+/// Problems that are told; the rest of a plan that has so many is not looked at.
+const MOST: usize = 1000;
+/// How many of them come with a guess at what was meant, which is the slow part.
+const GUESSES: usize = 20;
+/// Names that a guess is made among, and the longest text that may have been meant as one.
+const GUESSED_AMONG: usize = 1000;
+const LONGEST_GUESSED: usize = 100;
+/// Each names up to [`MAX_STEPS`] steps.
+const MOST_CYCLES: usize = 10;
 
 #[derive(Default)]
 pub(super) struct Check {
@@ -12,7 +23,18 @@ pub(super) struct Check {
 
 impl Check {
     fn bad(&mut self, code: &'static str, path: String, message: String, help: Option<String>) {
-        self.problems.push(Problem { code, path, message, help });
+        if !self.is_full() {
+            self.problems.push(Problem { code, path, message, help });
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.problems.len() >= MOST
+    }
+
+    fn guess(&self, written: &str, index: &HashMap<String, u32>) -> Option<String> {
+        let guessing = self.problems.len() < GUESSES;
+        nearest(written, index.keys().map(String::as_str).filter(|_| guessing))
     }
 
     pub(super) fn index(&mut self, draft: &PlanDraft) -> HashMap<String, u32> {
@@ -23,6 +45,7 @@ impl Check {
         if draft.steps.len() > MAX_STEPS {
             let message = format!("{} steps; at most {MAX_STEPS} are allowed", draft.steps.len());
             self.bad("too_large", "steps".into(), message, None);
+            return HashMap::new();
         }
         let mut index = HashMap::new();
         for (i, step) in draft.steps.iter().enumerate() {
@@ -43,16 +66,20 @@ impl Check {
         let mut all = Vec::with_capacity(draft.steps.len());
         for step in &draft.steps {
             let mut needs = Vec::with_capacity(step.needs.len());
+            let mut known = HashSet::with_capacity(step.needs.len());
             for (i, need) in step.needs.iter().enumerate() {
+                if self.is_full() {
+                    break;
+                }
                 let path = || format!("steps.{}.needs[{i}]", step.name);
                 match index.get(need) {
                     None => {
                         let message =
                             format!("step `{}` needs `{need}`, which does not exist", step.name);
-                        let help = nearest(need, index.keys().map(String::as_str));
+                        let help = self.guess(need, index);
                         self.bad("unknown_step", path(), message, help);
                     }
-                    Some(need_index) if needs.contains(need_index) => {
+                    Some(need_index) if !known.insert(*need_index) => {
                         let message = format!("`{need}` is listed twice");
                         self.bad("duplicate_value", path(), message, Some("remove one".into()));
                     }
@@ -65,12 +92,16 @@ impl Check {
     }
 
     pub(super) fn goals(&mut self, draft: &PlanDraft, index: &HashMap<String, u32>) {
+        let mut known = HashSet::with_capacity(draft.goals.len());
         for (i, goal) in draft.goals.iter().enumerate() {
+            if self.is_full() {
+                break;
+            }
             if !index.contains_key(goal) {
                 let message = format!("the goal `{goal}` is not a step");
-                let help = nearest(goal, index.keys().map(String::as_str));
+                let help = self.guess(goal, index);
                 self.bad("unknown_step", format!("goals[{i}]"), message, help);
-            } else if draft.goals[..i].contains(goal) {
+            } else if !known.insert(goal) {
                 let message = format!("the goal `{goal}` is listed twice");
                 let help = Some("remove one".to_owned());
                 self.bad("duplicate_value", format!("goals[{i}]"), message, help);
@@ -83,9 +114,11 @@ impl Check {
         if count > MAX_DATACENTERS {
             let message = format!("{count} datacenters; at most {MAX_DATACENTERS} are allowed");
             self.bad("too_large", "datacenters".into(), message, None);
+            return;
         }
+        let mut known = HashSet::with_capacity(count);
         for (i, name) in draft.datacenters.iter().enumerate() {
-            if draft.datacenters[..i].contains(name) {
+            if !known.insert(name) {
                 let message = format!("the datacenter `{name}` is listed twice");
                 let help = Some("remove one".to_owned());
                 self.bad("duplicate_value", format!("datacenters[{i}]"), message, help);
@@ -192,6 +225,9 @@ impl Check {
                             format!("steps need each other in a circle: {}", names.join(" → ")),
                             Some("remove one of these `needs`".into()),
                         );
+                        if self.problems.len() >= MOST_CYCLES {
+                            return;
+                        }
                     }
                 }
             }
@@ -204,6 +240,11 @@ impl Check {
         index: &HashMap<String, u32>,
         needs: &[Vec<u32>],
     ) {
+        let reads = |step: &StepDraft| matches!(step.for_each, ForEach::Output { .. });
+        if !draft.steps.iter().any(reads) {
+            return;
+        }
+        let reach = Reach::of(needs);
         for (i, step) in draft.steps.iter().enumerate() {
             let ForEach::Output { step: source, path: inner } = &step.for_each else {
                 continue;
@@ -212,11 +253,11 @@ impl Check {
             let Some(&from) = index.get(source) else {
                 let message =
                     format!("for_each reads the output of `{source}`, which does not exist");
-                let help = nearest(source, index.keys().map(String::as_str));
+                let help = self.guess(source, index);
                 self.bad("unknown_step", path, message, help);
                 continue;
             };
-            if !reachable(i as u32, |step| &needs[step as usize]).contains(&from) {
+            if !reach.needs(i as u32, from) {
                 let message =
                     format!("`{}` reads the output of `{source}` but does not need it", step.name);
                 let help = Some(format!("add `{source}` to its `needs`"));
@@ -235,8 +276,12 @@ impl Check {
 
 /// "did you mean …?", if something known is close enough to what was written.
 pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let limit = (written.chars().count() / 3).max(1);
+    let length = written.chars().take(LONGEST_GUESSED + 1).count();
+    let limit = (length / 3).max(1);
     known
+        .filter(|_| length <= LONGEST_GUESSED)
+        .take(GUESSED_AMONG)
+        .filter(|name| name.len() <= 4 * LONGEST_GUESSED)
         .map(|name| (distance(written, name), name))
         .filter(|(distance, _)| *distance <= limit)
         .min()

@@ -43,8 +43,9 @@ use steadfast_core::time::human_ms;
 pub use address::{Allowed, NotAllowable};
 use connect::{Connector, Resolver, system_resolver};
 use request::{Draft, LastAddress, points_to};
-use secrets::Secrets;
 use trouble::Trouble;
+
+use crate::Mask;
 
 /// The largest answer, unless the operator says otherwise; as large as an output may be.
 pub const RESPONSE_CAP: u64 = 1 << 20;
@@ -170,7 +171,9 @@ impl Caller {
             Err(_) => Called::Ended(too_late(longest, heard.into_inner())),
         };
         match called {
-            Called::Ended(outcome) => Called::Ended(Secrets(order.secrets).redact(outcome)),
+            Called::Ended(outcome) => {
+                Called::Ended(Mask::new(order.secrets.values()).redact(outcome))
+            }
             Called::AwaitsCallback => Called::AwaitsCallback,
         }
     }

@@ -1,10 +1,10 @@
-//! Secrets in a request: put in at the last moment, and taken out of everything that is said of it.
+//! Secrets in a request: put in at the last moment. What takes them out of everything that is said of it is
+//! [`Mask`](crate::Mask).
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
-use steadfast_core::outcome::{ErrorText, Failure, Outcome};
 use steadfast_core::template::{SECRET_MARK as MARK, has_mark, percent_encode};
 
 use super::trouble::Trouble;
@@ -72,84 +72,10 @@ impl<'a> Secrets<'a> {
             Trouble::passing("secret_missing", message)
         })
     }
-
-    /// The same outcome, without what is nobody's to read. Services repeat what they are sent.
-    pub(super) fn redact(self, mut outcome: Outcome) -> Outcome {
-        for secret in self.0.values().filter(|value| !value.is_empty()) {
-            match &mut outcome {
-                Outcome::Failed(Failure { error: Some(ErrorText { kind, message }), .. }) => {
-                    for written in spellings(secret) {
-                        for text in kind.iter_mut().chain([&mut *message]) {
-                            *text = without(text, &written);
-                        }
-                    }
-                }
-                Outcome::Succeeded { output: Some(output) } if secret.len() >= LEAST => {
-                    let spellings = spellings(secret);
-                    each_text(output, &|text| {
-                        for written in &spellings {
-                            if text.contains(written) {
-                                *text = text.replace(written, LEFT_OUT);
-                            }
-                        }
-                    });
-                }
-                _ => {}
-            }
-        }
-        outcome
-    }
-}
-
-/// Shorter ones occur by chance in what a service gives, which is data, and must not be mangled.
-const LEAST: usize = 6;
-
-fn each_text(value: &mut Value, change: &impl Fn(&mut String)) {
-    match value {
-        Value::String(text) => change(text),
-        Value::Array(list) => list.iter_mut().for_each(|value| each_text(value, change)),
-        Value::Object(map) => {
-            for (mut key, mut value) in std::mem::take(map) {
-                change(&mut key);
-                each_text(&mut value, change);
-                map.insert(key, value);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// What stands where something was left out: a secret here, or the rest of a text that is too long.
-const LEFT_OUT: &str = "…";
-
-/// As it is, as an address has it, and as JSON does.
-fn spellings(value: &String) -> BTreeSet<String> {
-    let in_address = url::form_urlencoded::byte_serialize(value.as_bytes()).collect();
-    let in_json = Value::from(value.as_str()).to_string();
-    let in_json = in_json.trim_start_matches('"').strip_suffix('"').unwrap_or_default().to_owned();
-    [value.clone(), in_address, in_json].into_iter().filter(|text| !text.is_empty()).collect()
-}
-
-/// Also without what is left of it where the text was cut.
-fn without(text: &str, secret: &str) -> String {
-    let text = text.replace(secret, LEFT_OUT);
-    let parts: Vec<&str> = text.split(LEFT_OUT).collect();
-    let last = parts.len() - 1;
-    let begun = |part: &str| {
-        let ends = secret.char_indices().map(|(end, _)| end).rev();
-        ends.map(|end| &secret[..end]).find(|begin| part.ends_with(begin)).map_or(0, str::len)
-    };
-    let kept = parts.iter().enumerate().map(|(i, part)| match i {
-        i if i == last => *part,
-        _ => &part[..part.len() - begun(part)],
-    });
-    kept.collect::<Vec<_>>().join(LEFT_OUT)
 }
 
 #[cfg(test)]
 mod tests {
-    use steadfast_core::outcome::FailureKind;
-
     use super::*;
 
     #[test]
@@ -183,39 +109,6 @@ mod tests {
             ("\u{1}B\u{1}/p", "https://x.example/v1/p"),
         ] {
             assert_eq!(Secrets(&map).url(text).expect(text), filled);
-        }
-    }
-
-    #[test]
-    fn nothing_of_a_secret_is_left_in_an_output() {
-        let map = BTreeMap::from([
-            ("T".to_owned(), "s3\"cret".to_owned()),
-            ("SHORT".to_owned(), "ab".to_owned()),
-        ]);
-        let echo = serde_json::json!({ "a": ["Bearer s3\"cret", 1], "s3\"cret": "q=s3%22cret ab" });
-        let output = Secrets(&map).redact(Outcome::Succeeded { output: Some(echo) });
-        let left = serde_json::json!({ "a": ["Bearer …", 1], "…": "q=… ab" });
-        assert_eq!(output, Outcome::Succeeded { output: Some(left) });
-    }
-
-    #[test]
-    fn nothing_of_a_secret_is_left_in_a_message() {
-        for (text, left) in [
-            ("no", "no"),
-            ("a s3\"cret b", "a … b"),
-            ("q=s3%22cret&", "q=…&"),
-            (r#"{"k":"s3\"cret"}"#, r#"{"k":"…"}"#),
-            ("cut s3\"cr…", "cut …"),
-            ("cut s… (ignored: x)", "cut … (ignored: x)"),
-            ("s3\"crets3\"cret", "……"),
-        ] {
-            let map = BTreeMap::from([("T".to_owned(), "s3\"cret".to_owned())]);
-            let error = Some(ErrorText { kind: None, message: text.to_owned() });
-            let failure = Failure { error, ..Failure::new(FailureKind::NotCompleted) };
-            let Outcome::Failed(failure) = Secrets(&map).redact(Outcome::Failed(failure)) else {
-                panic!("it has failed");
-            };
-            assert_eq!(failure.error.expect("an error").message, left, "{text}");
         }
     }
 }

@@ -4,10 +4,12 @@
 //! job's fault is a failure.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt as _, lchown};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{getegid, geteuid};
 use steadfast_api::proto;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use tokio::sync::Notify;
@@ -16,7 +18,9 @@ use super::files::Missing;
 use super::hand::Hand;
 use super::places::{is_inside, is_plain, is_plain_folder};
 use super::{Key, places};
-use crate::{Attempt, Command, Ended, Order, Port, Stop, Surroundings, prepare, run_and_tell};
+use crate::{
+    Attempt, Command, Ended, Order, Port, Stop, Surroundings, User, prepare, run_and_tell,
+};
 use proto::assignment::Action;
 
 /// Why an attempt did not begin.
@@ -73,7 +77,14 @@ pub(super) fn run(
 ) {
     let attempt = assignment.attempt.as_ref().expect("one without was never queued");
     let key = Key::of(attempt);
-    let (ended, why) = match begin(hand, assignment, attempt, cancelled) {
+    // Its own until it has ended.
+    let lent = hand.config.users.as_ref().map(|users| users.take());
+    let begun = match &lent {
+        Some(None) => Err(NotBegun::Lost("there is no user left for it".to_owned())),
+        Some(Some(lent)) => begin(hand, assignment, attempt, cancelled, Some(&lent.user)),
+        None => begin(hand, assignment, attempt, cancelled, None),
+    };
+    let (ended, why) = match begun {
         Ok((process, _ports)) => {
             let birth = hand.files.births().read().unwrap_or_else(PoisonError::into_inner);
             let ended = run_and_tell(&process, stop, || {
@@ -85,6 +96,9 @@ pub(super) fn run(
         Err(NotBegun::Failed(outcome)) => (Ended::Outcome(outcome), String::new()),
         Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::NOT_BEGUN), why),
     };
+    if lent.is_some() {
+        take_back(&hand.places.work(assignment));
+    }
     places::remove(&hand.places.begun(&key));
     hand.ended(&key, ended, &why);
 }
@@ -95,6 +109,7 @@ fn begin(
     assignment: &proto::Assignment,
     attempt: &proto::AttemptRef,
     cancelled: &Notify,
+    user: Option<&Arc<User>>,
 ) -> Result<(Attempt, Vec<Port>), NotBegun> {
     let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
     let command = match &assignment.action {
@@ -121,12 +136,17 @@ fn begin(
         .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
     let key = Key::of(attempt);
     let folder = hand.places.work(assignment);
-    let output = places::output_beside(&folder);
+    let output = match user {
+        None => places::output_beside(&folder),
+        Some(_) => places::output_of_user(&folder),
+    };
     places::remove(&output);
     places::remove(&crate::error_beside(&output));
-    File::create(hand.places.begun(&key))
-        .and_then(|_| make(&folder))
-        .map_err(|error| NotBegun::Lost(format!("cannot make a folder: {error}")))?;
+    let lost = |error: std::io::Error| NotBegun::Lost(format!("cannot make a folder: {error}"));
+    File::create(hand.places.begun(&key)).and_then(|_| make(&folder, user)).map_err(lost)?;
+    if let (Some(user), Some(result)) = (user, output.parent()) {
+        make(result, Some(user)).and_then(|()| give(result, user)).map_err(lost)?;
+    }
     if !assignment.files.is_empty() {
         let client = hand.state().client.clone();
         hand.files.copy(attempt, &assignment.files, client.as_ref(), cancelled, &folder).map_err(
@@ -138,12 +158,14 @@ fn begin(
             },
         )?;
     }
+    if let Some(user) = user {
+        give(&folder, user).map_err(lost)?;
+    }
     // What comes later wins.
     let passed = hand.config.pass_env.iter();
     let mut env: Vec<_> =
         passed.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
     env.extend(assignment.env.clone());
-    env.extend(secrets);
     let timeout = Some(assignment.timeout_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
     let order = Order {
         job: &attempt.job_id,
@@ -160,6 +182,9 @@ fn begin(
     let place = Surroundings {
         env,
         inherit_env: false,
+        secrets,
+        user: user.cloned(),
+        grouped: hand.config.grouped,
         cwd: folder.clone(),
         folder,
         log: hand.places.log(&key),
@@ -173,12 +198,13 @@ fn begin(
         .map_err(|error| NotBegun::Lost(format!("cannot get a port: {error}")))
 }
 
-/// Empty, whatever an attempt of the same name left there.
-fn make(folder: &Path) -> std::io::Result<()> {
+/// Empty, whatever an attempt of the same name left there, and for its owner alone.
+fn make(folder: &Path, user: Option<&Arc<User>>) -> std::io::Result<()> {
     let Some(job) = folder.parent() else { return Ok(()) };
+    let passage = if user.is_some() { places::PASSAGE } else { 0o700 };
     loop {
-        fs::create_dir_all(job)?;
-        match fs::create_dir(folder) {
+        fs::DirBuilder::new().recursive(true).mode(passage).create(job)?;
+        match fs::DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 fs::remove_dir_all(folder)?;
@@ -187,5 +213,27 @@ fn make(folder: &Path) -> std::io::Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Makes a folder and all that is in it the user's: itself last, so that nobody can change what is in it before.
+fn give(folder: &Path, user: &User) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            give(&entry.path(), user)?;
+        } else {
+            lchown(entry.path(), Some(user.uid), Some(user.gid))?;
+        }
+    }
+    lchown(folder, Some(user.uid), Some(user.gid))
+}
+
+/// Nobody is that user's any more but the next attempt, which has no business with what this one left.
+fn take_back(folder: &Path) {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    for path in [folder, &folder.with_extension("result")] {
+        // One that never was is nobody's.
+        let _ = lchown(path, Some(uid), Some(gid));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -12,6 +13,7 @@ use tonic::service::interceptor::{InterceptedService, Interceptor};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 
+use super::local::{self, LocalToken};
 use super::{ClientTls, PATIENCE, RemoteError, Token};
 
 /// While an answer is waited for.
@@ -26,12 +28,25 @@ pub type Connected = InterceptedService<Channel, Authority>;
 
 /// Says who we are with every call.
 #[derive(Clone, Debug)]
-pub struct Authority(Option<MetadataValue<Ascii>>);
+pub struct Authority(Whose);
+
+#[derive(Clone, Debug)]
+enum Whose {
+    Token(MetadataValue<Ascii>),
+    /// Of an `up` at this address, which has others each time it is started.
+    Local(Arc<str>, LocalToken),
+    Nobodys,
+}
 
 impl Interceptor for Authority {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+        let value = match &self.0 {
+            Whose::Token(value) => Some(value.clone()),
+            Whose::Local(server, which) => which.find(server).and_then(|token| bearer(&token).ok()),
+            Whose::Nobodys => None,
+        };
+        if let Some(value) = value {
+            request.metadata_mut().insert("authorization", value);
         }
         Ok(request)
     }
@@ -46,12 +61,14 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Reads the files of `tls`, and connects to nothing yet. `door`: instead of the network.
+    /// Reads the files of `tls`, and connects to nothing yet. `door`: instead of the network. `which`: of the tokens
+    /// that an `up` has left, if there is no token.
     pub fn new(
         address: &str,
         token: Option<&Token>,
         tls: Option<&ClientTls>,
         door: Option<Door>,
+        which: LocalToken,
     ) -> Result<Self, RemoteError> {
         let bad = |why: String| RemoteError::Address { address: address.to_owned(), why };
         let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|e| bad(root(&e)))?;
@@ -65,19 +82,17 @@ impl Dialer {
         if secure {
             endpoint = endpoint.tls_config(read(tls)?).map_err(|error| bad(root(&error)))?;
         }
-        let authority = match token {
-            None => None,
-            Some(token) => {
-                let mut value: MetadataValue<Ascii> =
-                    format!("Bearer {}", token.0).parse().map_err(|_| RemoteError::Refused {
-                        server: address.to_owned(),
-                        message: "the token contains what no token contains".to_owned(),
-                    })?;
-                value.set_sensitive(true);
-                Some(value)
+        let whose = match token {
+            Some(token) => Whose::Token(bearer(token).map_err(|()| RemoteError::Refused {
+                server: address.to_owned(),
+                message: "the token contains what no token contains".to_owned(),
+            })?),
+            None if door.is_none() && local::is_here(address).is_some() => {
+                Whose::Local(address.into(), which)
             }
+            None => Whose::Nobodys,
         };
-        Ok(Self { address: address.to_owned(), endpoint, authority: Authority(authority), door })
+        Ok(Self { address: address.to_owned(), endpoint, authority: Authority(whose), door })
     }
 
     /// A connection that is waited on and has died in silence is noticed.
@@ -113,6 +128,12 @@ impl Dialer {
         let channel = channel.map_err(|error| Status::unavailable(root(&error)))?;
         Ok(InterceptedService::new(channel, self.authority.clone()))
     }
+}
+
+fn bearer(token: &Token) -> Result<MetadataValue<Ascii>, ()> {
+    let mut value: MetadataValue<Ascii> = format!("Bearer {}", token.0).parse().map_err(|_| ())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 fn read(tls: Option<&ClientTls>) -> Result<ClientTlsConfig, RemoteError> {

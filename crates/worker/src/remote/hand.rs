@@ -224,7 +224,10 @@ impl Hand {
             identity,
             drawer,
             files: Files::new(places.files(), config.name.clone(), runtime.clone()),
-            secrets: Secrets::new(config.secrets.clone().unwrap_or_else(|| places.secrets())),
+            secrets: Secrets::new(
+                config.secrets.clone().unwrap_or_else(|| places.secrets()),
+                config.secrets_allowed.clone(),
+            ),
             ports: Ports::new(),
             runtime,
             config,

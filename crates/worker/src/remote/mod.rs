@@ -28,6 +28,7 @@ mod identity;
 mod lease;
 mod leave;
 mod line;
+mod local;
 mod outbox;
 mod places;
 mod reports;
@@ -47,11 +48,13 @@ use steadfast_api::proto;
 use tokio::sync::watch;
 
 use crate::http::{Outbound, OutboundError};
+use crate::{UserError, Users};
 use hand::Hand;
 use places::Places;
 
 pub use dial::{Authority, Connected, Dialer, Door};
 pub use line::Line;
+pub use local::{LocalToken, LocalTokens};
 pub use tasks::{Call, Functions, Task};
 
 /// How often a folder that is taken is looked at again before it is believed, and how long apart: a process
@@ -65,6 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct RemoteConfig {
     /// `http://host:port`, or `https://`.
     pub server: String,
+    /// None: what an `up` of this user has left for it, if the server is one.
     pub token: Option<Token>,
     pub tls: Option<ClientTls>,
     /// The server is in this process, behind this door.
@@ -90,6 +94,13 @@ pub struct RemoteConfig {
     pub folder: PathBuf,
     /// Where secrets are, a file for each. `None`: `secrets` in the worker's folder.
     pub secrets: Option<PathBuf>,
+    /// Which of them steps may have that name them, as names in which `*` stands for anything. None is given
+    /// that no pattern fits.
+    pub secrets_allowed: Vec<String>,
+    /// Who attempts run as. None: as the worker itself.
+    pub users: Option<Arc<Users>>,
+    /// Processes run in control groups of their own, where this process can make some.
+    pub grouped: bool,
     /// How long attempts have from SIGTERM to SIGKILL when the worker is told to go.
     pub drain_grace: Duration,
     /// The same when one attempt is stopped, or has timed out. A function that listens has it too.
@@ -140,6 +151,8 @@ pub enum RemoteError {
     Tls { path: PathBuf, why: String },
     #[error("the server {server} does not let this worker in: {message}")]
     Refused { server: String, message: String },
+    #[error(transparent)]
+    User(#[from] UserError),
     #[error(transparent)]
     Outbound(#[from] OutboundError),
     #[error("the system gives no random numbers: {0}")]
@@ -216,7 +229,7 @@ pub async fn serve(config: RemoteConfig, orders: Orders) -> Result<(), RemoteErr
         return Err(RemoteError::NoSlots);
     }
     let (token, tls) = (config.token.as_ref(), config.tls.as_ref());
-    let server = Dialer::new(&config.server, token, tls, config.door.clone())?;
+    let server = Dialer::new(&config.server, token, tls, config.door.clone(), LocalToken::Worker)?;
     let places = lock(&config).await?;
     let keep = config.keep;
     let cleared = blocking(move || places.clear(keep).map(|killed| (places, killed))).await;
@@ -235,7 +248,7 @@ pub async fn serve(config: RemoteConfig, orders: Orders) -> Result<(), RemoteErr
 
 async fn lock(config: &RemoteConfig) -> Result<Places, RemoteError> {
     for _ in 0..LOCK_LOOKS {
-        if let Some(places) = Places::open(&config.folder)? {
+        if let Some(places) = Places::open(&config.folder, config.users.as_deref())? {
             return Ok(places);
         }
         tokio::time::sleep(LOCK_PAUSE).await;

@@ -5,7 +5,7 @@
 //! | `lock` | held while the worker lives |
 //! | `identity` | by what the server knows this worker from others, in all its lives |
 //! | `begun/JOB.TOKEN` | an empty file for each attempt that may have a process: its name is its mark |
-//! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` and `NAME.error` |
+//! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` and `NAME.error`, or of an attempt that is another user `NAME.result` with both |
 //! | `logs/JOB.TOKEN.log` | what it printed, until its report is acknowledged |
 //! | `reports/JOB.TOKEN` | how it ended, likewise |
 //! | `files/JOB/…` | files that came with a job |
@@ -21,7 +21,7 @@ use std::path::{Component, Path, PathBuf};
 use steadfast_api::proto;
 
 use super::{Key, RemoteError};
-use crate::kill_marked;
+use crate::{Users, kill_marked};
 
 /// As long as a name in a job file can be, and a little more for an id's sake.
 const LONGEST_NAME: usize = 128;
@@ -29,6 +29,11 @@ const LONGEST_NAME: usize = 128;
 const LONGEST_FOLDER: usize = 200;
 /// As long as a path can be on Linux.
 const LONGEST_PATH: usize = 4_095;
+
+/// For the worker alone.
+const OWN: u32 = 0o700;
+/// For who knows where to go: nobody else can list it.
+pub(super) const PASSAGE: u32 = 0o711;
 
 #[derive(Debug)]
 pub(super) struct Places {
@@ -60,15 +65,31 @@ pub(super) fn is_inside(path: &str) -> bool {
 
 impl Places {
     /// Makes what is missing. `None`: another worker has the folder.
-    pub(super) fn open(root: &Path) -> Result<Option<Self>, RemoteError> {
+    ///
+    /// Others on the machine have no business with what jobs print and are given. `users`: attempts are others
+    /// too, and come to their own folders only.
+    pub(super) fn open(root: &Path, users: Option<&Users>) -> Result<Option<Self>, RemoteError> {
         let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
         let why = |path: &Path, source| RemoteError::Folder { path: path.to_owned(), source };
-        // Others on the machine have no business with what jobs print and are given.
-        let mut make = fs::DirBuilder::new();
-        make.recursive(true).mode(0o700);
-        for name in ["begun", "work", "logs", "reports", "files"] {
+        let passage = if users.is_some() { PASSAGE } else { OWN };
+        let folders = [("", passage), ("begun", OWN), ("work", passage)];
+        let folders = folders.into_iter().chain(["logs", "reports", "files"].map(|it| (it, OWN)));
+        for (name, mode) in folders {
             let path = root.join(name);
-            make.create(&path).map_err(|source| why(&path, source))?;
+            // One that was there before may have been open to others.
+            let made = fs::DirBuilder::new().recursive(true).mode(mode).create(&path);
+            let made =
+                made.and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)));
+            made.map_err(|source| why(&path, source))?;
+        }
+        // People put them there; the folder may be missing, or a link.
+        let secrets = root.join("secrets");
+        if fs::symlink_metadata(&secrets).is_ok_and(|about| about.is_dir()) {
+            fs::set_permissions(&secrets, fs::Permissions::from_mode(OWN))
+                .map_err(|source| why(&secrets, source))?;
+        }
+        if let Some(users) = users {
+            users.check_way_to(&root.join("work"))?;
         }
         let path = root.join("lock");
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -151,12 +172,19 @@ pub(super) fn output_beside(folder: &Path) -> PathBuf {
     folder.with_extension("output")
 }
 
+/// The same where the attempt is another user, as a file in a folder of its own: a file can be put in place whole
+/// only where one may write.
+pub(super) fn output_of_user(folder: &Path) -> PathBuf {
+    folder.with_extension("result").join("output")
+}
+
 /// Takes away what only the running attempt needed.
 pub(super) fn remove_work(folder: &Path) {
     let output = output_beside(folder);
     remove(folder);
     remove(&output);
     remove(&crate::error_beside(&output));
+    remove(&folder.with_extension("result"));
     // The job's folder goes with its last attempt; until then this fails, as it should.
     if let Some(job) = folder.parent() {
         let _ = fs::remove_dir(job);
@@ -167,8 +195,10 @@ pub(super) fn remove_work(folder: &Path) {
 pub(super) fn remove(path: &Path) {
     let result = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path).or_else(|_| {
-            // A job may have taken its own rights away.
-            allow(path);
+            // A job may have taken its own rights away. Root needs none, and must not be led astray by links.
+            if !rustix::process::geteuid().is_root() {
+                allow(path);
+            }
             fs::remove_dir_all(path)
         }),
         Ok(_) => fs::remove_file(path),

@@ -2,6 +2,7 @@
 //! pipe or by its end, and every wait is bounded by the attempt's own timeout.
 
 mod ending;
+mod leaving;
 mod logging;
 mod pool;
 mod starting;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_worker::{Attempt, Command, Ended, Stop, run};
+use steadfast_worker::{Attempt, Command, Ended, Mask, Stop, run};
 
 /// Longer than anything here takes, so that a failure is a failure and not a hang.
 const LONG: Duration = Duration::from_mins(1);
@@ -55,6 +56,9 @@ impl Folder {
             timeout: Some(LONG),
             kill_grace: LONG,
             mark: ("STEADFAST_TEST_MARK".to_owned(), format!("{}-{number}", std::process::id())),
+            mask: Mask::default(),
+            user: None,
+            grouped: false,
         }
     }
 
@@ -73,6 +77,12 @@ impl Folder {
         assert!(made.success());
         path
     }
+}
+
+/// One that has ended and was not let go of yet does nothing any more.
+fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
 impl Drop for Folder {

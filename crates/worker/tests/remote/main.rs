@@ -9,6 +9,7 @@ mod printing;
 mod queueing;
 mod reporting;
 mod server;
+mod users;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,6 +41,9 @@ fn config(server: &Server, folder: &Path) -> RemoteConfig {
         pass_env: Vec::new(),
         folder: folder.to_owned(),
         secrets: None,
+        secrets_allowed: vec!["*".to_owned()],
+        users: None,
+        grouped: false,
         drain_grace: LONG,
         kill_grace: LONG,
         log_cap: 1 << 20,

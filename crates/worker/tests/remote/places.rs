@@ -238,3 +238,31 @@ async fn a_folder_that_cannot_be_made_costs_the_job_nothing() {
     };
     assert!(why.contains("cannot make a folder"), "{why}");
 }
+
+/// What is in its folder is for the steps that the operator means, not for whoever guesses a name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_the_operator_does_not_allow_is_given_to_no_step() {
+    let (mut server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(folder.path().join("secrets")).unwrap();
+    for name in ["API_KEY", "DATABASE"] {
+        std::fs::write(folder.path().join("secrets").join(name), "s3cret-value\n").unwrap();
+    }
+    let secrets_allowed = vec!["API_*".to_owned()];
+    let config = RemoteConfig { secrets_allowed, ..config(&server, folder.path()) };
+    let _worker = Worker::start(config);
+    let mut session = server.session().await;
+    let mut allowed = shell(1, "echo \"${#API_KEY} of $API_KEY, ${DATABASE-none}\"");
+    allowed.secrets = vec!["API_KEY".to_owned()];
+    session.assign(&allowed).await;
+    // And what a process prints of it is left out.
+    assert_eq!(session.whole_log(&allowed).await, "12 of …, none\n".as_bytes());
+    is_success(&session.report().await);
+    let mut refused = shell(2, "true");
+    refused.secrets = vec!["DATABASE".to_owned()];
+    session.assign(&refused).await;
+    let (_, said) = from_report(session.report().await).unwrap();
+    let Said::Ended(Outcome::Failed(failure)) = said else { panic!("{said:?}") };
+    let error = failure.error.unwrap();
+    assert_eq!(error.kind.as_deref(), Some("secret_missing"));
+    assert!(error.message.contains("`--secret DATABASE`"), "{}", error.message);
+}
