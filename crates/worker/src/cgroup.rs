@@ -99,9 +99,24 @@ fn parent() -> Option<&'static Path> {
         fs::create_dir(&probe).ok()?;
         let kills = probe.join("cgroup.kill").exists();
         let _ = fs::remove_dir(&probe);
+        remove_those_of_the_dead(&path);
         kills.then_some(path)
     };
     PARENT.get_or_init(find).as_deref()
+}
+
+/// One that was killed took none of its groups away. Only those without processes can be removed.
+fn remove_those_of_the_dead(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let maker =
+            name.to_str().and_then(|name| name.strip_prefix("steadfast-")?.split('-').next());
+        if maker
+            .is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
+        {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// `36 25 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw` and `0::/system.slice/a.service`
@@ -119,6 +134,22 @@ fn place(mounts: &str, own: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_of_a_worker_that_was_killed_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = format!("steadfast-{}-0", std::process::id());
+        // No process has such a number.
+        let names = ["steadfast-4194305-0", "steadfast-x-0", "other", &own];
+        for name in names {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::create_dir_all(folder.path().join("steadfast-4194306-1/used")).unwrap();
+        remove_those_of_the_dead(folder.path());
+        let left = |name: &str| folder.path().join(name).exists();
+        assert_eq!(names.map(left), [false, true, true, true]);
+        assert!(left("steadfast-4194306-1"), "it has something in it");
+    }
 
     #[test]
     fn our_group_is_found_in_what_is_mounted() {

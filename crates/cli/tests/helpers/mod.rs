@@ -44,6 +44,7 @@ impl Place {
         command
             .args(args)
             .env("STEADFAST_DATA", self.path("data"))
+            .env("XDG_STATE_HOME", self.path("state"))
             .env("PLACE", &self.folder)
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
