@@ -55,6 +55,9 @@ fn need_of_grpc(path: &str) -> Need {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
