@@ -3,7 +3,7 @@
 use steadfast_core::again::again;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, JobState, Recorded, Requester};
-use steadfast_engine::{Assignment, Live, Observer, Room, Work, Workers};
+use steadfast_engine::{Assignment, Live, Observer, Ownership, Room, Work, Workers};
 
 use crate::args::{Common, Output, RetryArgs, Why};
 use crate::clock::{self, SystemClock};
@@ -65,12 +65,13 @@ fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
     data.may_write(&job)?;
     match data.lock(&row.id) {
         Ok(lock) => {
-            let adopted = adopted(&data, &mut store, &row.id, &lock)?;
+            let (adopted, owner) = adopted(&data, &mut store, &row.id, &lock)?;
             drop(store);
             let live = Live::start(
                 Box::new(data.open()?),
                 Box::new(SystemClock),
                 Room::here(steadfast_engine::Slots::unlimited(), "cancel"),
+                Ownership { owner, loader: None },
                 |_| Nobody,
                 Box::new(Nobody),
             );

@@ -63,7 +63,7 @@ fn ended(
         let page = store.list(filter, cursor.as_deref(), AT_ONCE).map_err(text)?;
         for row in page.jobs {
             if row.finished_at.is_some_and(|at| at < before) {
-                purged += u64::from(remove_claimed(data, store, &row.id)?);
+                purged += u64::from(remove(store, &data.folder, &row.id).map_err(text)?);
             }
         }
         cursor = page.next;
@@ -90,7 +90,7 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         }
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
-        if remove_claimed(data, store, &id)? {
+        if remove(store, &data.folder, &id).map_err(text)? {
             data.forget_lock(&id);
             purged += 1;
         }
@@ -108,17 +108,10 @@ fn named(names: &[String], data: &Data, store: &mut SqliteStore) -> Result<u64, 
     }
     let mut purged = 0;
     for row in rows {
-        let gone = remove(store, &data.folder, &row.id, None).map_err(text)?;
+        let gone = remove(store, &data.folder, &row.id).map_err(text)?;
         purged += u64::from(gone);
     }
     Ok(purged)
-}
-
-/// Unless somebody takes it up meanwhile.
-fn remove_claimed(data: &Data, store: &mut SqliteStore, id: &str) -> Result<bool, String> {
-    let claimed = store.claim(&[id], "purge").map_err(text)?.pop().flatten();
-    let Some(claimed) = claimed else { return Ok(false) };
-    remove(store, &data.folder, id, Some(claimed.epoch)).map_err(text)
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]

@@ -13,8 +13,8 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Requester, Source};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
-use steadfast_engine::{Adopted, Live, Lost, Observer, Room, Stopped};
-use steadfast_store::Store;
+use steadfast_engine::{Adopted, Live, Lost, Observer, Ownership, Room, Stopped};
+use steadfast_store::{Owner, Refused, Store};
 
 use crate::args::{Here, Output, ResumeArgs, RunArgs};
 use crate::calls::Booth;
@@ -110,13 +110,13 @@ fn try_resume(args: &ResumeArgs, job: &str) -> Result<Exit, Wrong> {
             .into());
         }
     }
-    let adopted = adopted(&data, &mut store, &row.id, &lock)?;
+    let (adopted, owner) = adopted(&data, &mut store, &row.id, &lock)?;
     drop(store);
     let (id, plan) = (job.id.clone(), job.plan.clone());
     let seen = job;
     let begin = move |live: &Live| live.inbox().adopt(adopted);
     let session = Session { id, plan, here: &args.here, output: args.common.output };
-    session.open(args.common.data.as_deref(), Some((lock, seen)), begin)
+    session.open(args.common.data.as_deref(), Some((lock, seen, owner)), begin)
 }
 
 /// A job of the data folder that this process, which has its lock, goes on with.
@@ -125,7 +125,7 @@ pub(crate) fn adopted(
     store: &mut dyn Store,
     id: &str,
     lock: &Lock,
-) -> Result<Adopted, String> {
+) -> Result<(Adopted, Owner), String> {
     // Whatever a dead run left behind must not write into the attempts that follow.
     let orphans = steadfast_worker::kill_marked("STEADFAST_JOB_ID", id)
         .map_err(|error| format!("cannot end what the interrupted run left behind: {error}"))?;
@@ -133,13 +133,15 @@ pub(crate) fn adopted(
         let many = if orphans == 1 { "process" } else { "processes" };
         anstream::eprintln!("ended {orphans} {many} of the interrupted run");
     }
-    let owner = format!("process {}", std::process::id());
-    let claimed = store.claim(&[id], &owner).map_err(|error| error.to_string())?;
-    let epoch = claimed.into_iter().flatten().next().map_or(1, |claimed| claimed.epoch);
     let job = data::state(store, id)?;
     let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
+    let stored = store.get(id).map_err(|error| error.to_string())?;
+    let owner = stored.map_or_else(|| id.to_owned(), |stored| stored.owner);
+    let taken = store.take(&owner, clock::now(), Some(down_since));
+    let owner = taken.map_err(|error| error.to_string())?;
+    let gaps = store.gaps(&owner.id, job.last_at).map_err(|error| error.to_string())?;
     let lost = lost(&job, data);
-    Ok(Adopted { job, epoch, down_since, lost })
+    Ok((Adopted { job, gaps, lost }, owner))
 }
 
 /// The attempts that the interrupted run had under way. A process without a folder never began; of a call
@@ -187,11 +189,26 @@ fn can_run(plan: &Plan) -> Result<(), String> {
 }
 
 /// Tells the one who watches of every durable event.
-struct Teller(Sender<Vec<Recorded>>);
+struct EventSender(Sender<Progress>);
 
-impl Observer for Teller {
+enum Progress {
+    Events(Vec<Recorded>),
+    /// The job cannot go on here.
+    Gone(String),
+}
+
+impl Observer for EventSender {
     fn committed(&mut self, _: &JobId, records: Vec<Recorded>) {
-        let _ = self.0.send(records);
+        let _ = self.0.send(Progress::Events(records));
+    }
+
+    fn refused(&mut self, job: &JobId, why: &Refused) {
+        let why = format!("job {job} belongs to another process now: {why}");
+        let _ = self.0.send(Progress::Gone(why));
+    }
+
+    fn parked(&mut self, job: &JobId, why: &str) {
+        let _ = self.0.send(Progress::Gone(format!("job {job} is stuck: {why}")));
     }
 }
 
@@ -204,20 +221,25 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// `before`: the lock on a job that is resumed, and its state so far.
+    /// `before`: the lock on a job that is resumed, its state so far, and who we are to write it.
     pub(crate) fn open(
         self,
         data: Option<&Path>,
-        before: Option<(Lock, Job)>,
+        before: Option<(Lock, Job, Owner)>,
         begin: impl FnOnce(&Live) -> steadfast_engine::Answer,
     ) -> Result<Exit, Wrong> {
         let data = Data::at(data)?;
         data.create()?;
-        let (lock, job) = match before {
-            Some((lock, job)) => (lock, Some(job)),
-            None => (data.lock(&self.id)?, None),
+        let mut store = data.open()?;
+        let (lock, job, owner) = match before {
+            Some((lock, job, owner)) => (lock, Some(job), owner),
+            None => {
+                let lock = data.lock(&self.id)?;
+                // A job of `run` is its own owner.
+                let taken = store.take(&self.id, clock::now(), None);
+                (lock, None, taken.map_err(|error| error.to_string())?)
+            }
         };
-        let store = data.open()?;
         let count = self.here.slots.unwrap_or_else(default_slots);
         let outbound = self.here.outbound.here();
         let booth = Booth::open(&self.plan, &self.id, count, &outbound, &data)?;
@@ -228,12 +250,13 @@ impl Session<'_> {
             Box::new(store),
             Box::new(SystemClock),
             Room::here(steadfast_engine::Slots::shared(count), "local"),
+            Ownership { owner, loader: None },
             |inbox| {
                 let workers = LocalWorkers::start(count, folder, inbox, keep, booth);
                 hands = Some(workers.clone());
                 workers
             },
-            Box::new(Teller(tell)),
+            Box::new(EventSender(tell)),
         );
         let hands = hands.ok_or("the engine has no workers")?;
         begin(&live)?;
@@ -257,6 +280,10 @@ impl Session<'_> {
         }
         hands.close();
         // While the store is closed, what the job leaves behind is put away.
+        let (end, gone) = match end {
+            End::Gone(why) => (End::Interrupted, Some(why)),
+            end => (end, None),
+        };
         let stopped = std::thread::scope(|scope| {
             let stopping = scope.spawn(|| live.stop());
             if let End::Over = end {
@@ -269,12 +296,13 @@ impl Session<'_> {
             stopping.join().unwrap_or(Err(Stopped::Failed))
         });
         // What was committed on the way out is part of what is shown.
-        for record in told.try_iter().flatten() {
+        for record in told.try_iter().flat_map(Progress::into_events) {
             view.event(seen.job.as_ref(), &record);
             seen.take(&record)?;
         }
         view.end();
-        if let Err(error) = stopped {
+        let stopped = stopped.map_err(|error| error.to_string());
+        if let Err(error) = gone.map_or(stopped, Err) {
             let hint = paint(BOLD, data.hint("resume", &self.id));
             let _ = writeln!(anstream::stderr(), "{}{error}\ngo on with {hint}", error_prefix());
             return Ok(Exit::Failed);
@@ -282,7 +310,7 @@ impl Session<'_> {
         let Seen { job, attempts } = seen;
         let job = job.ok_or_else(|| "the job was not stored".to_owned())?;
         match end {
-            End::Interrupted => {
+            End::Interrupted | End::Gone(_) => {
                 if self.output == Output::Json {
                     self.print_status(&data, &job, attempts, true)?;
                 }
@@ -303,7 +331,7 @@ impl Session<'_> {
     fn watch(
         &self,
         live: &Live,
-        told: &Receiver<Vec<Recorded>>,
+        told: &Receiver<Progress>,
         hands: &LocalWorkers,
         interrupts: &Interrupts,
         lock: &Lock,
@@ -315,12 +343,18 @@ impl Session<'_> {
         let mut over = false;
         loop {
             match told.recv_timeout(if over { LAST_TICK } else { TICK }) {
-                Ok(records) => {
+                Ok(first) => {
                     // A burst is shown once.
-                    for record in records.into_iter().chain(told.try_iter().flatten()) {
-                        view.event(seen.job.as_ref(), &record);
-                        if seen.take(&record).is_err() {
-                            return End::Interrupted;
+                    for progress in std::iter::once(first).chain(told.try_iter()) {
+                        let records = match progress {
+                            Progress::Events(records) => records,
+                            Progress::Gone(why) => return End::Gone(why),
+                        };
+                        for record in records {
+                            view.event(seen.job.as_ref(), &record);
+                            if seen.take(&record).is_err() {
+                                return End::Interrupted;
+                            }
                         }
                     }
                 }
@@ -401,6 +435,17 @@ fn no_late_results() -> Requester {
 enum End {
     Over,
     Interrupted,
+    /// The store took its writes no more, or it contradicts itself.
+    Gone(String),
+}
+
+impl Progress {
+    fn into_events(self) -> Vec<Recorded> {
+        match self {
+            Self::Events(records) => records,
+            Self::Gone(_) => vec![],
+        }
+    }
 }
 
 /// What the one who watches knows.

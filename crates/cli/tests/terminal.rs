@@ -27,7 +27,8 @@ struct Terminal {
 
 impl Terminal {
     fn start(command: &Command, rows: u16, columns: u16, term: &str) -> Self {
-        let here = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let here = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .expect("a terminal");
         grantpt(&here).expect("granted");
         unlockpt(&here).expect("unlocked");
         resize(&here, rows, columns);
@@ -111,6 +112,13 @@ impl Terminal {
             lines.extend(screen.into_iter().take(take));
         }
         (code, lines.join("\n"))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // With its terminal closed, the program ends what it runs.
+        let _ = self.program.kill();
     }
 }
 

@@ -323,6 +323,13 @@ impl Job {
         }
     }
 
+    /// A time in which the engine was down changes something of it: what is charged, or since when something
+    /// waits for a worker.
+    pub fn minds_downtime(&self) -> bool {
+        let steps = self.runs.iter().flat_map(|run| &run.steps);
+        self.all_live().next().is_some() || steps.into_iter().any(|s| s.starved_since.is_some())
+    }
+
     /// Everything under way, in order.
     pub fn all_live(&self) -> impl Iterator<Item = (ItemId, &WorkItem)> {
         self.runs.iter().enumerate().flat_map(|(run, state)| {

@@ -10,8 +10,10 @@ use steadfast_core::decide::{Advanced, Input, Refusal, accept, advance};
 use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
+use steadfast_store::Gap;
 
 use crate::batch::{Assignment, Batch, Effect};
+use crate::controller::Parked;
 use crate::fleet::{Ended, Needs, Sign, step_of};
 use crate::queue::Queue;
 use crate::room::Room;
@@ -36,6 +38,7 @@ pub struct Engine {
     queue: Queue,
     /// Nothing new starts.
     draining: bool,
+    parked: Vec<Parked>,
     last_key: JobKey,
     /// The monotonic clock, as far as workers are concerned.
     pub(crate) mono: u64,
@@ -55,6 +58,7 @@ impl Engine {
             hungry: BTreeSet::new(),
             queue: Queue::default(),
             draining: false,
+            parked: Vec::new(),
             last_key: 0,
             mono: 0,
         }
@@ -80,18 +84,26 @@ impl Engine {
         self.last_key
     }
 
-    /// Goes on with a job that was stored. It is told that the engine was down.
-    pub fn adopt(&mut self, job: Job, down_since: Timestamp, now: Timestamp) -> Batch {
-        let key = self.insert(job);
-        if let Room::Fleet(fleet) = &mut self.room {
-            fleet.returned(self.mono);
-        }
+    /// Goes on with a job that was stored. It is told when the engine was down since its last event, as of the
+    /// end of each time.
+    pub fn adopt(&mut self, job: Job, gaps: &[Gap], now: Timestamp) -> Batch {
+        let (key, last_at) = (self.insert(job), self.jobs[&self.last_key].last_at);
         let running = self.expect_workers(key);
         if let (Room::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
             self.queue.update(key, job, running);
         }
         let mut batch = Batch::default();
-        let _ = self.transact(key, &Input::Restarted { down_since }, now, &mut batch);
+        for gap in gaps.iter().filter(|gap| gap.until > last_at) {
+            let (down_since, until) = (gap.from.max(last_at), gap.until.min(now));
+            // Nothing of it could be charged, or was kept waiting.
+            if self.jobs.get(&key).is_some_and(|job| !job.minds_downtime()) {
+                break;
+            }
+            let _ = self.transact(key, &Input::Restarted { down_since }, until, &mut batch);
+        }
+        if let Some(job) = self.jobs.get(&key) {
+            self.timers.set_all(key, job);
+        }
         batch
     }
 
@@ -103,6 +115,29 @@ impl Engine {
         Ok(batch)
     }
 
+    /// Lets go of a job that cannot go on here, over or not: its attempts are withdrawn.
+    pub(crate) fn evict(&mut self, id: &JobId, batch: &mut Batch) {
+        let Some(job) = self.forget(id) else { return };
+        for (item, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
+            match &mut self.room {
+                Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                Room::Fleet(fleet) => {
+                    let worker = live.worker.as_deref().unwrap_or_default();
+                    fleet.give_back(worker, &(id.clone(), live.token));
+                }
+            }
+            let worker = live.worker.clone().unwrap_or_default();
+            let (attempt, token) = (live.history.attempts, live.token);
+            let over = Assignment { job: id.clone(), item, attempt, token, worker };
+            batch.effects.push(Effect::Withdraw(over));
+        }
+    }
+
+    /// Jobs that cannot go on, found since this was last asked.
+    pub(crate) fn take_parked(&mut self) -> Vec<Parked> {
+        std::mem::take(&mut self.parked)
+    }
+
     /// Lets go of a job that is over.
     pub fn forget(&mut self, id: &str) -> Option<Job> {
         let key = self.keys.remove(id)?;
@@ -112,9 +147,16 @@ impl Engine {
         self.jobs.remove(&key)
     }
 
-    /// When the job next has something to do by itself.
-    pub fn due_of(&self, id: &str) -> Option<Timestamp> {
-        self.timers.next_due_of(*self.keys.get(id)?)
+    /// Until when nothing of the job is to be done, unless somebody says something; that may be the end of time.
+    /// None: it is busy.
+    pub(crate) fn idle_until(&self, id: &str) -> Option<Timestamp> {
+        let key = *self.keys.get(id)?;
+        let job = &self.jobs[&key];
+        let backs_off = |phase: &Phase| matches!(phase, Phase::BackingOff { .. });
+        let busy = job.all_live().any(|(_, live)| !backs_off(&live.phase))
+            || job.startable().next().is_some()
+            || self.timers.watchdogs.has(key);
+        (!busy).then(|| self.timers.next_due_of(key).unwrap_or(Timestamp(u64::MAX)))
     }
 
     /// Steps in on a step's timeout only so long after it, for workers that see to it themselves.
@@ -300,7 +342,12 @@ impl Engine {
         };
         let Advanced { log, killed } = match advance(job, input, now) {
             // Core emitted what it refuses: going on would store a log that cannot be read back.
-            Err(Refusal::Illegal(illegal)) => panic!("job {}: {illegal}", job.id),
+            Err(Refusal::Illegal(illegal)) => {
+                let id = job.id.clone();
+                self.parked.push(Parked { job: id.clone(), why: illegal.to_string() });
+                self.evict(&id, batch);
+                return Err(Refusal::Illegal(illegal));
+            }
             advanced => advanced?,
         };
         let mut started = 0;

@@ -6,12 +6,13 @@ use std::sync::mpsc::sync_channel;
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{Accepted, ItemId, JobId};
 use steadfast_core::job::Job;
-use steadfast_core::time::Timestamp;
-use steadfast_store::IdempotencyKey;
+use steadfast_store::{Gap, IdempotencyKey, Refused};
 
+use crate::controller::{Loaded, Request};
 use crate::engine::Engine;
 use crate::fleet::{Missed, NameInUse, Undraining};
-use crate::mailbox::{NotSent, Sender};
+use crate::load::Unreadable;
+use crate::mailbox::{Lane, NotSent, Sender};
 use crate::workers::Arriving;
 
 /// What was asked has happened and is durable, or why not.
@@ -24,6 +25,14 @@ pub enum NotDone {
     Unknown(JobId),
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// Another process has the job, or has changed it.
+    #[error("job {job} is not this process's any more: {why}")]
+    Taken { job: JobId, why: Refused },
+    #[error("job {job} is stuck: {why}")]
+    Stuck { job: JobId, why: String },
+    /// Nothing has happened.
+    #[error("the store cannot be read: {0}")]
+    Unavailable(String),
     /// Whether it has happened is known once the engine is back.
     #[error("the engine has stopped")]
     Stopped,
@@ -43,10 +52,8 @@ pub type Reply<T> = Box<dyn FnOnce(T) + Send>;
 #[derive(Debug)]
 pub struct Adopted {
     pub job: Job,
-    /// Which says that it is ours.
-    pub epoch: u64,
-    /// Nothing was decided since then.
-    pub down_since: Timestamp,
+    /// Nothing was decided in these; those that ended before its last event are none of its.
+    pub gaps: Vec<Gap>,
     /// Attempts under way whose workers are gone.
     pub lost: Vec<Lost>,
 }
@@ -60,17 +67,47 @@ pub struct Lost {
 }
 
 pub(crate) enum Message {
-    Submit { accepted: Box<Accepted>, key: Option<IdempotencyKey>, reply: Reply<Answer> },
-    Adopt { adopted: Box<Adopted>, reply: Reply<Answer> },
-    Input { job: JobId, input: Input, reply: Option<Reply<Answer>> },
-    Note { job: Box<Job>, epoch: u64, input: Input, reply: Reply<Answer> },
-    Connect { arriving: Box<Arriving>, reply: Reply<Result<Missed, NameInUse>> },
-    Beat { worker: Arc<str>, incarnation: Arc<str>, reply: Reply<bool> },
-    Away { worker: Arc<str>, session: u64 },
-    DrainWorker { worker: String, reply: Reply<bool> },
-    UndrainWorker { worker: String, reply: Reply<Undraining> },
-    Undrained { worker: Arc<str> },
+    Request {
+        request: Request,
+        reply: Option<Reply<Answer>>,
+    },
+    Connect {
+        arriving: Box<Arriving>,
+        reply: Reply<Result<Missed, NameInUse>>,
+    },
+    Beat {
+        worker: Arc<str>,
+        incarnation: Arc<str>,
+        reply: Reply<bool>,
+    },
+    Away {
+        worker: Arc<str>,
+        session: u64,
+    },
+    DrainWorker {
+        worker: String,
+        reply: Reply<bool>,
+    },
+    UndrainWorker {
+        worker: String,
+        reply: Reply<Undraining>,
+    },
+    Undrained {
+        worker: Arc<str>,
+    },
     Look(Box<dyn FnOnce(&Engine) + Send>),
+    /// The store took no write of these.
+    Refused(Vec<JobId>),
+    /// These are durable up to this event, and may leave memory if that was their last.
+    Idle(Vec<(JobId, u64)>),
+    Loaded {
+        job: JobId,
+        found: Loaded,
+    },
+    /// All that was due at the start has been loaded.
+    Recovered(Result<usize, Unreadable>),
+    /// The writer can take groups again.
+    Room,
     Drain,
     Stop,
 }
@@ -86,7 +123,7 @@ pub enum Unheard {
 
 /// A way to the engine; cheap to clone, one for each who reports.
 #[derive(Clone)]
-pub struct Inbox(pub(crate) Sender<Message>);
+pub struct Inbox(Sender<Message>);
 
 impl std::fmt::Debug for Inbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,44 +132,35 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    /// Takes a new job in; durable when this returns, with its key. Nobody has the key: that is for
-    /// the one who submits to see to.
+    pub(crate) fn new(sender: Sender<Message>) -> Self {
+        Self(sender)
+    }
+
+    /// Takes a new job in; durable when this returns, with its key. That no other job has the key is for the
+    /// one who submits to see to.
     pub fn submit(&self, accepted: Accepted, key: Option<IdempotencyKey>) -> Answer {
-        self.ask(|reply| Message::Submit { accepted: Box::new(accepted), key, reply })
+        self.ask(Request::Submit { accepted: Box::new(accepted), key })
     }
 
     /// Goes on with a stored job.
     pub fn adopt(&self, adopted: Adopted) -> Answer {
-        self.ask(|reply| Message::Adopt { adopted: Box::new(adopted), reply })
-    }
-
-    /// Goes on with one of many stored jobs; `reply` is called when that is durable.
-    pub fn adopt_and(&self, adopted: Adopted, reply: Reply<Answer>) -> Result<(), Unheard> {
-        let message = Message::Adopt { adopted: Box::new(adopted), reply };
-        self.0.send(message, true).map_err(|_| Unheard::Stopped)
+        self.ask(Request::Adopt(Box::new(adopted)))
     }
 
     /// A wish of a person; durable when this returns.
     pub fn wish(&self, job: &JobId, input: Input) -> Answer {
-        let job = job.clone();
-        self.ask(|reply| Message::Input { job, input, reply: Some(reply) })
+        self.ask(Request::Input { job: job.clone(), input })
     }
 
     /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable.
     /// Gives the reply back if the engine cannot hear it now.
     pub fn hear(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), Unheard> {
-        self.try_send(Message::Input { job: job.clone(), input, reply: Some(reply) })
+        self.try_request(Request::Input { job: job.clone(), input }, reply)
     }
 
     /// A word about a job that is over, as it is stored: nobody else writes it meanwhile.
-    pub fn note(
-        &self,
-        job: Job,
-        epoch: u64,
-        input: Input,
-        reply: Reply<Answer>,
-    ) -> Result<(), Unheard> {
-        self.try_send(Message::Note { job: Box::new(job), epoch, input, reply })
+    pub fn note(&self, job: Job, input: Input, reply: Reply<Answer>) -> Result<(), Unheard> {
+        self.try_request(Request::Note { job: Box::new(job), input }, reply)
     }
 
     /// A worker comes in. `reply` is called before it is assigned anything, with whether it was told to
@@ -142,7 +170,7 @@ impl Inbox {
         arriving: Arriving,
         reply: Reply<Result<Missed, NameInUse>>,
     ) -> Result<(), Unheard> {
-        self.try_send(Message::Connect { arriving: Box::new(arriving), reply })
+        self.try_live(Message::Connect { arriving: Box::new(arriving), reply })
     }
 
     /// A worker is alive. Answered with whether this life of it is known here.
@@ -153,57 +181,76 @@ impl Inbox {
         reply: Reply<bool>,
     ) -> Result<(), Unheard> {
         let (worker, incarnation) = (worker.clone(), incarnation.clone());
-        self.try_send(Message::Beat { worker, incarnation, reply })
+        self.try_live(Message::Beat { worker, incarnation, reply })
     }
 
     /// The session of a worker has ended. Waits for room, as nobody says it again.
     pub fn away(&self, worker: &Arc<str>, session: u64) {
-        let _ = self.0.send(Message::Away { worker: worker.clone(), session }, true);
+        self.live(Message::Away { worker: worker.clone(), session });
     }
 
     /// A worker takes nothing new. Answered with whether there is such a worker.
     pub fn drain_worker(&self, worker: &str, reply: Reply<bool>) -> Result<(), Unheard> {
-        self.try_send(Message::DrainWorker { worker: worker.to_owned(), reply })
+        self.try_live(Message::DrainWorker { worker: worker.to_owned(), reply })
     }
 
     /// Somebody takes that back. Answered with whether the worker must be told now.
     pub fn undrain_worker(&self, worker: &str, reply: Reply<Undraining>) -> Result<(), Unheard> {
-        self.try_send(Message::UndrainWorker { worker: worker.to_owned(), reply })
+        self.try_live(Message::UndrainWorker { worker: worker.to_owned(), reply })
     }
 
     /// The worker takes new work again. Waits for room, as the worker does not say it again.
     pub fn undrained(&self, worker: &Arc<str>) {
-        let _ = self.0.send(Message::Undrained { worker: worker.clone() }, true);
+        self.live(Message::Undrained { worker: worker.clone() });
     }
 
     /// A look at the workers and at what waits for them. Of jobs only what is durable may be shown, so
     /// their state is not for this.
     pub fn look(&self, look: impl FnOnce(&Engine) + Send + 'static) -> Result<(), Unheard> {
-        self.try_send(Message::Look(Box::new(look)))
-    }
-
-    fn try_send(&self, message: Message) -> Result<(), Unheard> {
-        self.0.try_send(message, true).map_err(|error| match error {
-            NotSent::Full => Unheard::Full,
-            NotSent::Closed => Unheard::Stopped,
-        })
+        self.try_live(Message::Look(Box::new(look)))
     }
 
     /// A worker's word on an attempt. A stale one is refused by its fence.
     pub fn report(&self, job: &JobId, input: Input) {
+        let request = Request::Input { job: job.clone(), input };
         // An engine that has stopped has nothing to hear: the attempt will be a loss.
-        let _ = self.0.send(Message::Input { job: job.clone(), input, reply: None }, false);
+        let _ = self.0.send(Message::Request { request, reply: None }, Lane::Work, false);
     }
 
     /// From now on nothing new starts.
     pub fn drain(&self) {
-        let _ = self.0.send(Message::Drain, true);
+        self.live(Message::Drain);
     }
 
-    fn ask(&self, message: impl FnOnce(Reply<Answer>) -> Message) -> Answer {
+    pub(crate) fn stop(&self) {
+        self.live(Message::Stop);
+    }
+
+    fn live(&self, message: Message) {
+        let _ = self.0.send(message, Lane::Liveness, true);
+    }
+
+    fn try_live(&self, message: Message) -> Result<(), Unheard> {
+        self.0.try_send(message, Lane::Liveness, true).map_err(unheard)
+    }
+
+    fn try_request(&self, request: Request, reply: Reply<Answer>) -> Result<(), Unheard> {
+        let message = Message::Request { request, reply: Some(reply) };
+        self.0.try_send(message, Lane::Work, true).map_err(unheard)
+    }
+
+    fn ask(&self, request: Request) -> Answer {
         let (answer, answered) = sync_channel(1);
         let reply: Reply<Answer> = Box::new(move |said| drop(answer.send(said)));
-        self.0.send(message(reply), true).map_err(|_| NotDone::Stopped)?;
+        let message = Message::Request { request, reply: Some(reply) };
+        self.0.send(message, Lane::Work, true).map_err(|_| NotDone::Stopped)?;
         answered.recv().map_err(|_| NotDone::Stopped)?
+    }
+}
+
+fn unheard(why: NotSent) -> Unheard {
+    match why {
+        NotSent::Full => Unheard::Full,
+        NotSent::Closed => Unheard::Stopped,
     }
 }

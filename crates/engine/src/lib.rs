@@ -8,33 +8,34 @@
 //! **Effects cannot be had without a commit**: [`Batch::commit`] is the only way to them.
 
 mod batch;
+mod controller;
 mod crash;
+mod driver;
 mod engine;
 mod fleet;
 mod inbox;
-mod live;
+mod load;
 mod mailbox;
 mod pace;
 mod queue;
-mod recover;
 mod room;
 mod slots;
 mod timers;
 mod watchdogs;
 mod work;
 mod workers;
-mod writer;
 
 pub use batch::{Assignment, Batch, Effect, Log};
+pub use controller::{Controller, Group, Loaded, Outgoing, Outputs, Parked, Request, Ticket};
 pub use crash::crash_point;
+pub use driver::{Clock, Live, Observer, Ownership, Stopped, Workers};
 pub use engine::{Engine, Unknown};
 pub use fleet::{
     AttemptKey, Fleet, FleetNews, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerSpec,
     WorkerState, WorkerView,
 };
 pub use inbox::{Adopted, Answer, Inbox, Lost, NotDone, Reply, Unheard};
-pub use live::{Clock, Live, Observer, Stopped, Workers};
-pub use recover::{Unreadable, adopt_all, state};
+pub use load::{Loader, Unreadable, state};
 pub use room::Room;
 pub use slots::Slots;
 pub use work::Work;

@@ -2,6 +2,9 @@
 //!
 //! A channel wakes its reader for each message. With thousands of reports in a second, half of what a
 //! report costs would be the waking.
+//!
+//! There are two lanes. While the store stalls, the reader leaves the lane of work alone, and senders of work
+//! meet its bound; workers' heartbeats and questions have a lane of their own, and are answered all the same.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,6 +14,14 @@ pub(crate) struct Sender<M>(Arc<Shared<M>>);
 
 pub(crate) struct Receiver<M>(Arc<Shared<M>>);
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// What is decided, and must become durable.
+    Work,
+    /// What needs no store.
+    Liveness,
+}
+
 struct Shared<M> {
     state: Mutex<State<M>>,
     enough: Condvar,
@@ -19,16 +30,35 @@ struct Shared<M> {
 }
 
 struct State<M> {
-    messages: VecDeque<M>,
+    work: VecDeque<M>,
+    liveness: VecDeque<M>,
     /// The reader sleeps until there are so many.
     wanted: Option<usize>,
-    /// Nobody will read any more.
+    /// The reader is gone.
     closed: bool,
 }
 
-/// At most so many wait; whoever sends more waits with them.
+impl<M> State<M> {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<M> {
+        match lane {
+            Lane::Work => &mut self.work,
+            Lane::Liveness => &mut self.liveness,
+        }
+    }
+
+    /// `up_to`: [`Lane::Work`] has both lanes.
+    fn len(&self, up_to: Lane) -> usize {
+        match up_to {
+            Lane::Work => self.work.len() + self.liveness.len(),
+            Lane::Liveness => self.liveness.len(),
+        }
+    }
+}
+
+/// At most `most` wait in each lane; whoever sends more waits with them.
 pub(crate) fn mailbox<M>(most: usize) -> (Sender<M>, Receiver<M>) {
-    let state = State { messages: VecDeque::new(), wanted: None, closed: false };
+    let (work, liveness) = (VecDeque::new(), VecDeque::new());
+    let state = State { work, liveness, wanted: None, closed: false };
     let (enough, room) = (Condvar::new(), Condvar::new());
     let shared = Arc::new(Shared { state: Mutex::new(state), enough, room, most });
     (Sender(shared.clone()), Receiver(shared))
@@ -46,12 +76,12 @@ impl<M> Clone for Sender<M> {
     }
 }
 
-/// Nobody reads any more.
+/// The reader is gone.
 #[derive(Debug)]
 pub(crate) struct Closed;
 
 /// Why a message was not taken at once.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum NotSent {
     Full,
     Closed,
@@ -59,33 +89,33 @@ pub(crate) enum NotSent {
 
 impl<M> Sender<M> {
     /// `urgent`: the reader does not sleep on for more.
-    pub(crate) fn send(&self, message: M, urgent: bool) -> Result<(), Closed> {
-        let full = |state: &mut State<M>| state.messages.len() >= self.0.most && !state.closed;
+    pub(crate) fn send(&self, message: M, lane: Lane, urgent: bool) -> Result<(), Closed> {
+        let full = |state: &mut State<M>| state.lane(lane).len() >= self.0.most && !state.closed;
         let waited = self.0.room.wait_while(self.0.held(), full);
         let state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return Err(Closed);
         }
-        self.put(state, message, urgent);
+        self.put(state, message, lane, urgent);
         Ok(())
     }
 
     /// Waits for no room.
-    pub(crate) fn try_send(&self, message: M, urgent: bool) -> Result<(), NotSent> {
-        let state = self.0.held();
+    pub(crate) fn try_send(&self, message: M, lane: Lane, urgent: bool) -> Result<(), NotSent> {
+        let mut state = self.0.held();
         if state.closed {
             return Err(NotSent::Closed);
         }
-        if state.messages.len() >= self.0.most {
+        if state.lane(lane).len() >= self.0.most {
             return Err(NotSent::Full);
         }
-        self.put(state, message, urgent);
+        self.put(state, message, lane, urgent);
         Ok(())
     }
 
-    fn put(&self, mut state: MutexGuard<'_, State<M>>, message: M, urgent: bool) {
-        state.messages.push_back(message);
-        let enough = state.wanted.is_some_and(|wanted| urgent || state.messages.len() >= wanted);
+    fn put(&self, mut state: MutexGuard<'_, State<M>>, message: M, lane: Lane, urgent: bool) {
+        state.lane(lane).push_back(message);
+        let enough = state.wanted.is_some_and(|wanted| urgent || state.len(Lane::Work) >= wanted);
         if enough {
             state.wanted = None;
             drop(state);
@@ -95,14 +125,14 @@ impl<M> Sender<M> {
 }
 
 impl<M> Receiver<M> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.held().messages.is_empty()
+    pub(crate) fn is_empty(&self, up_to: Lane) -> bool {
+        self.0.held().len(up_to) == 0
     }
 
-    /// Sleeps until there are so many messages or an urgent one, or for so long; there may be none.
-    pub(crate) fn wait_for(&self, wanted: usize, longest: Duration) {
+    /// Sleeps until there are `wanted` messages or an urgent one, at most `longest`; there may be none.
+    pub(crate) fn wait_for(&self, wanted: usize, up_to: Lane, longest: Duration) {
         let mut state = self.0.held();
-        if state.messages.len() < wanted {
+        if state.len(up_to) < wanted {
             state.wanted = Some(wanted);
             let sleeps = |state: &mut State<M>| state.wanted.is_some();
             let waited = self.0.enough.wait_timeout_while(state, longest, sleeps);
@@ -111,15 +141,21 @@ impl<M> Receiver<M> {
         }
     }
 
-    /// What has arrived, up to so many.
-    pub(crate) fn take(&self, most: usize) -> VecDeque<M> {
+    /// What has arrived, at most `most`; workers' signs of life first.
+    pub(crate) fn take(&self, most: usize, up_to: Lane) -> VecDeque<M> {
         let mut state = self.0.held();
-        let was_full = state.messages.len() >= self.0.most;
-        let taken = if state.messages.len() <= most {
-            std::mem::take(&mut state.messages)
-        } else {
-            state.messages.drain(..most).collect()
-        };
+        let was_full =
+            [Lane::Work, Lane::Liveness].iter().any(|l| state.lane(*l).len() >= self.0.most);
+        let mut taken = part(&mut state.liveness, most);
+        if up_to == Lane::Work {
+            let left = most - taken.len();
+            let mut work = part(&mut state.work, left);
+            if taken.is_empty() {
+                taken = work;
+            } else {
+                taken.append(&mut work);
+            }
+        }
         drop(state);
         if was_full {
             self.0.room.notify_all();
@@ -128,13 +164,18 @@ impl<M> Receiver<M> {
     }
 }
 
+fn part<M>(lane: &mut VecDeque<M>, most: usize) -> VecDeque<M> {
+    if lane.len() <= most { std::mem::take(lane) } else { lane.drain(..most).collect() }
+}
+
 impl<M> Drop for Receiver<M> {
     fn drop(&mut self) {
         let mut state = self.0.held();
         state.closed = true;
         // Whoever waits for the answer to a message in here has to learn that there is none.
-        state.messages.clear();
+        let left = (std::mem::take(&mut state.work), std::mem::take(&mut state.liveness));
         drop(state);
+        drop(left);
         self.0.room.notify_all();
     }
 }
@@ -149,32 +190,47 @@ mod tests {
     fn the_reader_sleeps_until_there_are_enough_or_one_is_urgent() {
         let (sender, receiver) = mailbox(10);
         std::thread::scope(|scope| {
-            scope.spawn(|| (1..=3).for_each(|n| sender.send(n, false).expect("open")));
-            receiver.wait_for(3, LONG);
-            assert_eq!(receiver.take(10), [1, 2, 3]);
-            scope.spawn(|| sender.send(4, true).expect("open"));
-            receiver.wait_for(3, LONG);
-            assert_eq!(receiver.take(10), [4]);
+            scope.spawn(|| (1..=3).for_each(|n| sender.send(n, Lane::Work, false).expect("open")));
+            receiver.wait_for(3, Lane::Work, LONG);
+            assert_eq!(receiver.take(10, Lane::Work), [1, 2, 3]);
+            scope.spawn(|| sender.send(4, Lane::Liveness, true).expect("open"));
+            receiver.wait_for(3, Lane::Work, LONG);
+            assert_eq!(receiver.take(10, Lane::Work), [4]);
         });
-        receiver.wait_for(1, Duration::from_millis(1));
-        assert!(receiver.take(10).is_empty());
+        receiver.wait_for(1, Lane::Work, Duration::from_millis(1));
+        assert!(receiver.take(10, Lane::Work).is_empty());
     }
 
     #[test]
     fn who_sends_too_much_waits_until_there_is_room_or_nobody() {
         let (sender, receiver) = mailbox(2);
         std::thread::scope(|scope| {
-            let sends = scope.spawn(|| (1..=5).map(|n| sender.send(n, false)).collect::<Vec<_>>());
+            let sends = scope
+                .spawn(|| (1..=5).map(|n| sender.send(n, Lane::Work, false)).collect::<Vec<_>>());
             let mut seen = vec![];
             while seen.len() < 3 {
-                receiver.wait_for(1, LONG);
-                seen.extend(receiver.take(1));
+                receiver.wait_for(1, Lane::Work, LONG);
+                seen.extend(receiver.take(1, Lane::Work));
             }
             assert_eq!(seen, [1, 2, 3]);
             drop(receiver);
             let sent = sends.join().expect("ends");
             assert!(sent[..3].iter().all(Result::is_ok));
         });
-        assert!(sender.send(6, true).is_err());
+        assert!(sender.send(6, Lane::Work, true).is_err());
+    }
+
+    #[test]
+    fn signs_of_life_pass_work_that_is_left_alone() {
+        let (sender, receiver) = mailbox(2);
+        for n in [1, 2] {
+            sender.send(n, Lane::Work, false).expect("open");
+        }
+        assert!(matches!(sender.try_send(3, Lane::Work, false), Err(NotSent::Full)));
+        sender.try_send(10, Lane::Liveness, true).expect("a lane of its own");
+        assert_eq!(receiver.take(10, Lane::Liveness), [10]);
+        assert!(receiver.is_empty(Lane::Liveness) && !receiver.is_empty(Lane::Work));
+        sender.try_send(11, Lane::Liveness, true).expect("room");
+        assert_eq!(receiver.take(10, Lane::Work), [11, 1, 2]);
     }
 }

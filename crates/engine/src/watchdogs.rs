@@ -54,6 +54,11 @@ impl Watchdogs {
         }
     }
 
+    pub(crate) fn has(&self, job: JobKey) -> bool {
+        // `Begin` is the least of all timers.
+        self.of.range((job, Timer::Begin)..).next().is_some_and(|((key, _), _)| *key == job)
+    }
+
     /// When the next one is to be looked at.
     pub(crate) fn next(&self) -> Option<u64> {
         self.by_look.first().map(|(look, ..)| *look)

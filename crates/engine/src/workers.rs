@@ -115,6 +115,15 @@ impl Engine {
         Ok(batch)
     }
 
+    /// All stored jobs that are due or under way have been taken up: the lease that their workers have to come
+    /// back in counts from now.
+    pub fn recovered(&mut self) {
+        let mono = self.mono;
+        if let Some(fleet) = self.fleet() {
+            fleet.returned(mono);
+        }
+    }
+
     /// False: this life of the worker is not known here, and must come in anew.
     pub fn beat(&mut self, worker: &str, incarnation: &str) -> bool {
         let mono = self.mono;

@@ -221,6 +221,7 @@ fn state(store: &mut dyn Store, id: &str) -> Result<Job, Trouble> {
     steadfast_engine::state(store, id).map_err(|error| match error {
         Unreadable::Store(error) => error.into(),
         Unreadable::Missing(id) => Trouble::no_job(&id),
+        Unreadable::Parked(why) => Trouble::Stuck { job: id.into(), why },
         Unreadable::State { job, why } => Trouble::Stuck { job, why },
     })
 }

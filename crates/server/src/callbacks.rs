@@ -150,7 +150,9 @@ impl Desk {
         let input = Input::Callback { item, token, outcome: outcome.clone() };
         match self.hear(|reply| self.inbox.hear(&ticket.job, input.clone(), reply)).await? {
             Ok(()) => return Ok(Taken::Counted),
-            Err(NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_)) => {}
+            Err(
+                NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_) | NotDone::Taken { .. },
+            ) => {}
             Err(why) => return Err(why.into()),
         }
         let refused =
@@ -190,16 +192,16 @@ impl Desk {
                 return Ok(());
             }
             let noted = match end.ended {
-                Some((job, epoch)) => {
-                    self.hear(|reply| self.inbox.note(job, epoch, late.clone(), reply)).await?
-                }
+                Some(job) => self.hear(|reply| self.inbox.note(job, late.clone(), reply)).await?,
                 None => {
                     self.hear(|reply| self.inbox.hear(&ticket.job, late.clone(), reply)).await?
                 }
             };
             match noted {
                 // It has ended this very moment, or there was another note.
-                Err(NotDone::Unknown(_)) => tokio::time::sleep(NOTE_PAUSE).await,
+                Err(NotDone::Unknown(_) | NotDone::Taken { .. }) => {
+                    tokio::time::sleep(NOTE_PAUSE).await;
+                }
                 noted => return Ok(noted?),
             }
         }

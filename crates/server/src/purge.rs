@@ -27,14 +27,9 @@ pub fn purge(
     Ok(gone.len() as u64)
 }
 
-/// Removes one job, whatever its state, if it still has this epoch; whether there was such a one.
-pub fn remove(
-    store: &mut dyn Store,
-    folder: &Folder,
-    job: &str,
-    epoch: Option<u64>,
-) -> Result<bool, StoreError> {
-    let gone = store.remove(job, epoch)?;
+/// Removes one job, whatever its state; whether there was such a one.
+pub fn remove(store: &mut dyn Store, folder: &Folder, job: &str) -> Result<bool, StoreError> {
+    let gone = store.remove(job)?;
     if gone {
         remove_folders(folder, job);
     }

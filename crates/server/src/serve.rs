@@ -20,9 +20,9 @@ use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Clock, FleetRules, Inbox, Live, Observer, Room, Stopped, Unreadable, WorkerState, adopt_all,
+    Clock, FleetRules, Live, Loader, Observer, Ownership, Room, Stopped, Unreadable, WorkerState,
 };
-use steadfast_store::{Folder, SqliteStore, Store, StoreError};
+use steadfast_store::{Folder, Owner, SqliteStore, Store, StoreError};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -258,18 +258,23 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     );
     let news = News::new();
     let (going, gone) = oneshot::channel();
+    let mut writing = TimedStore::new(writing, metrics.clone(), health.clone());
+    let owner = writing.take(Owner::SHARD, clock.now(), lock.alive_at)?;
+    let (open, stuck) = writing.count(&owner.id)?;
+    watch.begin(open, stuck);
+    let reading = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
+    let loader = Some(Loader::new(Box::new(reading), owner.clone()));
     let live = Live::start(
-        Box::new(TimedStore::new(writing, metrics.clone(), health.clone())),
+        Box::new(writing),
         Box::new(SharedClock(clock.clone())),
         Room::fleet(fleet_rules(&config)),
+        Ownership { owner, loader },
         |_| hub.clone(),
         watch.clone().and(Box::new(Told { news: news.clone(), _going: going })),
     );
     let inbox = live.inbox().clone();
-    let claiming = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
-    let mut claiming = TimedStore::new(claiming, metrics.clone(), health.clone());
-    let adopted = take_up(&mut claiming, &inbox, &watch, lock.alive_at)?;
-    drop(claiming);
+    // Workers come in when what they hold is known.
+    let adopted = live.recovered()?;
 
     let archive = Archive::open(&folder, READERS)?;
     let operator = Arc::new(config.operator.clone());
@@ -392,34 +397,6 @@ fn fleet_rules(config: &Config) -> FleetRules {
         quarantine_most_ms: workers.quarantine_time_max_ms,
         check_every_ms: config.operator.best_effort_check_interval_ms,
     }
-}
-
-/// Jobs with a job file of their own were begun by `run`, and are for `resume`.
-fn take_up(
-    store: &mut dyn Store,
-    inbox: &Inbox,
-    watch: &Watch,
-    alive_at: Option<Timestamp>,
-) -> Result<usize, StartError> {
-    let owner = format!("server {}", std::process::id());
-    let (tell, told) = std::sync::mpsc::channel();
-    let adopted = adopt_all(
-        store,
-        &owner,
-        alive_at,
-        |job| job.source.is_none(),
-        |row, why| watch.stuck(&row.id, &why.to_string()),
-        |adopted| {
-            watch.adopted(&adopted.job);
-            let tell = tell.clone();
-            let reply = Box::new(move |answer| drop(tell.send(answer)));
-            inbox.adopt_and(adopted, reply).map_err(|_| StartError::Stopped)
-        },
-    )?;
-    drop(tell);
-    // The channel ends when the last of them is answered, or will not be.
-    let durable = told.iter().flatten().count();
-    if durable == adopted { Ok(adopted) } else { Err(StartError::Stopped) }
 }
 
 /// What Prometheus reads.

@@ -205,6 +205,9 @@ impl From<NotDone> for Trouble {
         match why {
             NotDone::Unknown(job) => Self::no_job(&job),
             NotDone::Refused(refusal) => Self::NotPossible(refusal.to_string()),
+            NotDone::Taken { .. } => Self::NotPossible(why.to_string()),
+            NotDone::Stuck { job, why } => Self::Stuck { job, why },
+            NotDone::Unavailable(why) => Self::Overloaded(why),
             NotDone::Stopped => {
                 Self::Overloaded("the engine has stopped; try again once it is back".to_owned())
             }

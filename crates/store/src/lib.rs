@@ -25,7 +25,7 @@ use steadfast_core::time::Timestamp;
 pub use error::StoreError;
 pub use folder::{Folder, is_plain_name};
 pub use memory::MemoryStore;
-pub use model::{Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Stored, Write};
+pub use model::{Filter, Gap, IdempotencyKey, Owner, Page, Refused, Row, Snapshot, Stored, Write};
 pub use sqlite::{InPlace, SqliteStore};
 
 pub trait Store: Send {
@@ -36,11 +36,26 @@ pub trait Store: Send {
     /// On an error nothing of the group is known to be kept. After [`StoreError::Full`] and
     /// [`StoreError::Busy`] nothing is, and the store goes on working; after any other, see
     /// [`StoreError::is_fatal`].
-    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError>;
+    fn commit(
+        &mut self,
+        owner: &Owner,
+        writes: &[Write],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError>;
 
-    /// Takes jobs over: later writes with an older epoch are refused. Durable, all in one
-    /// transaction. None: no such job.
-    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError>;
+    /// Takes an owner over, or makes it: from now on the groups of whoever had it are refused. Whether that one
+    /// is still alive is for the caller to know. `down_since`: nothing was decided between then and `at`; that
+    /// is kept as a gap, joined with one that it touches. An epoch is at least the second it begins in, so that none is repeated after an older
+    /// copy of the file was put back.
+    fn take(
+        &mut self,
+        owner: &str,
+        at: Timestamp,
+        down_since: Option<Timestamp>,
+    ) -> Result<Owner, StoreError>;
+
+    /// The gaps of an owner that ended after a moment, in order. Those that no open job can have been in are
+    /// forgotten.
+    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError>;
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
 
@@ -63,22 +78,30 @@ pub trait Store: Send {
     /// large, but none only if there are no more.
     fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
 
-    /// Jobs with something due up to a moment, soonest first.
+    /// Jobs of an owner that are to be woken up to a moment, soonest first; `after`: from the one after this on.
     fn due(
         &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError>;
+
+    /// How many jobs of an owner are not over, without those that are stuck, and how many are stuck.
+    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError>;
 
     /// Everything of jobs that are over and finished before a moment goes, their idempotency keys
     /// too; which these were.
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError>;
 
-    /// Everything of one job goes, over or not, without reading any of it; with an epoch only if nobody
-    /// has claimed it since. Whether there was such a one.
-    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError>;
+    /// Everything of one job goes, over or not, without reading any of it. Whether there was such a one.
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError>;
 
-    /// What is wrong with the stored log of a job, as far as its checksums tell; none: nothing, or there
+    /// Marks a job that cannot go on, without reading it: it is woken no more. False: there is no
+    /// such job, or it is over.
+    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError>;
+
+    /// Why a job was parked, or what is wrong with its stored log, as far as its checksums tell; none: nothing, or there
     /// is no such job. Of a long log only the beginning and the end are looked at, so that a list can ask
     /// for every job that it shows.
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError>;

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
 use crate::{
-    Claimed, Filter, IdempotencyKey, Page, Refused, Row, Snapshot, Store, StoreError, Stored, Write,
+    Filter, Gap, IdempotencyKey, Owner, Page, Refused, Row, Snapshot, Store, StoreError, Stored,
+    Write,
 };
 
 #[derive(Debug, Default)]
@@ -16,7 +18,10 @@ pub struct MemoryStore {
     jobs: BTreeMap<JobId, Kept>,
     keys: BTreeMap<String, (JobId, String)>,
     by_time: BTreeSet<(Timestamp, JobId)>,
-    due: BTreeSet<(Timestamp, JobId)>,
+    /// By owner.
+    due: BTreeSet<(String, Timestamp, JobId)>,
+    owners: BTreeMap<Arc<str>, u64>,
+    gaps: BTreeMap<(String, Timestamp), Timestamp>,
 }
 
 #[derive(Debug)]
@@ -36,28 +41,28 @@ impl MemoryStore {
         Some(Refused::KeyTaken { job: job.clone(), same_body: *digest == key.digest })
     }
 
-    fn write(&mut self, write: Write) -> Result<(), Refused> {
+    fn write(&mut self, owner: &Owner, write: Write) -> Result<(), Refused> {
         if let Some(refused) = write.key.as_ref().and_then(|key| self.taken(key)) {
             return Err(refused);
         }
         let (expected, last) = (write.expected_seq, write.last_seq());
         let snapshot = write.snapshot.map(|state| Snapshot { seq: last, state });
-        let due_at = write.row.due_at;
+        let wake_at = write.row.wake_at;
         match self.jobs.get_mut(&*write.job) {
             Some(kept) => {
                 let stored = &mut kept.stored;
-                if expected > 0 && write.epoch != stored.epoch {
-                    return Err(Refused::Fenced { epoch: write.epoch, current: stored.epoch });
+                if expected > 0 && *stored.owner != *owner.id {
+                    return Err(Refused::NotOurs { owner: stored.owner.clone() });
                 }
                 if expected != stored.seq {
                     return Err(Refused::Conflict { expected, found: stored.seq });
                 }
-                if let Some(due) = stored.row.due_at {
-                    self.due.remove(&(due, write.job.clone()));
+                if let Some(due) = stored.row.wake_at {
+                    self.due.remove(&(stored.owner.clone(), due, write.job.clone()));
                 }
                 stored.row.state = write.row.state;
                 stored.row.finished_at = write.row.finished_at;
-                stored.row.due_at = write.row.due_at;
+                stored.row.wake_at = write.row.wake_at;
                 stored.row.over = write.row.over;
                 stored.seq = last;
                 stored.snapshot = snapshot.or(stored.snapshot.take());
@@ -70,33 +75,61 @@ impl MemoryStore {
                     self.keys.insert(key.key.clone(), (write.job.clone(), key.digest));
                     key.key
                 });
-                let epoch = write.epoch;
-                let stored = Stored { row: write.row, seq: last, epoch, owner: None, snapshot };
+                let owner = owner.id.to_string();
+                let stored = Stored { row: write.row, seq: last, owner, stuck: None, snapshot };
                 let kept = Kept { stored, log: write.records, key };
                 self.jobs.insert(write.job.clone(), kept);
             }
         }
-        if let Some(due) = due_at {
-            self.due.insert((due, write.job));
+        if let Some(due) = wake_at {
+            self.due.insert((owner.id.to_string(), due, write.job));
         }
         Ok(())
     }
 }
 
 impl Store for MemoryStore {
-    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    fn commit(
+        &mut self,
+        owner: &Owner,
+        writes: &[Write],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         writes.iter().try_for_each(Write::check)?;
-        Ok(writes.iter().map(|write| self.write(write.clone())).collect())
+        let current = self.owners.get(&owner.id).copied();
+        if current != Some(owner.epoch) {
+            let current = current.unwrap_or_default();
+            let fenced = Refused::Fenced { owner: owner.id.clone(), epoch: owner.epoch, current };
+            return Ok(vec![Err(fenced); writes.len()]);
+        }
+        Ok(writes.iter().map(|write| self.write(owner, write.clone())).collect())
     }
 
-    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
-        let claimed = jobs.iter().map(|job| {
-            let Kept { stored, .. } = self.jobs.get_mut(*job)?;
-            stored.epoch += 1;
-            stored.owner = Some(owner.to_owned());
-            Some(Claimed { epoch: stored.epoch, seq: stored.seq })
-        });
-        Ok(claimed.collect())
+    fn take(
+        &mut self,
+        owner: &str,
+        at: Timestamp,
+        down_since: Option<Timestamp>,
+    ) -> Result<Owner, StoreError> {
+        let before = self.owners.get(owner).copied().unwrap_or_default();
+        let epoch = (before + 1).max(at.0 / 1000);
+        self.owners.insert(owner.into(), epoch);
+        if let Some(down_since) = down_since.filter(|since| *since < at) {
+            let open = self.jobs.values().map(|kept| &kept.stored);
+            let open = open.filter(|stored| stored.owner == owner && !stored.row.over);
+            let oldest = open.map(|stored| stored.row.submitted_at).min();
+            self.gaps.retain(|(of, until), _| of != owner || oldest.is_some_and(|at| *until > at));
+            let touches = |of: &str, until: Timestamp| of == owner && until >= down_since;
+            let touched = self.gaps.iter().filter(|((of, until), _)| touches(of, *until));
+            let since = touched.map(|(_, since)| *since).chain([down_since]).min();
+            self.gaps.retain(|(of, until), _| !touches(of, *until));
+            self.gaps.insert((owner.to_owned(), at), since.unwrap_or(down_since));
+        }
+        Ok(Owner { id: owner.into(), epoch })
+    }
+
+    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+        let gaps = self.gaps.iter().filter(|((of, until), _)| of == owner && *until > after);
+        Ok(gaps.map(|((_, until), from)| Gap { from: *from, until: *until }).collect())
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
@@ -142,10 +175,21 @@ impl Store for MemoryStore {
 
     fn due(
         &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        Ok(self.due.iter().take_while(|(at, _)| *at <= until).take(limit).cloned().collect())
+        let due = self.due.iter().filter(|(of, at, _)| of == owner && *at <= until);
+        let due = due.map(|(_, at, job)| (*at, job.clone()));
+        Ok(due.filter(|job| after.as_ref().is_none_or(|after| job > after)).take(limit).collect())
+    }
+
+    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
+        let ours = self.jobs.values().map(|kept| &kept.stored).filter(|it| it.owner == owner);
+        let stuck = ours.filter(|stored| stored.stuck.is_some()).count();
+        let open = self.due.iter().filter(|(of, ..)| of == owner).count();
+        Ok((open as u64, stuck as u64))
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
@@ -157,30 +201,41 @@ impl Store for MemoryStore {
         old.sort();
         let gone: Vec<JobId> = old.into_iter().map(|(_, id)| id).collect();
         for id in &gone {
-            self.remove(id, None)?;
+            self.remove(id)?;
         }
         Ok(gone)
     }
 
-    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError> {
-        let fits = |kept: &Kept| epoch.is_none_or(|epoch| epoch == kept.stored.epoch);
-        if !self.jobs.get(job).is_some_and(fits) {
-            return Ok(false);
-        }
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         let Some((id, Kept { stored, key, .. })) = self.jobs.remove_entry(job) else {
             return Ok(false);
         };
         self.by_time.remove(&(stored.row.submitted_at, id.clone()));
-        if let Some(due) = stored.row.due_at {
-            self.due.remove(&(due, id));
+        if let Some(due) = stored.row.wake_at {
+            self.due.remove(&(stored.owner, due, id));
         }
         if let Some(key) = key {
             self.keys.remove(&key);
         }
+        // A job of `run` is its own owner.
+        self.owners.remove(job);
+        self.gaps.retain(|(of, _), _| of != job);
         Ok(true)
     }
 
-    fn damage(&mut self, _: &str) -> Result<Option<String>, StoreError> {
-        Ok(None)
+    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
+        let Some(kept) = self.jobs.get_mut(job).filter(|kept| !kept.stored.row.over) else {
+            return Ok(false);
+        };
+        if let Some(due) = kept.stored.row.wake_at.take() {
+            let stored = &kept.stored;
+            self.due.remove(&(stored.owner.clone(), due, stored.row.id.clone()));
+        }
+        kept.stored.stuck = Some(why.to_owned());
+        Ok(true)
+    }
+
+    fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.jobs.get(job).and_then(|kept| kept.stored.stuck.clone()))
     }
 }

@@ -1,6 +1,7 @@
 //! What goes into a store and comes out of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use steadfast_core::event::{JobId, JobState, Recorded};
 use steadfast_core::time::Timestamp;
@@ -11,8 +12,6 @@ use crate::{Store, StoreError};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     pub job: JobId,
-    /// A new job begins with this epoch.
-    pub epoch: u64,
     /// Of the last event there is; 0: the job is new.
     pub expected_seq: u64,
     /// May be empty, if the job exists.
@@ -24,8 +23,8 @@ pub struct Write {
     pub key: Option<IdempotencyKey>,
 }
 
-/// What lists show and timers need. Of a job that exists, a write changes `state`, `finished_at`,
-/// `due_at` and `over`; the rest stays what it was when the job was new.
+/// What lists show and a controller needs. Of a job that exists, a write changes `state`, `finished_at`,
+/// `wake_at` and `over`; the rest stays what it was when the job was new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub id: JobId,
@@ -33,7 +32,9 @@ pub struct Row {
     pub state: JobState,
     pub submitted_at: Timestamp,
     pub finished_at: Option<Timestamp>,
-    pub due_at: Option<Timestamp>,
+    /// When the job must be in its owner's memory: at the beginning of time while something of it is under way,
+    /// at the end of time if it has nothing to do by itself. None: it is over, or stuck.
+    pub wake_at: Option<Timestamp>,
     /// Nothing of it runs or will run.
     pub over: bool,
     pub labels: BTreeMap<String, String>,
@@ -55,8 +56,13 @@ pub struct IdempotencyKey {
 pub enum Refused {
     #[error("the job's log ends at event {found}, the write expected {expected}")]
     Conflict { expected: u64, found: u64 },
-    #[error("the job is in epoch {current} now, the write is of epoch {epoch}")]
-    Fenced { epoch: u64, current: u64 },
+    /// Of every write of the group.
+    #[error(
+        "{owner} has been taken over: it is in epoch {current} now, the write is of epoch {epoch}"
+    )]
+    Fenced { owner: Arc<str>, epoch: u64, current: u64 },
+    #[error("the job belongs to {owner}")]
+    NotOurs { owner: String },
     #[error("the idempotency key belongs to job {job}")]
     KeyTaken { job: JobId, same_body: bool },
 }
@@ -100,9 +106,10 @@ pub struct Stored {
     pub row: Row,
     /// Of the last event.
     pub seq: u64,
-    pub epoch: u64,
-    /// Who claimed it last.
-    pub owner: Option<String>,
+    /// Who may write it: [`Owner::id`].
+    pub owner: String,
+    /// Why it cannot go on.
+    pub stuck: Option<String>,
     pub snapshot: Option<Snapshot>,
 }
 
@@ -113,10 +120,24 @@ pub struct Snapshot {
     pub state: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
+/// Who writes: a shard of a server, or a job of `run`. Each group is held against the stored epoch of its
+/// owner, so that one who was taken over writes nothing any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub id: Arc<str>,
     pub epoch: u64,
-    pub seq: u64,
+}
+
+impl Owner {
+    /// The jobs of a server with one data folder.
+    pub const SHARD: &'static str = "shard-0";
+}
+
+/// A time in which an owner was down, and decided nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub from: Timestamp,
+    pub until: Timestamp,
 }
 
 impl Filter {

@@ -1,11 +1,12 @@
 //! A store in one `SQLite` file, which several processes may have open at once.
 //!
-//! Nothing here assumes to be alone: a job's epoch and the end of its log are read inside the
-//! transaction that writes. What a person may want to read with the `sqlite3` shell is text.
+//! Nothing here assumes to be alone: the epoch of the one who writes and the end of a job's log are read
+//! inside the transaction that writes. What a person may want to read with the `sqlite3` shell is text.
 
 mod fault;
 mod in_place;
 mod mover;
+mod owners;
 mod read;
 mod schema;
 mod upgrade;
@@ -21,7 +22,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
-use crate::{Claimed, Filter, Page, Refused, Row, Store, StoreError, Stored, Write};
+use crate::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
 use fault::Fault;
 use mover::Mover;
 use write::Lines;
@@ -182,7 +183,11 @@ fn own_alone(path: &Path) -> io::Result<()> {
 }
 
 impl Store for SqliteStore {
-    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    fn commit(
+        &mut self,
+        owner: &Owner,
+        writes: &[Write],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         writes.iter().try_for_each(Write::check)?;
         if writes.is_empty() {
             return Ok(vec![]);
@@ -190,15 +195,22 @@ impl Store for SqliteStore {
         // Others wait while the transaction is open, so what can be done before it is.
         let lines = writes.iter().map(write::lines).collect::<Result<Vec<_>, _>>()?;
         let answers =
-            self.transact("writing", |connection| write::group(connection, writes, &lines))?;
+            self.transact("writing", |connection| write::group(connection, owner, writes, &lines))?;
         self.mover.written(&self.path, lines.iter().flatten().map(Lines::bytes).sum());
         Ok(answers)
     }
 
-    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
-        self.transact("claiming jobs", |connection| {
-            jobs.iter().map(|job| write::claim(connection, job, owner)).collect()
-        })
+    fn take(
+        &mut self,
+        owner: &str,
+        at: Timestamp,
+        down_since: Option<Timestamp>,
+    ) -> Result<Owner, StoreError> {
+        self.transact("taking over", |connection| owners::take(connection, owner, at, down_since))
+    }
+
+    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+        self.attempt("reading", |connection| owners::gaps(connection, owner, after))
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
@@ -229,10 +241,16 @@ impl Store for SqliteStore {
 
     fn due(
         &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        self.attempt("reading", |connection| read::due(connection, until, limit))
+        self.attempt("reading", |connection| owners::due(connection, owner, after, until, limit))
+    }
+
+    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
+        self.attempt("reading", |connection| owners::count(connection, owner))
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
@@ -249,8 +267,12 @@ impl Store for SqliteStore {
         }
     }
 
-    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError> {
-        self.transact("removing a job", |connection| write::remove(connection, job, epoch))
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
+        self.transact("removing a job", |connection| write::remove(connection, job))
+    }
+
+    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
+        self.transact("marking a job", |connection| write::park(connection, job, why))
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{commit, key, log, put, records, row, write};
+use common::{commit, key, log, nobody, owner, put, records, row, write};
 use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{
-    Claimed, Filter, MemoryStore, Page, Refused, Row, Snapshot, SqliteStore, Store, StoreError,
+    Filter, Gap, MemoryStore, Owner, Page, Refused, Row, Snapshot, SqliteStore, Store, StoreError,
     Write,
 };
 
@@ -25,7 +25,10 @@ macro_rules! cases {
             events_append_in_order_and_are_read_from_anywhere,
             a_write_in_a_group_may_follow_on_an_earlier_one,
             a_conflict_fails_alone_in_its_group,
-            a_writer_that_lost_the_job_is_fenced,
+            a_writer_that_was_taken_over_is_fenced,
+            a_job_is_written_by_its_owner_alone,
+            gaps_are_kept_while_an_open_job_may_have_been_in_them,
+            a_parked_job_is_marked_and_woken_no_more,
             an_idempotency_key_is_one_job,
             the_key_answers_before_the_id_does,
             a_key_names_its_job_and_body_until_the_job_is_purged,
@@ -41,7 +44,7 @@ macro_rules! cases {
             the_end_of_time_is_kept,
             a_purge_leaves_what_is_not_over,
             a_purge_takes_keys_labels_and_dues_along,
-            a_job_is_removed_by_who_has_it_and_nobody_else,
+            a_job_is_removed_with_its_key_and_the_others_stay,
             a_job_that_is_removed_leaves_nothing_and_the_others_alone,
             a_snapshot_is_kept_and_replaced,
             a_write_without_events_changes_the_row,
@@ -74,13 +77,13 @@ fn with_sqlite(test: impl FnOnce(&mut SqliteStore)) {
 fn a_new_job_is_given_back_as_it_was_put(store: &mut impl Store) {
     let mut new = write("a", 0, 2);
     new.row.finished_at = Some(Timestamp(5));
-    new.row.due_at = Some(Timestamp(6));
+    new.row.wake_at = Some(Timestamp(6));
     new.row.labels = [("team".into(), "sökning \"1\"".into())].into();
     new.row.retried_from = Some("z".into());
     put(store, new.clone());
     let stored = store.get("a").unwrap().expect("it was put");
     assert_eq!(stored.row, new.row);
-    assert_eq!((stored.seq, stored.epoch, stored.owner, stored.snapshot), (2, 1, None, None));
+    assert_eq!((stored.seq, &*stored.owner, stored.snapshot), (2, Owner::SHARD, None));
     assert_eq!(log(store, "a"), records(&new));
 }
 
@@ -127,18 +130,65 @@ fn a_conflict_fails_alone_in_its_group(store: &mut impl Store) {
     assert_eq!(store.get("ghost").unwrap(), None);
 }
 
-fn a_writer_that_lost_the_job_is_fenced(store: &mut impl Store) {
+fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
     put(store, write("a", 0, 2));
-    put(store, write("b", 0, 1));
-    assert_eq!(store.claim(&["a"], "second").unwrap(), [Some(Claimed { epoch: 2, seq: 2 })]);
-    let fenced = |epoch| Err(Refused::Fenced { epoch, current: 2 });
-    let in_epoch = |epoch| Write { epoch, ..write("a", 2, 1) };
-    let group = vec![in_epoch(1), write("b", 1, 1), in_epoch(3), in_epoch(2)];
-    assert_eq!(commit(store, group), [fenced(1), Ok(()), fenced(3), Ok(())]);
-    let stored = store.get("a").unwrap().unwrap();
-    assert_eq!((stored.seq, stored.epoch, stored.owner.as_deref()), (3, 2, Some("second")));
-    assert_eq!(store.claim(&["a"], "third").unwrap(), [Some(Claimed { epoch: 3, seq: 3 })]);
-    assert_eq!(store.claim(&["ghost"], "third").unwrap(), [None]);
+    let first = owner(store, Owner::SHARD);
+    let second = store.take(Owner::SHARD, Timestamp(0), None).unwrap();
+    assert_eq!(second.epoch, first.epoch + 1);
+    let fenced =
+        Refused::Fenced { owner: first.id.clone(), epoch: first.epoch, current: second.epoch };
+    let group = [write("a", 2, 1), write("b", 0, 1)];
+    assert_eq!(store.commit(&first, &group).unwrap(), [Err(fenced.clone()), Err(fenced)]);
+    assert_eq!(store.get("b").unwrap(), None, "nothing of its group is taken");
+    assert_eq!(store.commit(&second, &group).unwrap(), [Ok(()), Ok(())]);
+    let later = store.take(Owner::SHARD, Timestamp(5_000_000), None).unwrap();
+    assert_eq!(later.epoch, 5000, "no lower than the second it begins in");
+}
+
+fn a_job_is_written_by_its_owner_alone(store: &mut impl Store) {
+    put(store, write("a", 0, 1));
+    let other = store.take("b", Timestamp(0), None).unwrap();
+    let group = [write("b", 0, 1), write("a", 1, 1), write("b", 1, 1)];
+    let not_ours = Err(Refused::NotOurs { owner: Owner::SHARD.to_owned() });
+    assert_eq!(store.commit(&other, &group).unwrap(), [Ok(()), not_ours, Ok(())]);
+    assert_eq!(store.get("b").unwrap().unwrap().owner, "b");
+    put(store, write("a", 1, 1));
+}
+
+fn gaps_are_kept_while_an_open_job_may_have_been_in_them(store: &mut impl Store) {
+    let gap = |from, until| Gap { from: Timestamp(from), until: Timestamp(until) };
+    put(store, write("a", 0, 1));
+    store.take(Owner::SHARD, Timestamp(2000), Some(Timestamp(1500))).unwrap();
+    store.take(Owner::SHARD, Timestamp(3000), Some(Timestamp(3000))).unwrap();
+    store.take(Owner::SHARD, Timestamp(4000), Some(Timestamp(3500))).unwrap();
+    store.take("other", Timestamp(4000), Some(Timestamp(100))).unwrap();
+    // It came up at 4000, and went down before it decided anything.
+    store.take(Owner::SHARD, Timestamp(4500), Some(Timestamp(3600))).unwrap();
+    let both = [gap(1500, 2000), gap(3500, 4500)];
+    assert_eq!(store.gaps(Owner::SHARD, Timestamp(0)).unwrap(), both);
+    assert_eq!(store.gaps(Owner::SHARD, Timestamp(2000)).unwrap(), both[1..]);
+    let mut ended = write("a", 1, 1);
+    ended.row.over = true;
+    put(store, ended);
+    store.take(Owner::SHARD, Timestamp(6000), Some(Timestamp(5000))).unwrap();
+    assert_eq!(store.gaps(Owner::SHARD, Timestamp(0)).unwrap(), [gap(5000, 6000)]);
+}
+
+fn a_parked_job_is_marked_and_woken_no_more(store: &mut impl Store) {
+    let mut new = write("a", 0, 1);
+    new.row.wake_at = Some(Timestamp(0));
+    put(store, new);
+    assert_eq!(store.due(Owner::SHARD, None, Timestamp(9), 9).unwrap().len(), 1);
+    put(
+        store,
+        Write { row: Row { wake_at: Some(Timestamp(u64::MAX)), ..row("b") }, ..write("b", 0, 1) },
+    );
+    assert_eq!(store.count(Owner::SHARD).unwrap(), (2, 0));
+    assert!(store.park("a", "it contradicts itself").unwrap());
+    assert_eq!(store.count(Owner::SHARD).unwrap(), (1, 1));
+    assert_eq!(store.damage("a").unwrap().as_deref(), Some("it contradicts itself"));
+    assert_eq!(store.due(Owner::SHARD, None, Timestamp(9), 9).unwrap(), []);
+    assert!(!store.park("ghost", "why").unwrap());
 }
 
 fn an_idempotency_key_is_one_job(store: &mut impl Store) {
@@ -198,7 +248,7 @@ fn a_log_with_gaps_cannot_be_written(store: &mut impl Store) {
     let late_key = Write { key: Some(key("k", "x")), ..write("a", 1, 1) };
     let other_row = Write { row: row("b"), ..write("a", 1, 1) };
     for unfit in [gap, late_key, other_row, write("b", 0, 0)] {
-        let answer = store.commit(&[write("c", 0, 1), unfit]);
+        let answer = store.commit(&nobody(), &[write("c", 0, 1), unfit]);
         assert!(matches!(answer, Err(StoreError::Unfit { .. })), "{answer:?}");
         assert_eq!(store.get("c").unwrap(), None, "nothing of the group is kept");
     }
@@ -302,13 +352,13 @@ fn a_cursor_that_is_none_is_refused(store: &mut impl Store) {
 }
 
 fn due(store: &mut impl Store, until: u64, limit: usize) -> Vec<(u64, String)> {
-    let due = store.due(Timestamp(until), limit).unwrap();
+    let due = store.due(Owner::SHARD, None, Timestamp(until), limit).unwrap();
     due.into_iter().map(|(at, id)| (at.0, id.to_string())).collect()
 }
 
 fn put_due(store: &mut impl Store, id: &str, seq: u64, at: Option<u64>) {
     let mut write = write(id, seq, 1);
-    write.row.due_at = at.map(Timestamp);
+    write.row.wake_at = at.map(Timestamp);
     put(store, write);
 }
 
@@ -323,6 +373,10 @@ fn the_soonest_is_due_first(store: &mut impl Store) {
     assert_eq!(due(store, 20, 10), all[..3], "the very moment is due");
     assert_eq!(due(store, u64::MAX, 10), all);
     assert_eq!(due(store, u64::MAX, 2), all[..2]);
+    let after = store.due(Owner::SHARD, None, Timestamp(u64::MAX), 2).unwrap().pop();
+    let rest = store.due(Owner::SHARD, after, Timestamp(u64::MAX), 10).unwrap();
+    assert_eq!(rest.len(), all.len() - 2, "{rest:?}");
+    assert_eq!(store.due("nobody", None, Timestamp(u64::MAX), 10).unwrap(), []);
 }
 
 fn a_job_is_due_when_it_was_last_said_to_be(store: &mut impl Store) {
@@ -367,14 +421,12 @@ fn a_purge_leaves_what_is_not_over(store: &mut impl Store) {
     assert_eq!(log(store, "new").len(), 2);
 }
 
-fn a_job_is_removed_by_who_has_it_and_nobody_else(store: &mut impl Store) {
+fn a_job_is_removed_with_its_key_and_the_others_stay(store: &mut impl Store) {
     put(store, Write { key: Some(key("k", "d")), ..write("a", 0, 2) });
     put(store, write("b", 0, 1));
-    let claimed = store.claim(&["a"], "purge").unwrap()[0].expect("it is there");
-    assert!(!store.remove("a", Some(claimed.epoch - 1)).unwrap(), "of an epoch that has passed");
-    assert!(!store.remove("c", Some(1)).unwrap(), "there is none");
+    assert!(!store.remove("c").unwrap(), "there is none");
     assert!(store.get("a").unwrap().is_some());
-    assert!(store.remove("a", Some(claimed.epoch)).unwrap());
+    assert!(store.remove("a").unwrap());
     assert_eq!((store.get("a").unwrap(), store.key("k").unwrap()), (None, None));
     assert_eq!(log(store, "a"), []);
     assert_eq!(log(store, "b").len(), 1);
@@ -385,7 +437,7 @@ fn a_purge_takes_keys_labels_and_dues_along(store: &mut impl Store) {
     let mut old =
         Write { key: Some(key("k", "x")), snapshot: Some(vec![1]), ..ended("a", Some(1), true) };
     old.row.labels = labels();
-    old.row.due_at = Some(Timestamp(3));
+    old.row.wake_at = Some(Timestamp(3));
     put(store, old);
     assert_eq!(store.purge(Timestamp(2)).unwrap(), ["a".into()]);
     assert_eq!(due(store, 9, 9), []);
@@ -399,11 +451,11 @@ fn a_purge_takes_keys_labels_and_dues_along(store: &mut impl Store) {
 
 fn a_job_that_is_removed_leaves_nothing_and_the_others_alone(store: &mut impl Store) {
     let mut live = Write { key: Some(key("k", "x")), snapshot: Some(vec![1]), ..write("a", 0, 2) };
-    live.row.due_at = Some(Timestamp(3));
+    live.row.wake_at = Some(Timestamp(3));
     put(store, live.clone());
     put(store, write("b", 0, 2));
-    assert!(store.remove("a", None).unwrap());
-    assert!(!store.remove("a", None).unwrap());
+    assert!(store.remove("a").unwrap());
+    assert!(!store.remove("a").unwrap());
     assert_eq!(
         (store.get("a").unwrap(), log(store, "a"), due(store, 9, 9)),
         (None, vec![], vec![])
@@ -454,7 +506,7 @@ fn of_an_unknown_job_there_is_nothing(store: &mut impl Store) {
     assert_eq!(store.list(&Filter::default(), None, 10).unwrap(), Page::default());
     assert_eq!(due(store, u64::MAX, 10), []);
     assert_eq!(store.purge(Timestamp(u64::MAX)).unwrap(), []);
-    assert!(!store.remove("ghost", None).unwrap());
+    assert!(!store.remove("ghost").unwrap());
     assert_eq!(store.damage("ghost").unwrap(), None);
     assert_eq!(commit(store, vec![]), []);
 }

@@ -7,24 +7,25 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, MemoryStore, SqliteStore, Store, Write};
+use steadfast_store::{Filter, MemoryStore, Owner, SqliteStore, Store, Write};
 
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const OWNERS: [&str; 2] = [Owner::SHARD, "e"];
 
 #[derive(Clone, Debug)]
 enum Act {
-    Commit(Vec<Plan>),
-    Claim(usize),
+    /// By an owner, in its epoch or one that is off by something.
+    Commit(usize, i64, Vec<Plan>),
+    Take(usize, u64, Option<u64>),
     Purge(u64),
     Reopen,
 }
 
-/// A write, but for what it has to fit: the end of the log and the epoch, off by something.
+/// A write, but for what it has to fit: the end of the log, off by something.
 #[derive(Clone, Debug)]
 struct Plan {
     job: usize,
     seq_off: i64,
-    epoch_off: i64,
     events: u64,
     state: JobState,
     times: (u64, Option<u64>, Option<u64>),
@@ -47,7 +48,6 @@ prop_compose! {
     fn plan()(
         job in 0..IDS.len(),
         seq_off in off(),
-        epoch_off in off(),
         events in 0..4u64,
         state in prop_oneof![
             Just(JobState::Running), Just(JobState::Failed), Just(JobState::Paused)
@@ -58,14 +58,16 @@ prop_compose! {
         snapshot in proptest::option::of(vec(any::<u8>(), 0..5)),
         key in proptest::option::of((0..3u8, 0..2u8)),
     ) -> Plan {
-        Plan { job, seq_off, epoch_off, events, state, times, over, label, snapshot, key }
+        Plan { job, seq_off, events, state, times, over, label, snapshot, key }
     }
 }
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        12 => vec(plan(), 1..5).prop_map(Act::Commit),
-        3 => (0..IDS.len()).prop_map(Act::Claim),
+        12 => (0..OWNERS.len(), off(), vec(plan(), 1..5))
+            .prop_map(|(owner, off, plans)| Act::Commit(owner, off, plans)),
+        3 => (0..OWNERS.len(), 0..9000u64, proptest::option::of(0..9u64))
+            .prop_map(|(owner, at, since)| Act::Take(owner, at, since)),
         1 => (0..7u64).prop_map(Act::Purge),
         1 => Just(Act::Reopen),
     ]
@@ -73,15 +75,14 @@ fn act() -> impl Strategy<Value = Act> {
 
 fn fit(plan: &Plan, store: &mut impl Store) -> Write {
     let id = IDS[plan.job];
-    let (seq, epoch) = store.get(id).unwrap().map_or((0, 1), |stored| (stored.seq, stored.epoch));
+    let seq = store.get(id).unwrap().map_or(0, |stored| stored.seq);
     let expected = seq.saturating_add_signed(plan.seq_off);
     let mut write =
         write(id, expected, if expected == 0 { plan.events.max(1) } else { plan.events });
-    write.epoch = epoch.saturating_add_signed(plan.epoch_off);
     write.row.state = plan.state;
     write.row.submitted_at = Timestamp(plan.times.0);
     write.row.finished_at = plan.times.1.map(Timestamp);
-    write.row.due_at = plan.times.2.map(Timestamp);
+    write.row.wake_at = plan.times.2.map(Timestamp);
     write.row.over = plan.over;
     write.row.labels = [("team".into(), plan.label.to_string())].into();
     write.snapshot.clone_from(&plan.snapshot);
@@ -109,7 +110,7 @@ fn story(store: &mut impl Store) -> String {
         story += &format!("{first:?} {second:?}\n");
     }
     for until in [3, u64::MAX] {
-        story += &format!("{:?}\n", store.due(Timestamp(until), 4).unwrap());
+        story += &format!("{:?}\n", store.due(OWNERS[0], None, Timestamp(until), 4).unwrap());
     }
     story
 }
@@ -123,16 +124,26 @@ proptest! {
         let path = folder.path().join("jobs.db");
         let mut file = SqliteStore::open(&path).unwrap();
         let mut map = MemoryStore::new();
+        let mut owners = OWNERS.map(|id| {
+            file.take(id, Timestamp(0), None).unwrap();
+            map.take(id, Timestamp(0), None).unwrap()
+        });
         for act in acts {
             match act {
-                Act::Commit(plans) => {
+                Act::Commit(owner, epoch_off, plans) => {
                     let group: Vec<_> = plans.iter().map(|plan| fit(plan, &mut map)).collect();
-                    let answers = map.commit(&group).unwrap();
-                    prop_assert_eq!(file.commit(&group).unwrap(), answers);
+                    let Owner { id, epoch } = owners[owner].clone();
+                    let owner = Owner { id, epoch: epoch.saturating_add_signed(epoch_off) };
+                    let answers = map.commit(&owner, &group).unwrap();
+                    prop_assert_eq!(file.commit(&owner, &group).unwrap(), answers);
                 }
-                Act::Claim(job) => {
-                    let claimed = map.claim(&[IDS[job]], "me").unwrap();
-                    prop_assert_eq!(file.claim(&[IDS[job]], "me").unwrap(), claimed);
+                Act::Take(owner, at, down_since) => {
+                    let (id, at) = (OWNERS[owner], Timestamp(at));
+                    let down_since = down_since.map(Timestamp);
+                    owners[owner] = map.take(id, at, down_since).unwrap();
+                    prop_assert_eq!(&file.take(id, at, down_since).unwrap(), &owners[owner]);
+                    let gaps = map.gaps(id, Timestamp(1)).unwrap();
+                    prop_assert_eq!(file.gaps(id, Timestamp(1)).unwrap(), gaps);
                 }
                 Act::Purge(before) => {
                     let gone = map.purge(Timestamp(before)).unwrap();

@@ -8,12 +8,12 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use common::{commit, key, log, put, records, write};
+use common::{commit, key, log, nobody, owner, put, records, write};
 use rusqlite::Connection;
 use serde_json::Value;
 use steadfast_core::event::{Event, JobState};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Refused, SqliteStore, Store, StoreError, Write};
+use steadfast_store::{Filter, Owner, Refused, SqliteStore, Store, StoreError, Write};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {
@@ -35,17 +35,16 @@ fn everything_is_there_after_reopening() {
     let (_folder, path) = place();
     let mut new = Write { key: Some(key("k", "x")), snapshot: Some(vec![9]), ..write("a", 0, 5) };
     new.row.labels = [("team".into(), "a".into())].into();
-    new.row.due_at = Some(Timestamp(7));
+    new.row.wake_at = Some(Timestamp(7));
     let before = {
         let mut store = open(&path);
         put(&mut store, new.clone());
-        store.claim(&["a"], "me").unwrap();
         store.get("a").unwrap()
     };
     for mut store in [open(&path), SqliteStore::open_read_only(&path).unwrap()] {
         assert_eq!(store.get("a").unwrap(), before);
         assert_eq!(log(&mut store, "a"), records(&new));
-        assert_eq!(store.due(Timestamp(7), 9).unwrap().len(), 1);
+        assert_eq!(store.due(Owner::SHARD, None, Timestamp(7), 9).unwrap().len(), 1);
     }
     let again = Write { key: Some(key("k", "x")), ..write("b", 0, 1) };
     let taken = Refused::KeyTaken { job: "a".into(), same_body: true };
@@ -62,9 +61,10 @@ fn two_with_the_same_file_see_and_fence_each_other() {
     put(&mut two, write("a", 1, 1));
     let behind = Refused::Conflict { expected: 1, found: 2 };
     assert_eq!(commit(&mut one, vec![write("a", 1, 1)]), [Err(behind)]);
-    two.claim(&["a"], "two").unwrap();
-    let fenced = Refused::Fenced { epoch: 1, current: 2 };
-    assert_eq!(commit(&mut one, vec![write("a", 2, 1)]), [Err(fenced)]);
+    let before = owner(&mut one, Owner::SHARD);
+    let epoch = two.take(Owner::SHARD, Timestamp(0), None).unwrap().epoch;
+    let fenced = Refused::Fenced { owner: before.id.clone(), epoch: before.epoch, current: epoch };
+    assert_eq!(one.commit(&before, &[write("a", 2, 1)]).unwrap(), [Err(fenced)]);
     for id in ["a", "b"] {
         assert_eq!(reader.get(id).unwrap(), one.get(id).unwrap());
     }
@@ -97,7 +97,7 @@ fn a_reader_writes_nothing() {
     let (_folder, path) = place();
     put(&mut open(&path), write("a", 0, 1));
     let mut reader = SqliteStore::open_read_only(&path).unwrap();
-    let answer = reader.commit(&[write("a", 1, 1)]);
+    let answer = reader.commit(&nobody(), &[write("a", 1, 1)]);
     assert!(matches!(answer, Err(StoreError::ReadOnly { .. })), "{answer:?}");
     assert_eq!(log(&mut reader, "a").len(), 1);
 }
@@ -111,12 +111,46 @@ fn a_file_of_another_version_is_left_alone() {
         let before = fs::read(&path).unwrap();
         for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
             let error = answer.expect_err("it is another");
-            assert!(matches!(error, StoreError::OtherVersion { reads: 3, .. }), "{error:?}");
+            assert!(matches!(error, StoreError::OtherVersion { reads: 4, .. }), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains(words) && text.contains("reads 3"), "{text}");
+            assert!(text.contains(words) && text.contains("reads 4"), "{text}");
         }
         assert_eq!(fs::read(&path).unwrap(), before);
     }
+}
+
+/// In format 3 each job had an epoch of its own.
+const AS_FORMAT_3: &str = "
+    DROP INDEX jobs_wake; DROP INDEX jobs_stuck; DROP TABLE owners; DROP TABLE gaps;
+    ALTER TABLE jobs DROP COLUMN owner;
+    ALTER TABLE jobs DROP COLUMN stuck;
+    ALTER TABLE jobs RENAME COLUMN wake_at TO due_at;
+    ALTER TABLE jobs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE jobs ADD COLUMN owner TEXT;
+    CREATE INDEX jobs_due ON jobs (due_at, id) WHERE due_at IS NOT NULL;
+    PRAGMA user_version = 3";
+
+#[test]
+fn in_a_file_of_format_3_every_open_job_is_woken_by_its_owner() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    let mut over = write("over", 0, 1);
+    over.row.over = true;
+    let mut local = write("local", 0, 1);
+    local.row.local = true;
+    for new in [write("served", 0, 1), local, over] {
+        put(&mut store, new);
+    }
+    drop(store);
+    Connection::open(&path).unwrap().execute_batch(AS_FORMAT_3).unwrap();
+    let mut store = open(&path);
+    let due = |store: &mut SqliteStore, owner: &str| -> Vec<String> {
+        let due = store.due(owner, None, Timestamp(0), 9).unwrap();
+        due.into_iter().map(|(_, id)| id.to_string()).collect()
+    };
+    assert_eq!(due(&mut store, Owner::SHARD), ["served"]);
+    assert_eq!(due(&mut store, "local"), ["local"]);
+    put(&mut store, write("served", 1, 1));
 }
 
 /// A file as format 1 had it: a row for each event, another checksum. What is stored in it is that of
@@ -127,6 +161,7 @@ fn file_of_format_1(path: &Path) {
     put(&mut store, write("b", 0, SEVERAL_ROWS));
     drop(store);
     let file = Connection::open(path).unwrap();
+    file.execute_batch(AS_FORMAT_3).unwrap();
     file.execute_batch(
         "DROP VIEW log; DROP TABLE events; ALTER TABLE jobs DROP COLUMN local;
          CREATE TABLE events (job TEXT NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL,
@@ -187,6 +222,7 @@ fn a_file_of_format_2_knows_the_jobs_of_run_afterwards() {
     for (job, lines) in lines {
         file.execute("UPDATE events SET lines = ?2 WHERE job = ?1", (job, lines)).unwrap();
     }
+    file.execute_batch(AS_FORMAT_3).unwrap();
     file.execute_batch("ALTER TABLE jobs DROP COLUMN local; PRAGMA user_version = 2").unwrap();
     drop(file);
     // The events above are not whole, so the store itself refuses to go on; the rows are there.
@@ -336,7 +372,7 @@ fn damages(harm: impl FnOnce(&Path), expected: &str) {
     assert_eq!(page.jobs.iter().map(|row| &*row.id).collect::<Vec<_>>(), ["b", "a"]);
     assert_eq!(page.damaged, [("a".into(), expected.to_owned())].into());
     assert_eq!(log(&mut store, "b").len() as u64, SEVERAL_ROWS);
-    assert!(store.remove("a", None).unwrap(), "what is damaged can be removed");
+    assert!(store.remove("a").unwrap(), "what is damaged can be removed");
     assert_eq!(store.list(&Filter::default(), None, 9).unwrap().jobs.len(), 1);
 }
 
@@ -454,7 +490,7 @@ fn what_is_written_after_the_file_was_moved_is_not_acknowledged() {
         let place = store.in_place().expect("it writes").clone();
         assert!(!place.holds());
         for _ in 0..2 {
-            let answer = store.commit(&[write("b", 0, 1)]);
+            let answer = store.commit(&nobody(), &[write("b", 0, 1)]);
             assert!(matches!(answer, Err(StoreError::Moved { .. })), "{answer:?}");
             assert!(answer.unwrap_err().is_fatal());
         }
@@ -471,7 +507,7 @@ fn a_write_ahead_log_that_was_taken_away_is_noticed() {
     let mut store = open(&path);
     put(&mut store, write("a", 0, 1));
     fs::remove_file(wal(&path)).unwrap();
-    let answer = store.commit(&[write("a", 1, 1)]);
+    let answer = store.commit(&nobody(), &[write("a", 1, 1)]);
     assert!(matches!(answer, Err(StoreError::Moved { .. })), "{answer:?}");
 }
 
@@ -482,7 +518,7 @@ fn a_lock_of_another_process_is_waited_for_as_long_as_was_said() {
     put(&mut store, write("a", 0, 1));
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let answer = store.commit(&[write("a", 1, 1)]);
+    let answer = store.commit(&nobody(), &[write("a", 1, 1)]);
     assert!(matches!(answer, Err(StoreError::Busy { waited_ms: 20, .. })), "{answer:?}");
     assert!(!answer.unwrap_err().is_fatal());
     assert_eq!(log(&mut store, "a").len(), 1, "it can be read meanwhile");
@@ -497,7 +533,7 @@ fn a_full_disk_writes_nothing_of_the_group_and_the_store_goes_on() {
     put(&mut store, write("a", 0, 1));
     store.limit_bytes(fs::metadata(&path).unwrap().len() + 400_000).unwrap();
     let big = |id| Write { snapshot: Some(vec![7; 1_000_000]), ..write(id, 0, 1) };
-    let answer = store.commit(&[write("a", 1, 1), big("b")]);
+    let answer = store.commit(&nobody(), &[write("a", 1, 1), big("b")]);
     assert!(matches!(answer, Err(StoreError::Full { .. })), "{answer:?}");
     assert!(!answer.unwrap_err().is_fatal());
     assert_eq!(log(&mut store, "a").len(), 1);
@@ -519,9 +555,10 @@ fn what_could_not_be_read_back_is_not_written() {
         write.records[0].event = event;
         write
     };
+    let owner = owner(&mut store, Owner::SHARD);
     for depth in 0..200 {
         let write = nested(depth);
-        match store.commit(std::slice::from_ref(&write)) {
+        match store.commit(&owner, std::slice::from_ref(&write)) {
             Ok(_) => assert_eq!(log(&mut store, &write.job), records(&write)),
             Err(StoreError::Unfit { .. }) => assert!(depth > 110),
             Err(error) => panic!("{error}"),

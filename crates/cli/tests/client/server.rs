@@ -14,7 +14,9 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
+use steadfast_engine::{
+    Assignment, Clock, Inbox, Live, Observer, Ownership, Room, Slots, Work, Workers,
+};
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Desk, Secrets, Tickets};
@@ -23,7 +25,7 @@ use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
 use steadfast_server::trouble::Trouble;
-use steadfast_store::{Folder, SqliteStore};
+use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 use tokio::runtime::Runtime;
 
 /// What a terminal must never be given.
@@ -163,10 +165,13 @@ impl Server {
         let root = tempfile::tempdir().expect("a folder");
         let folder = Folder::new(root.path().to_owned());
         let (news, held, operator) = (News::new(), Held::default(), Arc::new(operator));
+        let mut store = SqliteStore::open(&folder.database()).expect("a database");
+        let owner = store.take(Owner::SHARD, Timestamp(0), None).expect("it writes");
         let live = Live::start(
-            Box::new(SqliteStore::open(&folder.database()).expect("a database")),
+            Box::new(store),
             Box::new(RealTime(Instant::now())),
             Room::here(Slots::unlimited(), "w1"),
+            Ownership { owner, loader: None },
             |inbox| Scripted::new(inbox, folder.clone(), held.clone()),
             Box::new(Tells(news.clone())),
         );

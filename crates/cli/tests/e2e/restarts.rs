@@ -18,21 +18,27 @@ fn again(place: &Place, server: Server) -> Server {
     place.server().lease(LEASE_MS).at(&address).start()
 }
 
-/// Nothing waits for a server that is not there, also not the worker beside it.
+/// The store takes no write of it any more; that is nobody else's trouble.
 #[test]
-fn a_server_whose_job_was_taken_over_ends_and_says_so() {
+fn a_job_that_is_taken_away_from_under_a_server_affects_no_other() {
     let place = Place::new();
-    let mut server = place.server().start_up();
-    let job = server.submit(
-        &json!({ "name": "t", "steps": { "s": { "run": gated(&place, "gate") } } }).to_string(),
-    );
-    place.has_lines("ran", 1);
+    let server = place.server().start_up();
+    let submit = |gate: &str| {
+        let step = json!({ "run": gated(&place, gate) });
+        server.submit(&json!({ "name": gate, "steps": { "s": step } }).to_string())
+    };
+    let (gone, stays) = (submit("gone"), submit("stays"));
+    place.has_lines("ran", 2);
     let file = place.path("data/steadfast.db");
     let mut store = steadfast_store::SqliteStore::open(&file).expect("the server's");
-    steadfast_store::Store::claim(&mut store, &[&job], "somebody else").expect("claimed");
-    place.open("gate");
-    assert_eq!(server.process.ends().code(), Some(1));
-    server.process.says("belongs to another process now");
+    assert!(steadfast_store::Store::remove(&mut store, &gone).expect("removed"));
+    place.open("gone");
+    server.process.says("JobRefused");
+    place.open("stays");
+    assert_eq!(server.end(&stays)["state"], "succeeded");
+    let next =
+        server.submit(&json!({ "name": "n", "steps": { "s": { "run": "true" } } }).to_string());
+    assert_eq!(server.end(&next)["state"], "succeeded");
 }
 
 #[test]

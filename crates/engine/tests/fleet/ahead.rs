@@ -223,7 +223,11 @@ fn what_waits_at_a_worker_survives_a_broken_connection_and_a_restart() {
 
     let stored = world.engine.job(&job).expect("live").clone();
     let mut restarted = World { log: vec![], ..World::new() };
-    let batch = restarted.engine.adopt(stored, Timestamp(world.now), Timestamp(world.now));
+    let batch = restarted.engine.adopt(
+        stored,
+        &down(Timestamp(world.now), Timestamp(world.now)),
+        Timestamp(world.now),
+    );
     assert!(assigned(&restarted.done(batch)).is_empty());
     let told = restarted.arrive(queues("w1"), true, &holds).expect("welcome");
     assert!(told.is_empty(), "{told:?}");

@@ -4,7 +4,7 @@ use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{AttemptKey, Effect, Identity, Undraining, WorkerSpec, WorkerState};
 
-use super::{World, assigned, fan_out, identity, key, on, worker};
+use super::{World, assigned, down, fan_out, identity, key, on, worker};
 
 const REFUSED: &str = "a worker named w1 is connected already";
 
@@ -45,7 +45,8 @@ fn after_a_restart_a_name_is_for_who_can_prove_that_it_had_it() {
     let all: Vec<AttemptKey> = assigned(&effects).iter().map(|one| key(one)).collect();
     let job = world.engine.job(&id).expect("live").clone();
     let mut restarted = World { log: vec![], ..World::new() };
-    let batch = restarted.engine.adopt(job, Timestamp(1000), Timestamp(2000));
+    let batch =
+        restarted.engine.adopt(job, &down(Timestamp(1000), Timestamp(2000)), Timestamp(2000));
     restarted.done(batch);
     for holds in [&[][..], &all] {
         let refused = restarted.arrive_as(stranger(), worker("w1", 2), true, holds);

@@ -19,6 +19,7 @@ use steadfast_engine::{
     Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Identity, Log,
     Missed, Room, Undraining, WorkerSpec, WorkerState,
 };
+use steadfast_store::Gap;
 
 struct World {
     engine: Engine,
@@ -161,6 +162,11 @@ impl World {
         };
         self.log.iter().filter_map(ended).collect()
     }
+}
+
+/// The engine was down from then until now.
+fn down(from: Timestamp, until: Timestamp) -> [Gap; 1] {
+    [Gap { from, until }]
 }
 
 fn assigned(effects: &[Effect]) -> Vec<&Assignment> {
@@ -377,7 +383,8 @@ fn after_a_restart_workers_have_a_lease_to_come_back_in() {
     let (id, effects) = world.submit(fan_out("a", 4));
     let job = world.engine.job(&id).expect("live").clone();
     let mut restarted = World { log: vec![], ..World::new() };
-    let batch = restarted.engine.adopt(job, Timestamp(1000), Timestamp(2000));
+    let batch =
+        restarted.engine.adopt(job, &down(Timestamp(1000), Timestamp(2000)), Timestamp(2000));
     assert!(assigned(&restarted.done(batch)).is_empty());
     let holds: Vec<AttemptKey> =
         assigned(&effects).into_iter().filter(|one| &*one.worker == "w1").map(key).collect();

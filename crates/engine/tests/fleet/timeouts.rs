@@ -59,7 +59,7 @@ fn a_server_that_was_killed_waits_for_the_report_of_a_worker_that_comes_back() {
     let job = world.engine.job(&about.job).expect("live").clone();
     let down_since = world.wall();
     let mut restarted = patient(World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() });
-    let batch = restarted.engine.adopt(job, down_since, restarted.wall());
+    let batch = restarted.engine.adopt(job, &down(down_since, restarted.wall()), restarted.wall());
     restarted.done(batch);
     restarted.wait(0);
     assert_eq!(restarted.outcomes(), [], "the downtime is not held against it");
@@ -73,7 +73,8 @@ fn after_a_restart_the_backstop_is_still_there() {
     let (world, about) = one_running();
     let job = world.engine.job(&about.job).expect("live").clone();
     let mut restarted = patient(World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() });
-    let batch = restarted.engine.adopt(job, world.wall(), restarted.wall());
+    let batch =
+        restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
     restarted.done(batch);
     restarted.arrive(worker("w1", 1), true, &[key(&about)]).expect("welcome");
     wait_beating(&mut restarted, TIMEOUT_MS + LENIENCE_MS + 2000);
@@ -140,11 +141,14 @@ fn workers_have_a_lease_from_when_the_last_stored_job_is_taken_up() {
     let other = Arc::new(Plan::new(fan_out("b", 1)).expect("valid"));
     let (other, _) =
         steadfast_core::decide::accept(Accepted::new("other".into(), other), restarted.wall());
-    let batch = restarted.engine.adopt(job, world.wall(), restarted.wall());
+    let batch =
+        restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
     restarted.done(batch);
     // There are many of them, and nobody is let in before all are there.
     restarted.wait(14_000);
-    let batch = restarted.engine.adopt(other, world.wall(), restarted.wall());
+    let batch =
+        restarted.engine.adopt(other, &down(world.wall(), restarted.wall()), restarted.wall());
+    restarted.engine.recovered();
     restarted.done(batch);
     restarted.wait(14_999);
     assert_eq!(restarted.outcomes(), []);
@@ -190,7 +194,8 @@ fn a_service_is_silent_only_while_it_could_be_heard() {
     assert_eq!(world.outcomes(), [], "neither a clock that was set nor our own absence is silence");
     let job = world.engine.job(&about.job).expect("live").clone();
     let mut restarted = patient(World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() });
-    let batch = restarted.engine.adopt(job, world.wall(), restarted.wall());
+    let batch =
+        restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
     restarted.done(batch);
     restarted.wait(TIMEOUT_MS - 1);
     assert_eq!(restarted.outcomes(), [], "it could not be heard while we were down");

@@ -44,7 +44,7 @@ pub struct AttemptEnd {
     /// That somebody spoke of it too late is recorded.
     pub noted: bool,
     /// The job, if it is over, and the epoch of its last writer.
-    pub ended: Option<(Job, u64)>,
+    pub ended: Option<Job>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,6 @@ pub(super) fn end(
     item: ItemId,
     attempt: u32,
 ) -> Result<AttemptEnd, Trouble> {
-    let stored = store.get(id)?.ok_or_else(|| Trouble::no_job(id))?;
     let job = state(store, id)?;
     let mut end = AttemptEnd { item_goes_on: job.live(item).is_some(), ..AttemptEnd::default() };
     let about = Some((item.run, Some(item.step), Some(item)));
@@ -86,7 +85,7 @@ pub(super) fn end(
         }
         Ok(())
     })?;
-    end.ended = job.is_over().then_some((job, stored.epoch));
+    end.ended = job.is_over().then_some(job);
     Ok(end)
 }
 

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::job::Job;
 use steadfast_engine::{FleetNews, Observer};
+use steadfast_store::Refused;
 
 use job::{Told, Watched};
 
@@ -74,12 +75,27 @@ impl Watch {
         }
         let counted = self.0.metrics.counted();
         if !watched.has_ended() {
-            counted.jobs_live.inc();
             counted.budgets.show(&job.id, watched.shown());
         }
         counted.items_running.inc_by(watched.in_flight() as i64);
         if let Some(before) = self.jobs().insert(job.id.clone(), watched) {
-            self.let_go(&before);
+            counted.items_running.dec_by(before.in_flight() as i64);
+        }
+    }
+
+    /// How many jobs the store has that are not over, and how many that are stuck.
+    pub fn begin(&self, open: u64, stuck: u64) {
+        let counted = self.0.metrics.counted();
+        counted.jobs_live.set(open as i64);
+        counted.jobs_stuck.set(stuck as i64);
+    }
+
+    /// A job that has nothing to do for a while leaves memory, and is still one that has not ended.
+    fn put_away(&self, job: &JobId) {
+        if let Some(watched) = self.jobs().remove(job) {
+            let counted = self.0.metrics.counted();
+            counted.items_running.dec_by(watched.in_flight() as i64);
+            counted.budgets.hide(job);
         }
     }
 
@@ -154,6 +170,24 @@ impl Observer for Watch {
             self.of_worker(news);
         }
     }
+
+    fn refused(&mut self, job: &JobId, why: &Refused) {
+        self.forgotten(job);
+        tracing::error!(event = "JobRefused", job_id = %job, reason = %why);
+    }
+
+    fn parked(&mut self, job: &JobId, why: &str) {
+        self.forgotten(job);
+        self.stuck(job, why);
+    }
+
+    fn woken(&mut self, job: &Job) {
+        self.adopted(job);
+    }
+
+    fn slept(&mut self, job: &JobId) {
+        self.put_away(job);
+    }
 }
 
 struct Both {
@@ -172,5 +206,25 @@ impl Observer for Both {
             self.watch.of_worker(news);
         }
         self.next.fleet(news);
+    }
+
+    fn refused(&mut self, job: &JobId, why: &Refused) {
+        self.watch.refused(job, why);
+        self.next.refused(job, why);
+    }
+
+    fn parked(&mut self, job: &JobId, why: &str) {
+        self.watch.parked(job, why);
+        self.next.parked(job, why);
+    }
+
+    fn woken(&mut self, job: &Job) {
+        self.watch.woken(job);
+        self.next.woken(job);
+    }
+
+    fn slept(&mut self, job: &JobId) {
+        self.watch.slept(job);
+        self.next.slept(job);
     }
 }

@@ -2,7 +2,7 @@
 
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Claimed, Filter, Page, Refused, Row, Store, StoreError, Stored, Write};
+use steadfast_store::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
 use tokio::time::Instant;
 
 use super::Metrics;
@@ -23,11 +23,15 @@ impl<S: Store> TimedStore<S> {
 }
 
 impl<S: Store> Store for TimedStore<S> {
-    fn commit(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
+    fn commit(
+        &mut self,
+        owner: &Owner,
+        writes: &[Write],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let (began, jobs) = (Instant::now(), writes.len());
-        let mut answers = self.store.commit(writes);
+        let mut answers = self.store.commit(owner, writes);
         if matches!(answers, Err(StoreError::Full { .. })) && self.health.release_ballast() {
-            answers = self.store.commit(writes);
+            answers = self.store.commit(owner, writes);
         }
         self.metrics.committed(began.elapsed().as_secs_f64(), jobs);
         self.health.wrote(&answers);
@@ -39,19 +43,32 @@ impl<S: Store> Store for TimedStore<S> {
         answers
     }
 
-    fn claim(&mut self, jobs: &[&str], owner: &str) -> Result<Vec<Option<Claimed>>, StoreError> {
+    fn take(
+        &mut self,
+        owner: &str,
+        at: Timestamp,
+        down_since: Option<Timestamp>,
+    ) -> Result<Owner, StoreError> {
         let mut told = false;
         loop {
-            match self.store.claim(jobs, owner) {
+            match self.store.take(owner, at, down_since) {
                 Err(error @ StoreError::Busy { .. }) => {
                     if !told {
                         tracing::warn!(event = "WaitsForLock", %error);
                     }
                     told = true;
                 }
-                claimed => return claimed,
+                taken => return taken,
             }
         }
+    }
+
+    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+        self.store.gaps(owner, after)
+    }
+
+    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
+        self.store.count(owner)
     }
 
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
@@ -81,18 +98,24 @@ impl<S: Store> Store for TimedStore<S> {
 
     fn due(
         &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        self.store.due(until, limit)
+        self.store.due(owner, after, until, limit)
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
         self.store.purge(finished_before)
     }
 
-    fn remove(&mut self, job: &str, epoch: Option<u64>) -> Result<bool, StoreError> {
-        self.store.remove(job, epoch)
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
+        self.store.remove(job)
+    }
+
+    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
+        self.store.park(job, why)
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

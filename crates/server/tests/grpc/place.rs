@@ -13,7 +13,9 @@ use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
+use steadfast_engine::{
+    Assignment, Clock, Inbox, Live, Observer, Ownership, Room, Slots, Work, Workers,
+};
 use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::FlusterDefaults;
 use steadfast_server::archive::Archive;
@@ -21,7 +23,7 @@ use steadfast_server::grpc::{JobsService, routes};
 use steadfast_server::health::Health;
 use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
-use steadfast_store::{Folder, SqliteStore};
+use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 use tempfile::TempDir;
 use tonic::transport::Channel;
 
@@ -45,12 +47,14 @@ impl Place {
     pub(crate) async fn of(operator: Operator, defaults: FlusterDefaults, slots: Slots) -> Self {
         let here = tempfile::tempdir().expect("a folder");
         let folder = Folder::new(here.path().to_owned());
-        let store = SqliteStore::open(&folder.database()).expect("a store");
+        let mut store = SqliteStore::open(&folder.database()).expect("a store");
         let news = News::new();
+        let owner = store.take(Owner::SHARD, Timestamp(0), None).expect("it writes");
         let live = Live::start(
             Box::new(store),
             Box::new(RealClock),
             Room::here(slots, "w1"),
+            Ownership { owner, loader: None },
             Scripted,
             Box::new(Teller(news.clone())),
         );

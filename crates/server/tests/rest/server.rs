@@ -11,7 +11,9 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Clock, Inbox, Live, Observer, Room, Slots, Work, Workers};
+use steadfast_engine::{
+    Assignment, Clock, Inbox, Live, Observer, Ownership, Room, Slots, Work, Workers,
+};
 use steadfast_jobfile::Operator;
 use steadfast_server::archive::Archive;
 use steadfast_server::callbacks::{Desk, Secrets, Tickets};
@@ -21,7 +23,7 @@ use steadfast_server::news::News;
 use steadfast_server::orders::Orders;
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
 use steadfast_server::trouble::Trouble;
-use steadfast_store::{Folder, SqliteStore};
+use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 
 pub(crate) struct Server {
     pub url: String,
@@ -157,10 +159,13 @@ impl Server {
         let folder = Folder::new(root.path().to_owned());
         let news = News::new();
         let operator = Arc::new(operator);
+        let mut store = SqliteStore::open(&folder.database()).unwrap();
+        let owner = store.take(Owner::SHARD, Timestamp(0), None).unwrap();
         let live = Live::start(
-            Box::new(SqliteStore::open(&folder.database()).unwrap()),
+            Box::new(store),
             Box::new(RealTime),
             Room::here(Slots::unlimited(), "w1"),
+            Ownership { owner, loader: None },
             |inbox| Scripted::new(inbox, folder.clone()),
             Box::new(Tells(news.clone())),
         );

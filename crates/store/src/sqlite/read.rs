@@ -15,7 +15,8 @@ use crate::{Filter, Page, Row, Snapshot, Stored};
 
 /// In the order in which [`row`] reads them.
 const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
-                   jobs.due_at, jobs.over, jobs.labels, jobs.retried_from, jobs.local";
+                   jobs.wake_at, jobs.over, jobs.labels, jobs.retried_from, jobs.local, \
+                   jobs.stuck";
 
 pub(super) fn at(ms: i64) -> Timestamp {
     if ms == i64::MAX { Timestamp(u64::MAX) } else { Timestamp(ms as u64) }
@@ -64,7 +65,7 @@ fn readable(from: &rusqlite::Row<'_>) -> Result<(Row, Option<String>), Fault> {
         state: known.unwrap_or(JobState::Failed),
         submitted_at: at(from.get(3)?),
         finished_at: from.get::<_, Option<i64>>(4)?.map(at),
-        due_at: from.get::<_, Option<i64>>(5)?.map(at),
+        wake_at: from.get::<_, Option<i64>>(5)?.map(at),
         over: from.get(6)?,
         labels,
         retried_from: from.get::<_, Option<String>>(8)?.map(JobId::from),
@@ -76,7 +77,7 @@ fn readable(from: &rusqlite::Row<'_>) -> Result<(Row, Option<String>), Fault> {
 /// One statement, so that row and snapshot are of the same moment.
 pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, Fault> {
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {ROW}, jobs.seq, jobs.epoch, jobs.owner, \
+        "SELECT {ROW}, jobs.seq, jobs.owner, \
          snapshots.seq, snapshots.state, snapshots.crc \
          FROM jobs LEFT JOIN snapshots ON snapshots.job = jobs.id WHERE jobs.id = ?1"
     ))?;
@@ -94,9 +95,9 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     };
     Ok(Some(Stored {
         row: row(from)?,
-        seq: from.get::<_, i64>(10)? as u64,
-        epoch: from.get::<_, i64>(11)? as u64,
+        seq: from.get::<_, i64>(11)? as u64,
         owner: from.get(12)?,
+        stuck: from.get(10)?,
         snapshot,
     }))
 }
@@ -106,7 +107,7 @@ pub(super) fn end(connection: &Connection, job: &str) -> Result<Option<(Row, u64
         connection.prepare_cached(&format!("SELECT {ROW}, jobs.seq FROM jobs WHERE id = ?1"))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    Ok(Some((row(from)?, from.get::<_, i64>(10)? as u64)))
+    Ok(Some((row(from)?, from.get::<_, i64>(11)? as u64)))
 }
 
 pub(super) fn key(connection: &Connection, key: &str) -> Result<Option<(JobId, String)>, Fault> {
@@ -172,8 +173,9 @@ pub(super) fn list(
             break;
         }
         let (row, damage) = readable(from)?;
-        if let Some(why) = damage {
-            page.damaged.insert(row.id.clone(), format!("its row: {why}"));
+        let damage = damage.map(|why| format!("its row: {why}"));
+        if let Some(why) = damage.or(from.get(10)?) {
+            page.damaged.insert(row.id.clone(), why);
         }
         page.jobs.push(row);
     }
@@ -234,6 +236,10 @@ pub(super) fn damage(connection: &Connection, job: &str) -> Result<Option<String
         Err(Fault::Damaged { why, .. }) => return Ok(Some(format!("its row: {why}"))),
         Err(fault) => return Err(fault),
     };
+    let mut parked = connection.prepare_cached("SELECT stuck FROM jobs WHERE id = ?1")?;
+    if let Some(why) = parked.query_row([job], |from| from.get::<_, Option<String>>(0))? {
+        return Ok(Some(why));
+    }
     let select = "SELECT first, last, lines, crc FROM events WHERE job = ?1 ORDER BY last";
     let mut beginning = connection.prepare_cached(&format!("{select} LIMIT ?2"))?;
     let mut rows = beginning.query(params![job, CHECKED])?;
@@ -270,19 +276,4 @@ fn intact(from: &rusqlite::Row<'_>) -> Result<Result<(u64, u64), String>, Fault>
     };
     let damaged = || format!("events {first} to {last}: the checksum does not fit");
     Ok(if fits { Ok((first, last)) } else { Err(damaged()) })
-}
-
-pub(super) fn due(
-    connection: &Connection,
-    until: Timestamp,
-    limit: usize,
-) -> Result<Vec<(Timestamp, JobId)>, Fault> {
-    let mut statement = connection.prepare_cached(
-        "SELECT due_at, id FROM jobs WHERE due_at IS NOT NULL AND due_at <= ?1 \
-         ORDER BY due_at, id LIMIT ?2",
-    )?;
-    let due = statement.query_map(params![ms(until), count(limit)], |from| {
-        Ok((at(from.get(0)?), from.get::<_, String>(1)?.into()))
-    })?;
-    Ok(due.collect::<Result<_, _>>()?)
 }

@@ -11,7 +11,7 @@ use super::{BUSY, upgrade};
 const APPLICATION_ID: i64 = 0x5374_6466;
 
 /// Of the tables below. A file with a higher one is left alone.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 /// That is brought up to date.
 const OLDEST: i64 = 1;
@@ -28,16 +28,16 @@ CREATE TABLE jobs (
     state TEXT NOT NULL,
     submitted_at INTEGER NOT NULL,
     finished_at INTEGER,
-    due_at INTEGER,
+    wake_at INTEGER,
     over INTEGER NOT NULL,
     labels TEXT NOT NULL,
     retried_from TEXT,
     local INTEGER NOT NULL,
     seq INTEGER NOT NULL,
-    epoch INTEGER NOT NULL,
-    owner TEXT,
+    owner TEXT NOT NULL,
     key TEXT,
-    key_digest TEXT
+    key_digest TEXT,
+    stuck TEXT
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshots (
@@ -57,12 +57,30 @@ CREATE TABLE labels (
 
 CREATE INDEX labels_of_job ON labels (job);
 CREATE UNIQUE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
-CREATE INDEX jobs_due ON jobs (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE over = 1;
 CREATE INDEX jobs_live ON jobs (submitted_at, id) WHERE over = 0;
 CREATE INDEX jobs_newest ON jobs (submitted_at, id);
 CREATE INDEX jobs_by_state ON jobs (state, submitted_at, id);
 CREATE INDEX jobs_by_name ON jobs (name, submitted_at, id);
+";
+
+/// Who may write which jobs: a row's epoch is what a group is held against. A gap is a time in which an owner
+/// was down.
+pub(super) const OWNERS: &str = "
+CREATE TABLE owners (
+    id TEXT NOT NULL PRIMARY KEY,
+    epoch INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gaps (
+    owner TEXT NOT NULL,
+    up_at INTEGER NOT NULL,
+    down_since INTEGER NOT NULL,
+    PRIMARY KEY (owner, up_at)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX jobs_wake ON jobs (owner, wake_at, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX jobs_stuck ON jobs (owner, id) WHERE stuck IS NOT NULL;
 ";
 
 /// A row has several events that were written together, one a line; `log` shows them one by one.
@@ -143,11 +161,15 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
             if older == 1 {
                 upgrade::from_1(&transaction)?;
             }
-            upgrade::from_2(&transaction)?;
+            if older <= 2 {
+                upgrade::from_2(&transaction)?;
+            }
+            upgrade::from_3(&transaction)?;
         }
         None => {
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(EVENTS)?;
+            transaction.execute_batch(OWNERS)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         }
     }

@@ -4,8 +4,9 @@ use rusqlite::{Transaction, params};
 
 use super::fault::Fault;
 use super::read::at;
-use super::schema::EVENTS;
+use super::schema::{EVENTS, OWNERS};
 use super::write::{Lines, crc};
+use crate::Owner;
 
 fn crc_of_1(seq: u64, at_ms: i64, text: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
@@ -35,6 +36,24 @@ pub(super) fn from_2(file: &Transaction<'_>) -> Result<(), Fault> {
              AND json_valid('[' || lines || ']')
              AND ('[' || lines || ']') ->> '$[0][1].source' IS NOT NULL);",
     )?;
+    Ok(())
+}
+
+/// Owners have epochs instead of jobs, and jobs that cannot go on are marked. Every job that is not over is
+/// looked at once by whoever goes on with it.
+pub(super) fn from_3(file: &Transaction<'_>) -> Result<(), Fault> {
+    file.execute_batch(&format!(
+        "DROP INDEX jobs_due;
+         ALTER TABLE jobs DROP COLUMN epoch;
+         ALTER TABLE jobs DROP COLUMN owner;
+         ALTER TABLE jobs RENAME COLUMN due_at TO wake_at;
+         ALTER TABLE jobs ADD COLUMN stuck TEXT;
+         ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '{SHARD}';
+         UPDATE jobs SET owner = id WHERE local = 1;
+         UPDATE jobs SET wake_at = iif(over, NULL, 0);
+         {OWNERS}",
+        SHARD = Owner::SHARD,
+    ))?;
     Ok(())
 }
 

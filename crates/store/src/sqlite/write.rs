@@ -1,11 +1,12 @@
-//! Writing: groups, claims, purges. Each function is called inside a transaction.
+//! Writing: groups, purges. Each function is called inside a transaction.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, named_params, params};
 use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
-use crate::{Claimed, Refused, Row, StoreError, Write};
+use super::owners;
+use crate::{Owner, Refused, Row, StoreError, Write};
 
 /// The end of time, whatever it is, is the highest number there is.
 pub(super) fn ms(at: Timestamp) -> i64 {
@@ -117,7 +118,7 @@ struct Statements<'a> {
 struct Mutable {
     state: String,
     finished_at: Option<i64>,
-    due_at: Option<i64>,
+    wake_at: Option<i64>,
     over: bool,
 }
 
@@ -126,7 +127,7 @@ impl Mutable {
         Self {
             state: row.state.name().to_owned(),
             finished_at: row.finished_at.map(ms),
-            due_at: row.due_at.map(ms),
+            wake_at: row.wake_at.map(ms),
             over: row.over,
         }
     }
@@ -134,11 +135,19 @@ impl Mutable {
 
 pub(super) fn group(
     connection: &Connection,
+    owner: &Owner,
     writes: &[Write],
     lines: &[Vec<Lines>],
 ) -> Result<Vec<Result<(), Refused>>, Fault> {
+    let current = owners::epoch(connection, &owner.id)?;
+    if current != Some(owner.epoch) {
+        let current = current.unwrap_or_default();
+        let fenced = Refused::Fenced { owner: owner.id.clone(), epoch: owner.epoch, current };
+        return Ok(vec![Err(fenced); writes.len()]);
+    }
     let mut statements = Statements::prepare(connection)?;
-    writes.iter().zip(lines).map(|(write, lines)| statements.write(write, lines)).collect()
+    let group = writes.iter().zip(lines);
+    group.map(|(write, lines)| statements.write(owner, write, lines)).collect()
 }
 
 impl<'a> Statements<'a> {
@@ -147,13 +156,13 @@ impl<'a> Statements<'a> {
         Ok(Self {
             key: prepare("SELECT id, key_digest FROM jobs WHERE key = ?1")?,
             current: prepare(
-                "SELECT seq, epoch, state, finished_at, due_at, over FROM jobs WHERE id = ?1",
+                "SELECT seq, owner, state, finished_at, wake_at, over FROM jobs WHERE id = ?1",
             )?,
             job: prepare(
-                "INSERT INTO jobs (id, name, state, submitted_at, finished_at, due_at, over, \
-                 labels, retried_from, local, seq, epoch, key, key_digest) \
-                 VALUES (:id, :name, :state, :submitted_at, :finished_at, :due_at, :over, \
-                 :labels, :retried_from, :local, :seq, :epoch, :key, :key_digest)",
+                "INSERT INTO jobs (id, name, state, submitted_at, finished_at, wake_at, over, \
+                 labels, retried_from, local, seq, owner, key, key_digest) \
+                 VALUES (:id, :name, :state, :submitted_at, :finished_at, :wake_at, :over, \
+                 :labels, :retried_from, :local, :seq, :owner, :key, :key_digest)",
             )?,
             label: prepare(
                 "INSERT INTO labels (name, value, submitted_at, job) VALUES (?1, ?2, ?3, ?4)",
@@ -163,7 +172,7 @@ impl<'a> Statements<'a> {
             )?,
             end: prepare("UPDATE jobs SET seq = ?2 WHERE id = ?1")?,
             row: prepare(
-                "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, due_at = ?5, over = ?6 \
+                "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, wake_at = ?5, over = ?6 \
                  WHERE id = ?1",
             )?,
             snapshot: prepare(
@@ -174,7 +183,12 @@ impl<'a> Statements<'a> {
     }
 
     /// Everything that can refuse the write is asked before anything is touched.
-    fn write(&mut self, write: &Write, lines: &[Lines]) -> Result<Result<(), Refused>, Fault> {
+    fn write(
+        &mut self,
+        owner: &Owner,
+        write: &Write,
+        lines: &[Lines],
+    ) -> Result<Result<(), Refused>, Fault> {
         if let Some(refused) = self.key_taken(write)? {
             return Ok(Err(refused));
         }
@@ -183,23 +197,25 @@ impl<'a> Statements<'a> {
                 let before = Mutable {
                     state: row.get(2)?,
                     finished_at: row.get(3)?,
-                    due_at: row.get(4)?,
+                    wake_at: row.get(4)?,
                     over: row.get(5)?,
                 };
-                Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64, before))
+                let is_ours = row.get_ref(1)?.as_str()? == &*owner.id;
+                let owner = if is_ours { None } else { Some(row.get::<_, String>(1)?) };
+                Ok((row.get::<_, i64>(0)? as u64, owner, before))
             })
             .optional()?;
         let expected = write.expected_seq;
         match current {
-            Some((_, epoch, _)) if expected > 0 && write.epoch != epoch => {
-                return Ok(Err(Refused::Fenced { epoch: write.epoch, current: epoch }));
+            Some((_, Some(owner), _)) if expected > 0 => {
+                return Ok(Err(Refused::NotOurs { owner }));
             }
             Some((found, _, _)) if expected != found => {
                 return Ok(Err(Refused::Conflict { expected, found }));
             }
             None if expected > 0 => return Ok(Err(Refused::Conflict { expected, found: 0 })),
             Some((_, _, before)) => self.old_job(write, &before)?,
-            None => self.new_job(write)?,
+            None => self.new_job(owner, write)?,
         }
         for row in lines {
             row.insert(&mut self.event, &write.job)?;
@@ -223,7 +239,7 @@ impl<'a> Statements<'a> {
         }))
     }
 
-    fn new_job(&mut self, write: &Write) -> Result<(), Fault> {
+    fn new_job(&mut self, owner: &Owner, write: &Write) -> Result<(), Fault> {
         let row = &write.row;
         let labels = serde_json::to_string(&row.labels).expect("strings are JSON");
         self.job.execute(named_params! {
@@ -232,13 +248,13 @@ impl<'a> Statements<'a> {
             ":state": row.state.name(),
             ":submitted_at": ms(row.submitted_at),
             ":finished_at": row.finished_at.map(ms),
-            ":due_at": row.due_at.map(ms),
+            ":wake_at": row.wake_at.map(ms),
             ":over": row.over,
             ":labels": labels,
             ":retried_from": row.retried_from.as_deref(),
             ":local": row.local,
             ":seq": write.last_seq() as i64,
-            ":epoch": write.epoch as i64,
+            ":owner": &*owner.id,
             ":key": write.key.as_ref().map(|key| &key.key),
             ":key_digest": write.key.as_ref().map(|key| &key.digest),
         })?;
@@ -255,27 +271,19 @@ impl<'a> Statements<'a> {
         if now == *before {
             self.end.execute(params![id, seq])?;
         } else {
-            let Mutable { state, finished_at, due_at, over } = now;
-            self.row.execute(params![id, seq, state, finished_at, due_at, over])?;
+            let Mutable { state, finished_at, wake_at, over } = now;
+            self.row.execute(params![id, seq, state, finished_at, wake_at, over])?;
         }
         Ok(())
     }
 }
 
-pub(super) fn claim(
-    connection: &Connection,
-    job: &str,
-    owner: &str,
-) -> Result<Option<Claimed>, Fault> {
-    let claimed = connection
-        .prepare_cached(
-            "UPDATE jobs SET epoch = epoch + 1, owner = ?2 WHERE id = ?1 RETURNING epoch, seq",
-        )?
-        .query_row([job, owner], |row| {
-            Ok(Claimed { epoch: row.get::<_, i64>(0)? as u64, seq: row.get::<_, i64>(1)? as u64 })
-        })
-        .optional()?;
-    Ok(claimed)
+/// Only the mark is written: what cannot be read is left as it is.
+pub(super) fn park(connection: &Connection, job: &str, why: &str) -> Result<bool, Fault> {
+    let parked = connection
+        .prepare_cached("UPDATE jobs SET stuck = ?2, wake_at = NULL WHERE id = ?1 AND over = 0")?
+        .execute([job, why])?;
+    Ok(parked > 0)
 }
 
 /// Some of what may go; which jobs that were.
@@ -296,14 +304,8 @@ pub(super) fn purge(
 }
 
 /// Without reading any of it: what is damaged goes too.
-pub(super) fn remove(
-    connection: &Connection,
-    job: &str,
-    epoch: Option<u64>,
-) -> Result<bool, Fault> {
-    let is_there = connection
-        .prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND (?2 IS NULL OR epoch = ?2)")?
-        .exists(params![job, epoch.map(|epoch| epoch as i64)])?;
+pub(super) fn remove(connection: &Connection, job: &str) -> Result<bool, Fault> {
+    let is_there = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?.exists([job])?;
     if is_there {
         delete(connection, &[job.to_owned()])?;
     }
@@ -315,6 +317,9 @@ fn delete(connection: &Connection, jobs: &[String]) -> Result<(), Fault> {
         "DELETE FROM events WHERE job = ?1",
         "DELETE FROM snapshots WHERE job = ?1",
         "DELETE FROM labels WHERE job = ?1",
+        // A job of `run` is its own owner.
+        "DELETE FROM owners WHERE id = ?1",
+        "DELETE FROM gaps WHERE owner = ?1",
         "DELETE FROM jobs WHERE id = ?1",
     ] {
         let mut delete = connection.prepare_cached(sql)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Refused, Row, Store, Write};
+use steadfast_store::{IdempotencyKey, Owner, Refused, Row, Store, Write};
 
 pub fn row(id: &str) -> Row {
     Row {
@@ -14,7 +14,7 @@ pub fn row(id: &str) -> Row {
         state: JobState::Running,
         submitted_at: Timestamp(1000),
         finished_at: None,
-        due_at: None,
+        wake_at: None,
         over: false,
         labels: BTreeMap::new(),
         retried_from: None,
@@ -33,11 +33,10 @@ pub fn record(seq: u64) -> Recorded {
     Recorded { seq, at: Timestamp(1000 + seq), event }
 }
 
-/// The next `count` events of a job in epoch 1.
+/// The next `count` events of a job.
 pub fn write(id: &str, expected_seq: u64, count: u64) -> Write {
     Write {
         job: id.into(),
-        epoch: 1,
         expected_seq,
         records: (1..=count).map(|n| record(expected_seq + n)).collect(),
         row: row(id),
@@ -52,7 +51,25 @@ pub fn key(key: &str, digest: &str) -> IdempotencyKey {
 
 #[allow(clippy::needless_pass_by_value, reason = "so it is called")]
 pub fn commit(store: &mut impl Store, writes: Vec<Write>) -> Vec<Result<(), Refused>> {
-    store.commit(&writes).expect("the store works")
+    let owner = owner(store, Owner::SHARD);
+    store.commit(&owner, &writes).expect("the store works")
+}
+
+/// Where the answer does not depend on it.
+pub fn nobody() -> Owner {
+    Owner { id: Owner::SHARD.into(), epoch: 1 }
+}
+
+/// Whoever it is now; made if there is none.
+pub fn owner(store: &mut impl Store, id: &str) -> Owner {
+    let guess = Owner { id: id.into(), epoch: 0 };
+    match &store.commit(&guess, &[write("probe", 1, 1)]).expect("the store works")[0] {
+        Err(Refused::Fenced { current: 0, .. }) => {
+            store.take(id, Timestamp(0), None).expect("the store works")
+        }
+        Err(Refused::Fenced { current, .. }) => Owner { epoch: *current, ..guess },
+        other => panic!("epoch 0 is nobody's: {other:?}"),
+    }
 }
 
 /// One write that must be taken.

@@ -72,6 +72,9 @@ async fn what_waits_and_is_withdrawn_never_begins_and_is_not_reported() {
     let waits = shell(2, &format!("touch {}", mark.display()));
     session.assign(&waits).await;
     session.withdraw(&waits).await;
+    // What is said is taken in order: with this answered, the withdrawal has arrived.
+    session.undrain().await;
+    session.undrained().await;
     std::fs::write(&gate, "").unwrap();
     let report = session.report().await;
     assert_eq!(token(&report), 1);

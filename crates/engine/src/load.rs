@@ -1,17 +1,15 @@
-//! Stored jobs, taken up again.
+//! Stored jobs, read when they are needed.
 
 use steadfast_core::apply::fold;
 use steadfast_core::event::JobId;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Row, Store, StoreError};
+use steadfast_store::{Owner, Store, StoreError};
 
 use crate::inbox::Adopted;
 
 /// Events read at once.
 const PAGE: usize = 10_000;
-/// Jobs looked at, and claimed, at once.
-const JOBS: usize = 1000;
 
 /// Why a stored job cannot be taken up.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +20,9 @@ pub enum Unreadable {
     Missing(JobId),
     #[error("the stored state of job {job} is unreadable: {why}")]
     State { job: JobId, why: String },
+    /// It was found unable to go on before.
+    #[error("{0}")]
+    Parked(String),
 }
 
 impl Unreadable {
@@ -29,7 +30,7 @@ impl Unreadable {
     pub fn is_of_one_job(&self) -> bool {
         match self {
             Self::Store(error) => matches!(error, StoreError::Corrupt { job: Some(_), .. }),
-            Self::Missing(_) | Self::State { .. } => true,
+            Self::Missing(_) | Self::State { .. } | Self::Parked(_) => true,
         }
     }
 }
@@ -61,41 +62,48 @@ pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
     state.ok_or_else(|| Unreadable::Missing(job.into()))
 }
 
-/// Claims every job that is not over and `is_ours`, a thousand at a time, and hands each to `adopt`.
-/// `alive_at`: the engine that had them was last seen then. A job that cannot be read is told to `stuck`
-/// and left as it is: the others are not kept from going on by it.
-pub fn adopt_all<E: From<Unreadable>>(
-    store: &mut dyn Store,
-    owner: &str,
-    alive_at: Option<Timestamp>,
-    is_ours: impl Fn(&Job) -> bool,
-    mut stuck: impl FnMut(&Row, &Unreadable),
-    mut adopt: impl FnMut(Adopted) -> Result<(), E>,
-) -> Result<usize, E> {
-    let filter = Filter { over: Some(false), ..Filter::default() };
-    let (mut cursor, mut adopted) = (None, 0);
-    loop {
-        let page = store.list(&filter, cursor.as_deref(), JOBS).map_err(Unreadable::from)?;
-        let mut jobs = Vec::with_capacity(page.jobs.len());
-        for row in &page.jobs {
-            match state(store, &row.id) {
-                Ok(job) if is_ours(&job) => jobs.push(job),
-                Ok(_) => {}
-                Err(why) if why.is_of_one_job() => stuck(row, &why),
-                Err(why) => return Err(why.into()),
-            }
+/// Reads the jobs of an owner, on a connection of its own.
+pub struct Loader {
+    store: Box<dyn Store>,
+    owner: Owner,
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+impl Loader {
+    pub fn new(store: Box<dyn Store>, owner: Owner) -> Self {
+        Self { store, owner }
+    }
+
+    /// None: there is no such job, it is over, or another's.
+    pub(crate) fn load(&mut self, job: &str) -> Result<Option<Adopted>, Unreadable> {
+        let Some((row, _)) = self.store.row(job)? else { return Ok(None) };
+        if row.over {
+            return Ok(None);
         }
-        let ids: Vec<&str> = jobs.iter().map(|job| &*job.id).collect();
-        let claimed = store.claim(&ids, owner).map_err(Unreadable::from)?;
-        for (job, claimed) in jobs.into_iter().zip(claimed) {
-            let Some(claimed) = claimed else { continue };
-            let down_since = alive_at.unwrap_or(job.last_at).max(job.last_at);
-            adopt(Adopted { job, epoch: claimed.epoch, down_since, lost: Vec::new() })?;
-            adopted += 1;
+        let Some(stored) = self.store.get(job)? else { return Ok(None) };
+        if *stored.owner != *self.owner.id {
+            return Ok(None);
         }
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(adopted);
+        if let Some(why) = stored.stuck {
+            return Err(Unreadable::Parked(why));
         }
+        let job = state(&mut *self.store, job)?;
+        let gaps = self.store.gaps(&self.owner.id, job.last_at)?;
+        Ok(Some(Adopted { job, gaps, lost: Vec::new() }))
+    }
+
+    /// A page of those to be woken after `after`, up to `until`.
+    pub(crate) fn due(
+        &mut self,
+        after: Option<(Timestamp, JobId)>,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, JobId)>, Unreadable> {
+        Ok(self.store.due(&self.owner.id, after, until, limit)?)
     }
 }

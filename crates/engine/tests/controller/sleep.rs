@@ -1,0 +1,145 @@
+//! Only what is due lives in memory.
+
+use steadfast_core::event::Event;
+use steadfast_core::outcome::{Failure, FailureKind};
+use steadfast_core::plan::NotBefore;
+use steadfast_store::Gap;
+
+use super::*;
+
+const HOUR: u64 = 3_600_000;
+
+/// A job that begins in an hour.
+fn tomorrow(id: &str) -> Request {
+    let mut accepted = accepted(id);
+    let policy = Policy::new(PolicyDraft::default()).expect("the defaults are valid");
+    let step = StepDraft::new("s", Action::Run("true".to_owned()), policy);
+    let not_before = Some(NotBefore::InMs(HOUR));
+    let draft = PlanDraft { not_before, ..PlanDraft::new(id, vec![step]) };
+    accepted.plan = Arc::new(Plan::new(draft).expect("valid"));
+    Request::Submit { accepted: Box::new(accepted), key: None }
+}
+
+/// A world whose jobs are loaded when they are needed.
+fn world() -> World {
+    let mut world = World::new(8);
+    world.controller.raise_horizon(Timestamp(61_000));
+    world
+}
+
+fn asleep(world: &mut World, outputs: &Outputs) -> Vec<JobId> {
+    for (job, seq) in &outputs.idle {
+        world.controller.idle(job, *seq);
+    }
+    let group = world.step(vec![]);
+    group.map(|group| world.commit(group).slept).unwrap_or_default()
+}
+
+fn load(world: &mut World, job: &JobId) {
+    let found = state(&mut world.store, job).map(|job| {
+        let gaps = world.store.gaps(Owner::SHARD, job.last_at).expect("memory");
+        Some(Box::new(Adopted { job, gaps, lost: vec![] }))
+    });
+    world.controller.loaded(job, found, Timestamp(world.now));
+}
+
+#[test]
+fn a_job_that_waits_leaves_memory_and_a_command_loads_it() {
+    let mut world = world();
+    let outputs = world.done(vec![(1, tomorrow("a")), (2, submit("b"))]);
+    assert_eq!(asleep(&mut world, &outputs), [JobId::from("a")], "b runs");
+    let wake_at = world.store.get("a").expect("memory").expect("there").row.wake_at;
+    assert_eq!(wake_at, Some(Timestamp(1010 + HOUR)));
+    assert!(world.step(vec![(3, cancel("a"))]).is_none(), "the answer waits for the job");
+    assert_eq!(world.controller.take_loads(), [JobId::from("a")]);
+    assert!(world.step(vec![(4, cancel("a"))]).is_none());
+    assert_eq!(world.controller.take_loads(), [], "it is asked for once");
+    load(&mut world, &"a".into());
+    let outputs = world.done(vec![]);
+    assert_eq!(outputs.replies[0], (3, Ok(())));
+    assert_eq!(outputs.replies.len(), 2);
+    assert!(state(&mut world.store, "a").expect("readable").is_over());
+}
+
+#[test]
+fn of_a_job_that_is_not_there_nothing_is_said_before_it_was_looked_for() {
+    let mut world = world();
+    assert!(world.step(vec![(1, cancel("ghost"))]).is_none());
+    world.controller.loaded(&"ghost".into(), Ok(None), Timestamp(2000));
+    let outputs = world.done(vec![]);
+    assert_eq!(outputs.replies, [(1, Err(NotDone::Unknown("ghost".into())))]);
+}
+
+#[test]
+fn what_was_said_between_commit_and_sleep_keeps_the_job_awake() {
+    let mut world = world();
+    let outputs = world.done(vec![(1, tomorrow("a"))]);
+    let pause = Request::Input { job: "a".into(), input: Input::Pause(Requester::NOBODY) };
+    let paused = world.step(vec![(2, pause)]).expect("decided in memory");
+    assert_eq!(asleep(&mut world, &outputs), [], "its last event is not durable yet");
+    let outputs = world.commit(paused);
+    assert_eq!(asleep(&mut world, &outputs), [JobId::from("a")]);
+}
+
+#[test]
+fn a_job_that_falls_due_is_loaded_and_begins() {
+    let mut world = world();
+    let outputs = world.done(vec![(1, tomorrow("a"))]);
+    asleep(&mut world, &outputs);
+    world.now = 1010 + HOUR;
+    world.controller.raise_horizon(Timestamp(world.now + 60_000));
+    let due = world.store.due(Owner::SHARD, None, Timestamp(world.now + 60_000), 9);
+    let (_, job) = &due.expect("memory")[0];
+    load(&mut world, job);
+    let outputs = world.done(vec![]);
+    assert_eq!(assigned(&outputs).len(), 1, "{outputs:?}");
+}
+
+/// What was recorded of downtime.
+fn downtimes(world: &mut World, job: &str) -> Vec<(u64, u64)> {
+    let log = world.store.events(job, 0, 999).expect("memory");
+    let downtime = log.into_iter().filter_map(|record| match record.event {
+        Event::EngineRestarted { down_since } => Some((down_since.0, record.at.0)),
+        _ => None,
+    });
+    downtime.collect()
+}
+
+#[test]
+fn each_gap_is_told_once_as_of_its_end_and_only_to_jobs_that_mind() {
+    let mut world = world();
+    let began = world.done(vec![(1, submit("a")), (2, tomorrow("b"))]);
+    let about = &assigned(&began)[0];
+    let input = Input::Report {
+        item: about.item,
+        token: about.token,
+        outcome: Outcome::Failed(Failure::new(FailureKind::Exited(1))),
+    };
+    // It backs off; both sleep, if the horizon is behind.
+    let failed = world.done(vec![(3, Request::Input { job: "a".into(), input })]);
+    drop((began, failed));
+    let gaps = [
+        Gap { from: Timestamp(5000), until: Timestamp(9000) },
+        Gap { from: Timestamp(20_000), until: Timestamp(21_000) },
+    ];
+    let mut again = World::with(world.store, 8);
+    for gap in gaps {
+        again.store.take(Owner::SHARD, gap.until, Some(gap.from)).expect("memory");
+    }
+    again.owner = again.store.take(Owner::SHARD, Timestamp(0), None).expect("memory");
+    again.controller.raise_horizon(Timestamp(100_000));
+    again.now = 30_000;
+    for job in ["a", "b"] {
+        load(&mut again, &job.into());
+    }
+    again.done(vec![]);
+    assert_eq!(downtimes(&mut again, "a")[0], (5000, 9000));
+    assert_eq!(downtimes(&mut again, "b"), [], "it has not begun");
+    let told = downtimes(&mut again, "a").len();
+    let mut third = World::with(again.store, 8);
+    third.controller.raise_horizon(Timestamp(100_000));
+    third.now = 40_000;
+    load(&mut third, &"a".into());
+    let _ = third.step(vec![]).map(|group| third.commit(group));
+    assert_eq!(downtimes(&mut third, "a").len(), told, "nothing is told twice");
+}
