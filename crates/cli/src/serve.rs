@@ -30,7 +30,7 @@ use crate::{Done, Exit, client, input, signals};
 /// How long the tokens are good for that `up` makes; they are taken back at the end.
 const OWN_TOKEN_MS: u64 = 365 * 86_400_000;
 /// What they are called.
-const OWN_TOKEN: &str = "of `steadfast up`";
+const OWN_TOKEN: &str = "steadfast up";
 
 pub(crate) fn server(args: &ServerArgs) -> Done {
     if args.print_config {
