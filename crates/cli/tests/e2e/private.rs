@@ -180,11 +180,7 @@ fn a_wait_goes_on_when_up_was_killed_and_has_another_token() {
     place.open("gate");
     assert!(waits.ends().success(), "{}", waits.said());
     let tokens = place.call(&["token", "list", "--data", &data]);
-    assert_eq!(
-        tokens.matches("steadfast up").count(),
-        2,
-        "those of the first are gone: {tokens}"
-    );
+    assert_eq!(tokens.matches("steadfast up").count(), 2, "those of the first are gone: {tokens}");
 }
 
 #[test]
