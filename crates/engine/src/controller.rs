@@ -420,11 +420,6 @@ impl Controller {
 }
 
 impl Group {
-    /// Whether there is something to make durable.
-    pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
-    }
-
     pub fn tickets(&self) -> impl Iterator<Item = Ticket> {
         self.replies.iter().map(|reply| reply.ticket)
     }
