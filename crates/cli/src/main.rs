@@ -70,6 +70,10 @@ fn misused(error: &clap::Error) -> ! {
 }
 
 fn main() -> ExitCode {
+    // `CI` in the environment would colour a dumb terminal too.
+    if screen::is_dumb() && std::env::var_os("CLICOLOR_FORCE").is_none() {
+        anstream::ColorChoice::Never.write_global();
+    }
     let mut matches = Args::command().try_get_matches().unwrap_or_else(|error| misused(&error));
     let data_typed = matches.subcommand().is_some_and(|(_, of)| {
         of.try_contains_id("data").is_ok()

@@ -7,6 +7,11 @@ use crate::paint::Line;
 /// A terminal that does not tell its size.
 const UNKNOWN: (usize, usize) = (100, 24);
 
+/// `TERM=dumb`: a terminal that obeys no escape sequence.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
 /// The part of the terminal above the cursor that is ours.
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
@@ -17,8 +22,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// None: standard output is no terminal, or one that cannot move its cursor.
     pub(crate) fn here() -> Option<Self> {
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        (std::io::stdout().is_terminal() && !dumb).then(Self::default)
+        (std::io::stdout().is_terminal() && !is_dumb()).then(Self::default)
     }
 
     /// How many lines can be drawn over again: the cursor rests in the row below them.

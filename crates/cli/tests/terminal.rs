@@ -210,7 +210,11 @@ fn ctrl_c_leaves_how_it_stands_and_how_to_go_on() {
 #[test]
 fn a_dumb_terminal_is_told_line_by_line() {
     let place = Place::new("name: plain\nsteps: { only: { run: 'true' } }\n");
-    let terminal = start(&place, 24, 80, "dumb");
+    let file = place.path("job.yaml");
+    let mut command = place.command(&["run", file.to_str().expect("plain")]);
+    // A build server says so of itself, and shows colours in what is no terminal at all.
+    command.env("CI", "true");
+    let terminal = Terminal::start(&command, 24, 80, "dumb");
     let bytes = terminal.bytes.clone();
     let (code, all) = terminal.end();
     assert_eq!(code, Some(0), "{all}");
