@@ -11,7 +11,7 @@ mod status;
 
 pub use jobs::wire_state;
 pub use outcome::{
-    LONGEST_PROGRESS, Malformed, Said, awaiting_report, from_report, progress, to_report,
+    LONGEST_PROGRESS, Malformed, WorkerReport, awaiting_report, from_report, progress, to_report,
 };
 pub use shown_state::{NoState, ShownState};
 pub use status::{

@@ -110,7 +110,7 @@ pub fn progress(json: &[u8]) -> Option<Arc<Value>> {
 
 /// What a report says of an attempt.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum WorkerReport {
     Ended(Outcome),
     /// A service has taken it, and says later how it ended.
     AwaitsCallback,
@@ -123,10 +123,10 @@ pub fn awaiting_report(attempt: proto::AttemptRef) -> proto::Report {
 }
 
 /// The attempt and what is said of it.
-pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Said), Malformed> {
+pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, WorkerReport), Malformed> {
     let attempt = report.attempt.ok_or_else(|| Malformed("a report names no attempt".into()))?;
     let outcome = match report.outcome {
-        Some(Wire::AwaitingCallback(_)) => return Ok((attempt, Said::AwaitsCallback)),
+        Some(Wire::AwaitingCallback(_)) => return Ok((attempt, WorkerReport::AwaitsCallback)),
         Some(Wire::Succeeded(proto::Succeeded { output_json })) if output_json.is_empty() => {
             Outcome::OK
         }
@@ -147,7 +147,7 @@ pub fn from_report(report: proto::Report) -> Result<(proto::AttemptRef, Said), M
         Some(Wire::Failed(failed)) => Outcome::Failed(failure(failed)?),
         None => return Err(Malformed("a report has no outcome".into())),
     };
-    Ok((attempt, Said::Ended(outcome)))
+    Ok((attempt, WorkerReport::Ended(outcome)))
 }
 
 fn failure(failed: proto::Failed) -> Result<Failure, Malformed> {
@@ -189,7 +189,7 @@ mod tests {
         let item = ItemId { run: 1, step: 2, role: Role::Fallback, index: 3 };
         let named = proto::AttemptRef::new("job", item, 4, 5);
         let report = to_report(named.clone(), &outcome, "");
-        assert_eq!(from_report(report), Ok((named.clone(), Said::Ended(outcome))));
+        assert_eq!(from_report(report), Ok((named.clone(), WorkerReport::Ended(outcome))));
         assert_eq!((named.item(), named.attempt, named.token), (item, 4, 5));
     }
 

@@ -250,14 +250,14 @@ pub fn is_process(plan: &Plan, item: ItemId) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
     plan: Option<Arc<Plan>>,
-    items: BTreeMap<ItemId, Told>,
+    items: BTreeMap<ItemId, ItemHistory>,
     totals: Totals,
     /// The attempt that ended last was lost; its verdict is the next event. Whether it had started.
     lost: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct ItemHistory {
     attempts: VecDeque<AttemptView>,
     accounts: Option<Accounts>,
     last_error: Option<String>,
@@ -332,7 +332,7 @@ impl Attempts {
         self.totals.losses = self.totals.losses.saturating_add(charged.preemptions);
     }
 
-    fn told(&mut self, item: ItemId) -> Option<&mut Told> {
+    fn told(&mut self, item: ItemId) -> Option<&mut ItemHistory> {
         ((item.index as usize) < SHOWN).then(|| self.items.entry(item).or_default())
     }
 

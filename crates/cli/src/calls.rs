@@ -12,8 +12,8 @@ use steadfast_core::event::{ItemId, JobId};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::{Action, Http, HttpMode, Plan, Step};
 use steadfast_engine::{Assignment, Inbox, Work};
-use steadfast_server::archive::Archive;
-use steadfast_server::callbacks::{Addresses, Desk, Secrets, Tickets};
+use steadfast_server::callbacks::{CallbackHandler, CallbackTokens, CallbackUrls, Secrets};
+use steadfast_server::queries::JobReader;
 use steadfast_worker::http::{Called, Caller, HttpOrder, Outbound};
 use steadfast_worker::{LONGEST_WAIT, OUTPUT_CAP};
 use tokio::runtime::{Handle, Runtime};
@@ -28,7 +28,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Made before the engine is: nothing is called before it can call back.
 #[derive(Debug)]
-pub(crate) struct Booth {
+pub(crate) struct HttpExecutor {
     runtime: Runtime,
     caller: Caller,
     turns: Arc<Semaphore>,
@@ -38,12 +38,12 @@ pub(crate) struct Booth {
 #[derive(Debug)]
 struct Callbacks {
     listener: TcpListener,
-    tickets: Tickets,
-    archive: Archive,
-    addresses: Addresses,
+    callback_tokens: CallbackTokens,
+    reader: JobReader,
+    addresses: CallbackUrls,
 }
 
-impl Booth {
+impl HttpExecutor {
     /// None: nothing of the plan calls a service.
     pub(crate) fn open(
         plan: &Plan,
@@ -80,14 +80,20 @@ impl Booth {
         let Self { runtime, caller, turns, callbacks } = self;
         let mut door = None;
         let addresses = callbacks.map(|callbacks| {
-            let Callbacks { listener, tickets, archive, addresses } = callbacks;
+            let Callbacks { listener, callback_tokens, reader, addresses } = callbacks;
             let (secrets, cap) = (Secrets::default(), OUTPUT_CAP as usize);
-            let desk =
-                Desk::new(tickets, secrets, inbox.clone(), archive, cap, Arc::new(clock::now));
+            let callbacks = CallbackHandler::new(
+                callback_tokens,
+                secrets,
+                inbox.clone(),
+                reader,
+                cap,
+                Arc::new(clock::now),
+            );
             let (close, closed) = oneshot::channel::<()>();
             let closing = async move { drop(closed.await) };
-            let served = steadfast_server::http::serve_callbacks(listener, desk, closing);
-            door = Some(Door { close, served: runtime.spawn(served) });
+            let served = steadfast_server::http::serve_callbacks(listener, callbacks, closing);
+            door = Some(CallbackServer { close, served: runtime.spawn(served) });
             addresses
         });
         let shared = Shared { caller, turns, addresses, inbox, state: Mutex::default() };
@@ -114,10 +120,10 @@ impl Callbacks {
         listener.set_nonblocking(true).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         data.keep_callback_port(job, address.port()).map_err(wrong)?;
-        let tickets = Tickets::open(&data.folder).map_err(wrong)?;
-        let addresses = Addresses::new(tickets.clone(), &format!("http://{address}"));
-        let archive = Archive::open(&data.folder, 1).map_err(|error| error.to_string())?;
-        Ok(Self { listener, tickets, archive, addresses })
+        let callback_tokens = CallbackTokens::open(&data.folder).map_err(wrong)?;
+        let addresses = CallbackUrls::new(callback_tokens.clone(), &format!("http://{address}"));
+        let reader = JobReader::open(&data.folder, 1).map_err(|error| error.to_string())?;
+        Ok(Self { listener, callback_tokens, reader, addresses })
     }
 }
 
@@ -133,12 +139,12 @@ pub(crate) struct Calls {
 #[derive(Debug)]
 struct Open {
     runtime: Runtime,
-    door: Option<Door>,
+    door: Option<CallbackServer>,
 }
 
 /// Through which callbacks come.
 #[derive(Debug)]
-struct Door {
+struct CallbackServer {
     close: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
@@ -147,7 +153,7 @@ struct Door {
 struct Shared {
     caller: Caller,
     turns: Arc<Semaphore>,
-    addresses: Option<Addresses>,
+    addresses: Option<CallbackUrls>,
     inbox: Inbox,
     state: Mutex<State>,
 }
@@ -216,7 +222,7 @@ impl Calls {
     pub(crate) fn close(&self) {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Open { runtime, door }) = open else { return };
-        if let Some(Door { close, served }) = door {
+        if let Some(CallbackServer { close, served }) = door {
             drop(close);
             let _ = runtime.block_on(async { tokio::time::timeout(LAST_WORDS, served).await });
         }

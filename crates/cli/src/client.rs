@@ -11,19 +11,19 @@
 //! Nothing here but `whose` opens a data folder.
 
 mod api;
+mod error;
 mod files;
 mod follow;
 mod logs;
-mod look;
-mod place;
 mod profile;
+mod queries;
 mod replay;
 mod shapes;
 mod sse;
-mod standing;
 mod submit;
+mod summary;
+mod target;
 mod token;
-mod trouble;
 mod whose;
 
 use std::path::Path;
@@ -31,16 +31,16 @@ use std::path::Path;
 use steadfast_core::event::Recorded;
 
 use api::Client;
-use place::{Place, Said};
-use trouble::{Trouble, conclude};
-use whose::Whose;
+use error::{ClientError, conclude};
+use target::{Target, TargetOptions};
+use whose::JobPlace;
 
 use crate::args::{
     CancelArgs, Common, DrainArgs, EitherJobArgs, ExplainArgs, Here, HistoryArgs, ListArgs,
     LogsArgs, Output, PauseArgs, Remote, ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs,
     WaitArgs, WorkersArgs,
 };
-use crate::{Done, Exit, again, explain, jobs, run};
+use crate::{Done, Exit, explain, jobs, retry_job, run};
 
 pub(crate) use token::Token;
 
@@ -50,14 +50,14 @@ pub(crate) fn submit(args: &SubmitArgs) -> Done {
 
 pub(crate) fn wait(args: &WaitArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        let id = look::find(&client, &args.job.text()).await?;
+        let id = queries::find(&client, &args.job.text()).await?;
         follow::wait(&client, &id, args.timeout, args.output).await
     })
 }
 
 pub(crate) fn watch(args: &ServerJobArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        let id = look::find(&client, &args.job.text()).await?;
+        let id = queries::find(&client, &args.job.text()).await?;
         follow::watch(&client, &id, args.output).await
     })
 }
@@ -65,23 +65,25 @@ pub(crate) fn watch(args: &ServerJobArgs) -> Done {
 pub(crate) fn pause(args: &PauseArgs) -> Done {
     let PauseArgs { of, why } = args;
     on_server(&of.remote, of.output, async |client| {
-        look::wish(&client, &of.job.text(), "pause", why, of.output).await
+        queries::command(&client, &of.job.text(), "pause", why, of.output).await
     })
 }
 
 pub(crate) fn workers(args: &WorkersArgs) -> Done {
-    on_server(&args.remote, args.output, async |client| look::workers(&client, args.output).await)
+    on_server(&args.remote, args.output, async |client| {
+        queries::workers(&client, args.output).await
+    })
 }
 
 pub(crate) fn drain(args: &DrainArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        look::drain(&client, &args.worker, args.output).await
+        queries::drain(&client, &args.worker, args.output).await
     })
 }
 
 pub(crate) fn undrain(args: &DrainArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
-        look::undrain(&client, &args.worker, args.output).await
+        queries::undrain(&client, &args.worker, args.output).await
     })
 }
 
@@ -95,12 +97,12 @@ pub(crate) struct Either {
 impl Either {
     pub(crate) fn list(self, args: &ListArgs) -> Done {
         let said = self.said(&args.remote, args.common.data.as_deref());
-        match place::of_job(said) {
-            Err(why) => conclude(Err(Trouble::Wrong(why)), args.common.output),
-            Ok(Place::Local) => jobs::list(args),
-            Ok(Place::Server(address)) => {
+        match target::of_job(said) {
+            Err(why) => conclude(Err(ClientError::Wrong(why)), args.common.output),
+            Ok(Target::Local) => jobs::list(args),
+            Ok(Target::Server(address)) => {
                 let unnamed = address.is_default;
-                let there = async |client| look::list(&client, args).await;
+                let there = async |client| queries::list(&client, args).await;
                 let done = conclude(asking(address, there), args.common.output);
                 if unnamed && args.common.output == Output::Human && done.is_ok() {
                     whose::tell_of_folder();
@@ -112,14 +114,14 @@ impl Either {
 
     pub(crate) fn status(self, args: &EitherJobArgs) -> Done {
         let (common, job) = (&args.of.common, args.of.job.text());
-        let there = async |client, id: String| look::status(&client, &id, common.output).await;
+        let there = async |client, id: String| queries::status(&client, &id, common.output).await;
         self.choose(&args.remote, common, &job, there, |job| jobs::status(common, job))
     }
 
     pub(crate) fn history(self, args: &HistoryArgs) -> Done {
         let (common, job, step) = (&args.of.common, args.of.job.text(), args.step.as_deref());
         let there =
-            async |client, id: String| look::history(&client, &id, step, common.output).await;
+            async |client, id: String| queries::history(&client, &id, step, common.output).await;
         self.choose(&args.remote, common, &job, there, |job| jobs::history(common, job, step))
     }
 
@@ -131,9 +133,10 @@ impl Either {
 
     pub(crate) fn cancel(self, args: &CancelArgs) -> Done {
         let (common, job, why) = (&args.of.common, args.of.job.text(), &args.why);
-        let there =
-            async |client, id: String| look::wish(&client, &id, "cancel", why, common.output).await;
-        self.choose(&args.remote, common, &job, there, |job| again::cancel(common, why, job))
+        let there = async |client, id: String| {
+            queries::command(&client, &id, "cancel", why, common.output).await
+        };
+        self.choose(&args.remote, common, &job, there, |job| retry_job::cancel(common, why, job))
     }
 
     /// The events of a job, wherever it is; `Exit::Ok` if they were all handed over.
@@ -146,7 +149,7 @@ impl Either {
     ) -> Done {
         let log = std::cell::RefCell::new(log);
         let there = async |client, id: String| {
-            let events = look::log(&client, &id).await?;
+            let events = queries::log(&client, &id).await?;
             log.borrow_mut().extend(events);
             Ok(Exit::Ok)
         };
@@ -163,7 +166,7 @@ impl Either {
     }
 
     pub(crate) fn explain(self, args: &ExplainArgs) -> Done {
-        let there = async |client, id: String| look::explain(&client, args, &id).await;
+        let there = async |client, id: String| queries::explain(&client, args, &id).await;
         let here = |job: &str| explain::run(args, job);
         self.choose(&args.remote, &args.common, &args.job, there, here)
     }
@@ -171,7 +174,7 @@ impl Either {
     pub(crate) fn resume(self, args: &ResumeArgs) -> Done {
         let there = async |client, id: String| {
             no_flags_of_a_run(&args.here, args.changed)?;
-            look::wish(&client, &id, "resume", &args.why, args.common.output).await
+            queries::command(&client, &id, "resume", &args.why, args.common.output).await
         };
         let here = |job: &str| run::resume(args, job);
         self.choose(&args.remote, &args.common, &args.job.text(), there, here)
@@ -182,12 +185,12 @@ impl Either {
             no_flags_of_a_run(&args.here, false)?;
             submit::retry(&client, args, &id).await
         };
-        let here = |job: &str| again::retry(args, job);
+        let here = |job: &str| retry_job::retry(args, job);
         self.choose(&args.remote, &args.common, &args.job.text(), there, here)
     }
 
-    fn said<'a>(self, remote: &'a Remote, data: Option<&'a Path>) -> Said<'a> {
-        Said { remote, data, data_typed: self.data_typed }
+    fn said<'a>(self, remote: &'a Remote, data: Option<&'a Path>) -> TargetOptions<'a> {
+        TargetOptions { remote, data, data_typed: self.data_typed }
     }
 
     /// Where the job is. At the default address, which nobody named, jobs of `run` are still this
@@ -197,23 +200,23 @@ impl Either {
         remote: &Remote,
         common: &Common,
         job: &str,
-        there: impl AsyncFnOnce(Client, String) -> Result<Exit, Trouble>,
+        there: impl AsyncFnOnce(Client, String) -> Result<Exit, ClientError>,
         here: impl FnOnce(&str) -> Done,
     ) -> Done {
-        let address = match place::of_job(self.said(remote, common.data.as_deref())) {
-            Err(why) => return conclude(Err(Trouble::Wrong(why)), common.output),
-            Ok(Place::Local) => return here(job),
-            Ok(Place::Server(address)) => address,
+        let address = match target::of_job(self.said(remote, common.data.as_deref())) {
+            Err(why) => return conclude(Err(ClientError::Wrong(why)), common.output),
+            Ok(Target::Local) => return here(job),
+            Ok(Target::Server(address)) => address,
         };
         let mut is_here = None;
         let unnamed = address.is_default;
         let asked = asking(address, async |client| {
             let id = match whose::find(&client, job, unnamed).await? {
-                Whose::Here(id) => {
+                JobPlace::Here(id) => {
                     is_here = Some(id);
                     return Ok(Exit::Ok);
                 }
-                Whose::There(id) => id,
+                JobPlace::There(id) => id,
             };
             there(client, id).await
         });
@@ -226,15 +229,15 @@ impl Either {
 
 /// Whether the environment or the profile file names a server, which a command without flags goes to.
 pub(crate) fn names_a_server() -> bool {
-    place::names_a_server()
+    target::names_a_server()
 }
 
 /// What is meant for a job that runs here would be passed over in silence otherwise.
-fn no_flags_of_a_run(here: &Here, changed: bool) -> Result<(), Trouble> {
+fn no_flags_of_a_run(here: &Here, changed: bool) -> Result<(), ClientError> {
     let given = [("--slots", here.slots.is_some()), ("--keep", here.keep), ("--changed", changed)];
     match given.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
-        Some((flag, _)) => Err(Trouble::Wrong(format!(
+        Some((flag, _)) => Err(ClientError::Wrong(format!(
             "{flag} is for jobs that run here, and this goes to a server; give --data DIR for a \
              job of a data folder"
         ))),
@@ -244,16 +247,16 @@ fn no_flags_of_a_run(here: &Here, changed: bool) -> Result<(), Trouble> {
 fn on_server(
     remote: &Remote,
     output: Output,
-    ask: impl AsyncFnOnce(Client) -> Result<Exit, Trouble>,
+    ask: impl AsyncFnOnce(Client) -> Result<Exit, ClientError>,
 ) -> Done {
-    let address = place::server(remote).map_err(Trouble::Wrong);
+    let address = target::server(remote).map_err(ClientError::Wrong);
     conclude(address.and_then(|address| asking(address, ask)), output)
 }
 
 fn asking(
     address: api::Address,
-    ask: impl AsyncFnOnce(Client) -> Result<Exit, Trouble>,
-) -> Result<Exit, Trouble> {
+    ask: impl AsyncFnOnce(Client) -> Result<Exit, ClientError>,
+) -> Result<Exit, ClientError> {
     let client = Client::new(address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(ask(client));

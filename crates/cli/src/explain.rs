@@ -10,8 +10,8 @@ use steadfast_core::time::human_ms;
 
 use crate::args::{ExplainArgs, Output};
 use crate::input::Wrong;
-use crate::paint::{BAD, BOLD, DIM, GOOD, Inert, NOTE, WAIT, inert, paint, state_style};
-use crate::standing::short_value;
+use crate::style::{BAD, BOLD, DIM, GOOD, Inert, NOTE, WAIT, inert, paint, state_style};
+use crate::summary::short_value;
 use crate::{Done, Exit, clock, data, input, jobs};
 
 /// Verdicts told to a person; the JSON has more.

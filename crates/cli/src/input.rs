@@ -10,7 +10,7 @@ use serde_json::json;
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
 
 use crate::args::Output;
-use crate::paint::{BOLD, WAIT, error_prefix, inert, paint};
+use crate::style::{BOLD, WAIT, error_prefix, inert, paint};
 
 /// A line longer than this is shown from near the mistake only.
 const SHOWN_CHARS: usize = 160;
@@ -215,8 +215,8 @@ impl From<&str> for Wrong {
     }
 }
 
-impl From<steadfast_engine::NotDone> for Wrong {
-    fn from(why: steadfast_engine::NotDone) -> Self {
+impl From<steadfast_engine::CommandError> for Wrong {
+    fn from(why: steadfast_engine::CommandError) -> Self {
         why.to_string().into()
     }
 }

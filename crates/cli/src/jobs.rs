@@ -9,39 +9,39 @@ use steadfast_core::event::{Event, Recorded};
 use steadfast_core::job::Job;
 use steadfast_core::select::Select;
 use steadfast_core::time::human_ms;
-use steadfast_server::archive::{self, JobFilter, Listed};
+use steadfast_server::queries::{self, JobFilter, Listed};
 use steadfast_store::{Row, SqliteStore, Store};
 
 use crate::args::{Common, ListArgs, Output};
 use crate::clock;
 use crate::data::{self, Data};
 use crate::input::Wrong;
-use crate::paint::{Align, BOLD, DIM, GOOD, Table, inert, paint, state_style};
-use crate::standing::heading;
+use crate::style::{Align, BOLD, DIM, GOOD, Table, inert, paint, state_style};
+use crate::summary::heading;
 use crate::{Done, Exit, input, view};
 
 /// Why a command that looks could not answer.
-pub(crate) enum Trouble {
+pub(crate) enum CliError {
     Found(Wrong),
     /// Nobody could be told; a reader that has seen enough is no mistake.
-    Told(io::Error),
+    Output(io::Error),
 }
 
-impl From<Wrong> for Trouble {
+impl From<Wrong> for CliError {
     fn from(wrong: Wrong) -> Self {
         Self::Found(wrong)
     }
 }
 
-impl From<String> for Trouble {
+impl From<String> for CliError {
     fn from(message: String) -> Self {
         Self::Found(message.into())
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
-        Self::Told(error)
+        Self::Output(error)
     }
 }
 
@@ -49,9 +49,9 @@ impl From<io::Error> for Trouble {
 pub(crate) fn looking(
     folder: Option<&Path>,
     output: Output,
-    look: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, Trouble>,
+    look: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, CliError>,
 ) -> Done {
-    let done = Data::at(folder).map_err(Trouble::from).and_then(|data| {
+    let done = Data::at(folder).map_err(CliError::from).and_then(|data| {
         let store = data.look()?;
         let none = || {
             let root = data.folder.root().display();
@@ -61,10 +61,10 @@ pub(crate) fn looking(
     });
     match done {
         Ok(exit) => Ok(exit),
-        Err(Trouble::Found(Wrong { code, message })) => {
+        Err(CliError::Found(Wrong { code, message })) => {
             input::refuse(code, &message, output).map(|()| Exit::Wrong)
         }
-        Err(Trouble::Told(error)) => Err(error),
+        Err(CliError::Output(error)) => Err(error),
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn list(args: &ListArgs) -> Done {
         let filter =
             JobFilter { state: args.state, name: args.name.clone(), label: args.label.clone() };
         let cursor = args.cursor.as_deref();
-        let page = archive::list(store, &data.folder, &filter, cursor, args.limit).map_err(text)?;
+        let page = queries::list(store, &data.folder, &filter, cursor, args.limit).map_err(text)?;
         if args.common.output == Output::Json {
             let jobs: Vec<_> = page
                 .jobs
@@ -198,7 +198,7 @@ pub(crate) fn status(common: &Common, job: &str) -> Done {
 }
 
 /// What is left to say of a job whose log cannot be read.
-fn stuck(row: &Row, why: &str, data: &Data, output: Output) -> Result<Exit, Trouble> {
+fn stuck(row: &Row, why: &str, data: &Data, output: Output) -> Result<Exit, CliError> {
     let Row { id, name, submitted_at, finished_at, .. } = row;
     match output {
         Output::Json => input::print_json(&serde_json::json!({
@@ -225,7 +225,7 @@ pub(crate) fn history(common: &Common, job: &str, step: Option<&str>) -> Done {
         let mut history = History::new(common.output, step);
         data::each_event(store, &row.id, 0, |record| match (common.output, step) {
             // As it is stored, also if it could not be folded.
-            (Output::Json, None) => Ok::<(), Trouble>(history.write(&record)?),
+            (Output::Json, None) => Ok::<(), CliError>(history.write(&record)?),
             _ => history.tell(&record),
         })?;
         history.end()?;
@@ -239,7 +239,7 @@ pub(crate) fn log(common: &Common, job: &str, log: &mut Vec<Recorded>) -> Done {
         let row = data::find(store, job)?;
         data::each_event(store, &row.id, 0, |record| {
             log.push(record);
-            Ok::<(), Trouble>(())
+            Ok::<(), CliError>(())
         })?;
         Ok(Exit::Ok)
     })
@@ -276,7 +276,7 @@ impl History {
     }
 
     /// The events come from the first on, each after the one before.
-    pub(crate) fn tell(&mut self, record: &Recorded) -> Result<(), Trouble> {
+    pub(crate) fn tell(&mut self, record: &Recorded) -> Result<(), CliError> {
         if let (Some(step), Event::JobAccepted(accepted)) = (&self.step, &record.event) {
             let only = accepted.plan.select(step);
             let none =

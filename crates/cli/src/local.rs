@@ -16,7 +16,7 @@ use steadfast_worker::{
     Tasks, prepare,
 };
 
-use crate::calls::{Booth, Calls};
+use crate::calls::{Calls, HttpExecutor};
 use crate::data::Data;
 
 /// A job and the token of its attempt.
@@ -24,7 +24,7 @@ type Key = (JobId, u64);
 
 /// What all slots share.
 #[derive(Debug)]
-pub(crate) struct Shop {
+pub(crate) struct LocalExecutor {
     data: Data,
     inbox: Inbox,
     ports: Ports,
@@ -33,7 +33,7 @@ pub(crate) struct Shop {
 
 #[derive(Clone, Debug)]
 pub(crate) struct LocalWorkers {
-    pool: Arc<Pool<Shop>>,
+    pool: Arc<Pool<LocalExecutor>>,
     folders: Arc<Folders<Key>>,
     /// None: the job calls no service.
     calls: Option<Calls>,
@@ -46,12 +46,12 @@ impl LocalWorkers {
         data: Data,
         inbox: Inbox,
         keep: bool,
-        booth: Option<Booth>,
+        booth: Option<HttpExecutor>,
     ) -> Self {
         steadfast_worker::adopt_orphans();
         let folders = Arc::new(Folders::new(keep));
         let calls = booth.map(|booth| booth.staff(inbox.clone()));
-        let shop = Shop { data, inbox, ports: Ports::default(), folders: folders.clone() };
+        let shop = LocalExecutor { data, inbox, ports: Ports::default(), folders: folders.clone() };
         Self { pool: Arc::new(Pool::new(count, Arc::new(shop))), folders, calls }
     }
 
@@ -102,7 +102,7 @@ fn not_run(kind: &str, message: String, permanence: Permanence) -> Outcome {
     Outcome::Failed(Failure { error, permanence, ..Failure::new(FailureKind::NotCompleted) })
 }
 
-impl Tasks for Shop {
+impl Tasks for LocalExecutor {
     type Key = Key;
     type Task = Work;
 

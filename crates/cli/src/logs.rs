@@ -13,8 +13,8 @@ use steadfast_server::log_times;
 use crate::args::LogsArgs;
 use crate::data::{self, Data};
 use crate::input::Wrong;
-use crate::jobs::{self, Trouble};
-use crate::paint::{DIM, paint};
+use crate::jobs::{self, CliError};
+use crate::style::{DIM, paint};
 use crate::{Done, Exit, clock};
 
 mod print;
@@ -107,7 +107,7 @@ struct Shown {
 
 impl Shown {
     /// What has come since the last time.
-    fn print(&mut self, printer: &mut Printer) -> Result<(), Trouble> {
+    fn print(&mut self, printer: &mut Printer) -> Result<(), CliError> {
         let mut file = File::open(&self.path)?;
         if file.metadata()?.len() <= self.from {
             return Ok(());

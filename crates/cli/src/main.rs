@@ -1,6 +1,5 @@
 //! The one program. It parses and prints; every rule is elsewhere.
 
-mod again;
 mod args;
 mod backup;
 mod calls;
@@ -13,15 +12,16 @@ mod input;
 mod jobs;
 mod local;
 mod logs;
-mod paint;
 mod plan;
 mod purge;
 mod rehearse;
+mod retry_job;
 mod run;
 mod screen;
 mod serve;
 mod signals;
-mod standing;
+mod style;
+mod summary;
 mod timeline;
 mod token;
 mod view;
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
         // `steadfast … | head`: the reader has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("{}cannot write the answer: {error}", paint::error_prefix());
+            anstream::eprintln!("{}cannot write the answer: {error}", style::error_prefix());
             ExitCode::from(Exit::Failed as u8)
         }
     }

@@ -14,7 +14,7 @@ use steadfast_jobfile::{JobFile, Source, policy_view};
 use crate::args::{Output, PlanArgs};
 use crate::graph::graph;
 use crate::input::Shape;
-use crate::paint::{Align, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint};
+use crate::style::{Align, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint};
 use crate::{Done, Exit, input};
 
 /// Delays that the table of a step shows before it says "and so on".

@@ -4,8 +4,8 @@
 use serde_json::json;
 use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
-use steadfast_server::archive;
 use steadfast_server::purge::{purge, remove};
+use steadfast_server::queries;
 use steadfast_store::{Filter, Row, SqliteStore, Store as _};
 
 use crate::args::{Output, PurgeArgs};
@@ -77,7 +77,7 @@ fn ended(
 /// lock, and keeps it.
 fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
     let mut purged = 0;
-    for id in archive::interrupted(store, &data.folder).map_err(text)? {
+    for id in queries::interrupted(store, &data.folder).map_err(text)? {
         let Ok(_lock) = data.lock(&id) else { continue };
         // One that cannot be read may have ended as well: it goes only by its name.
         if store.damage(&id).map_err(text)?.is_some() {

@@ -14,7 +14,7 @@ use steadfast_sim::{
 use crate::args::{Output, RehearseArgs};
 use crate::client::Either;
 use crate::input::Source;
-use crate::paint::{Align, BAD, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint, state_style};
+use crate::style::{Align, BAD, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint, state_style};
 use crate::{Done, Exit, input, timeline};
 
 /// Rows of the table of decisions; the JSON has them all.

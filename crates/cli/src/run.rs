@@ -13,16 +13,16 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Requester, Source};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
-use steadfast_engine::{Adopted, Live, Lost, Observer, Ownership, Room, Stopped};
+use steadfast_engine::{Adopted, Live, Lost, Observer, Ownership, Placement, Stopped};
 use steadfast_store::{Owner, Refused, Store};
 
 use crate::args::{Here, Output, ResumeArgs, RunArgs};
-use crate::calls::Booth;
+use crate::calls::HttpExecutor;
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data, Lock};
 use crate::input::Wrong;
 use crate::local::LocalWorkers;
-use crate::paint::{BOLD, error_prefix, paint};
+use crate::style::{BOLD, error_prefix, paint};
 use crate::view::View;
 use crate::{Done, Exit, input, jobs, signals};
 
@@ -242,14 +242,14 @@ impl Session<'_> {
         };
         let count = self.here.slots.unwrap_or_else(default_slots);
         let outbound = self.here.outbound.here();
-        let booth = Booth::open(&self.plan, &self.id, count, &outbound, &data)?;
+        let booth = HttpExecutor::open(&self.plan, &self.id, count, &outbound, &data)?;
         let (tell, told) = channel();
         let (folder, keep) = (data.clone(), self.here.keep);
         let mut hands = None;
         let live = Live::start(
             Box::new(store),
             Box::new(SystemClock),
-            Room::here(steadfast_engine::Slots::shared(count), "local"),
+            Placement::here(steadfast_engine::Slots::shared(count), "local"),
             Ownership { owner, loader: None },
             |inbox| {
                 let workers = LocalWorkers::start(count, folder, inbox, keep, booth);
@@ -365,7 +365,7 @@ impl Session<'_> {
             if ticks.is_multiple_of(10) {
                 lock.touch();
                 if let Some(requested) = lock.cancel_asked() {
-                    let _ = live.inbox().wish(&self.id, Input::Cancel(requested));
+                    let _ = live.inbox().command(&self.id, Input::Cancel(requested));
                 }
             }
             if let Some(job) = &seen.job {
@@ -377,7 +377,7 @@ impl Session<'_> {
                 }
                 if !over && job.state().is_terminal() {
                     // Enough datacenters are done, and nobody stays to wait for the others.
-                    let _ = live.inbox().wish(&self.id, Input::Cancel(no_late_results()));
+                    let _ = live.inbox().command(&self.id, Input::Cancel(no_late_results()));
                 }
             }
             let now = interrupts.count();

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use crate::paint::Line;
+use crate::style::Line;
 
 /// A terminal that does not tell its size.
 const UNKNOWN: (usize, usize) = (100, 24);

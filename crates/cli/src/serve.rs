@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_server::config::{Auth, Config};
+use steadfast_server::observability::{LogFormat, Metrics, ProcessFacts, init_stderr};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
 use steadfast_server::tokens::{Scope, Tokens};
-use steadfast_server::watch::{About, LogFormat, Metrics, init_stderr};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use crate::args::{AuthArg, Output, ServeArgs, ServerArgs, UpArgs, WorkerArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::Data;
-use crate::paint::{BOLD, DIM, paint};
 use crate::run::default_slots;
+use crate::style::{BOLD, DIM, paint};
 use crate::{Done, Exit, client, input, signals};
 
 /// How long the tokens are good for that `up` makes; they are taken back at the end.
@@ -178,8 +178,11 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
         outbound: Some(args.outbound.elsewhere()),
         ..defaults
     };
-    let about =
-        About { version: env!("CARGO_PKG_VERSION"), started_at: clock::now(), per_job_max: 0 };
+    let about = ProcessFacts {
+        version: env!("CARGO_PKG_VERSION"),
+        started_at: clock::now(),
+        per_job_max: 0,
+    };
     let filter = std::env::var("STEADFAST_LOG__LEVEL").unwrap_or_else(|_| "info".to_owned());
     let _log = match init_stderr(LogFormat::Text, &filter, &Metrics::new(&about)) {
         Ok(log) => log,

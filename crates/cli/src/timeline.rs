@@ -6,7 +6,7 @@ use steadfast_core::event::ItemId;
 use steadfast_core::time::human_ms;
 use steadfast_sim::{Decision, Rehearsal, VerdictName};
 
-use crate::paint::{BAD, DIM, GOOD, WAIT, paint};
+use crate::style::{BAD, DIM, GOOD, WAIT, paint};
 
 /// Rows shown; what a person takes in at a glance.
 const SHOWN_ITEMS: usize = 24;

@@ -6,7 +6,7 @@ use steadfast_server::tokens::{Scope, Tokens, WorkerBinding};
 
 use crate::args::{Common, Output, ScopeArg, TokenCommand};
 use crate::data::Data;
-use crate::paint::{Align, BOLD, DIM, Table, paint};
+use crate::style::{Align, BOLD, DIM, Table, paint};
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(command: &TokenCommand) -> Done {

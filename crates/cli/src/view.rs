@@ -10,10 +10,10 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
 use crate::data::Data;
-use crate::paint::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
 use crate::screen::Screen;
-use crate::standing::{
-    AsideState, Failed, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS, Standing, StepFacts,
+use crate::style::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
+use crate::summary::{
+    AsideState, Failed, JobOverview, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS, StepFacts,
     Tally, fold, labelled, longest, notes, short_value,
 };
 
@@ -269,8 +269,8 @@ fn datacenter(job: &Job, run: u32) -> &str {
 }
 
 /// `cancelled by ci: wrong input`
-fn requested_line(wish: &str, requested: &Requester) -> String {
-    let done = match wish {
+fn requested_line(command: &str, requested: &Requester) -> String {
+    let done = match command {
         "cancel" => "cancelled",
         "pause" => "paused",
         _ => "resumed",
@@ -299,7 +299,7 @@ fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String>
     last.iter().map(|line| line.chars().take(160).collect()).collect()
 }
 
-fn of(job: &Job, data: &Data) -> Standing {
+fn of(job: &Job, data: &Data) -> JobOverview {
     let steps = places(job).map(|(run, step, state)| {
         let failures = state.failed.iter().take(SHOWN_ITEMS).map(|(index, stopped)| {
             let id = ItemId { run, step, role: Role::Item, index: *index };
@@ -314,7 +314,7 @@ fn of(job: &Job, data: &Data) -> Standing {
         });
         StepFacts { failures: failures.collect(), ..step_facts(job, run, step, state) }
     });
-    Standing {
+    JobOverview {
         state: data.shown_state(job),
         submitted_ms: job.accepted_at.0,
         finished_ms: job.finished_at.map(|at| at.0),

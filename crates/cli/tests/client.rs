@@ -26,12 +26,12 @@ const PARTIAL: &str = "name: half\nretry: { max_attempts: 1 }\ndatacenters: [us,
                        best_effort: { min_datacenters: 2, deadline: 1m }\n\
                        steps: { a: { run: fail-in eu } }";
 
-struct Desk {
+struct TestBed {
     place: Place,
     server: Server,
 }
 
-impl Desk {
+impl TestBed {
     fn new(name: &str) -> Self {
         Self::with(name, Operator::default())
     }
@@ -113,73 +113,73 @@ fn is_id(text: &str) -> bool {
 
 #[test]
 fn submit_prints_the_id_alone() {
-    let desk = Desk::new("submit");
-    let file = desk.place.write("job.yaml", OK);
+    let bed = TestBed::new("submit");
+    let file = bed.place.write("job.yaml", OK);
     let file = file.to_str().unwrap();
-    let text = desk.says(&["submit", file]);
+    let text = bed.says(&["submit", file]);
     assert!(text.ends_with('\n') && is_id(text.trim_end()), "{text:?}");
-    let id = desk.json(&["submit", file])["id"].as_str().unwrap().to_owned();
+    let id = bed.json(&["submit", file])["id"].as_str().unwrap().to_owned();
     assert!(is_id(&id) && id != text.trim_end());
-    let json = desk.place.write("job.json", r#"{"name": "j", "steps": {"a": {"run": "ok"}}}"#);
-    assert!(is_id(desk.says(&["submit", json.to_str().unwrap()]).trim_end()));
+    let json = bed.place.write("job.json", r#"{"name": "j", "steps": {"a": {"run": "ok"}}}"#);
+    assert!(is_id(bed.says(&["submit", json.to_str().unwrap()]).trim_end()));
 
-    let mut child = desk.command(&["submit", "-"]);
+    let mut child = bed.command(&["submit", "-"]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(OK.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(is_id(String::from_utf8(output.stdout).unwrap().trim_end()));
-    assert_eq!(desk.json(&["list"])["jobs"].as_array().unwrap().len(), 4);
+    assert_eq!(bed.json(&["list"])["jobs"].as_array().unwrap().len(), 4);
 }
 
 #[test]
 fn the_same_key_is_the_same_job() {
-    let desk = Desk::new("key");
-    let file = desk.place.write("job.yaml", OK);
+    let bed = TestBed::new("key");
+    let file = bed.place.write("job.yaml", OK);
     let args = ["submit", file.to_str().unwrap(), "--idempotency-key", "tonight"];
-    let first = desk.says(&args);
-    assert_eq!(desk.says(&args), first);
-    desk.place.write("job.yaml", HOLD);
-    let why = desk.refuses(&args);
+    let first = bed.says(&args);
+    assert_eq!(bed.says(&args), first);
+    bed.place.write("job.yaml", HOLD);
+    let why = bed.refuses(&args);
     assert!(why.contains(first.trim_end()) && why.contains("another body"), "{why}");
 }
 
 #[test]
 fn files_that_the_job_names_go_with_it() {
-    let desk = Desk::new("files");
-    fs::create_dir_all(desk.place.path("sub/lib")).unwrap();
-    let script = desk.place.write("sub/go.sh", "#!/bin/sh\necho hi\n");
+    let bed = TestBed::new("files");
+    fs::create_dir_all(bed.place.path("sub/lib")).unwrap();
+    let script = bed.place.write("sub/go.sh", "#!/bin/sh\necho hi\n");
     fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
-    desk.place.write("sub/lib/data.bin", [0, 255, 10]);
+    bed.place.write("sub/lib/data.bin", [0, 255, 10]);
     let job = "name: f\nfiles: [./go.sh]\nsteps: { a: { run: ok, files: [lib/, go.sh] } }";
-    let file = desk.place.write("sub/job.yaml", job);
-    let id = desk.says(&["submit", file.to_str().unwrap()]).trim_end().to_owned();
-    let kept = desk.server.folder.files(&id);
+    let file = bed.place.write("sub/job.yaml", job);
+    let id = bed.says(&["submit", file.to_str().unwrap()]).trim_end().to_owned();
+    let kept = bed.server.folder.files(&id);
     assert_eq!(fs::read(kept.join("lib/data.bin")).unwrap(), [0, 255, 10]);
     assert_eq!(fs::read_to_string(kept.join("go.sh")).unwrap(), "#!/bin/sh\necho hi\n");
     let executable = |name: &str| kept.join(name).metadata().unwrap().permissions().mode() & 0o100;
     assert_eq!((executable("go.sh") != 0, executable("lib/data.bin") != 0), (true, false));
 
     let file =
-        desk.place.write("lacks.yaml", "name: f\nfiles: [none.sh]\nsteps: { a: { run: ok } }");
-    let why = desk.refuses(&["submit", file.to_str().unwrap()]);
+        bed.place.write("lacks.yaml", "name: f\nfiles: [none.sh]\nsteps: { a: { run: ok } }");
+    let why = bed.refuses(&["submit", file.to_str().unwrap()]);
     assert!(why.contains("`none.sh`") && why.contains("there is no"), "{why}");
 }
 
 #[test]
 fn a_wrong_file_is_shown_with_its_line_whoever_finds_it() {
-    let desk = Desk::with("wrong", Operator { max_items: 10, ..Operator::default() });
-    let here = desk.place.write("here.yaml", "name: w\nsteps:\n  a: { run: ok, needz: [b] }\n");
-    let why = desk.refuses(&["submit", here.to_str().unwrap()]);
+    let bed = TestBed::with("wrong", Operator { max_items: 10, ..Operator::default() });
+    let here = bed.place.write("here.yaml", "name: w\nsteps:\n  a: { run: ok, needz: [b] }\n");
+    let why = bed.refuses(&["submit", here.to_str().unwrap()]);
     assert!(why.contains("here.yaml:3:") && why.contains("needz"), "{why}");
     // Only the server knows that it is too much.
-    let there = desk
+    let there = bed
         .place
         .write("there.yaml", "name: w\nsteps:\n  a: { run: ok, for_each: { range: 11 } }\n");
     let there = there.to_str().unwrap();
-    let why = desk.refuses(&["submit", there]);
+    let why = bed.refuses(&["submit", there]);
     assert!(why.contains("there.yaml:3:") && why.contains("range: 11"), "{why}");
     assert!(why.contains("1 problem in "), "{why}");
-    let output = desk.call(&["submit", there, "-o", "json"]);
+    let output = bed.call(&["submit", there, "-o", "json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let error = &answer["error"];
     assert_eq!((&error["code"], &error["errors"][0]["line"]), (&"invalid_job".into(), &3.into()));
@@ -187,58 +187,58 @@ fn a_wrong_file_is_shown_with_its_line_whoever_finds_it() {
 
 #[test]
 fn the_exit_status_says_how_a_job_ended() {
-    let desk = Desk::new("exits");
+    let bed = TestBed::new("exits");
     for (job, status, state) in
         [(OK, 0, "succeeded"), (FAILS, 1, "failed"), (PARTIAL, 3, "partial")]
     {
-        let file = desk.place.write("job.yaml", job);
+        let file = bed.place.write("job.yaml", job);
         let file = file.to_str().unwrap();
-        let output = desk.call(&["submit", "--wait", file]);
+        let output = bed.call(&["submit", "--wait", file]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(exit(&output), Some(status), "{text}");
         assert!(is_id(text.lines().next().unwrap()), "{text}");
         assert!(text.contains(&format!("{state} after ")), "{text}");
-        let output = desk.call(&["submit", "--wait", file, "-o", "json"]);
+        let output = bed.call(&["submit", "--wait", file, "-o", "json"]);
         assert_eq!(exit(&output), Some(status));
         let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(answer["state"], state);
-        assert_eq!(exit(&desk.call(&["wait", "last"])), Some(status));
+        assert_eq!(exit(&bed.call(&["wait", "last"])), Some(status));
     }
-    let id = desk.submit(HOLD);
-    let waiting = desk.start(&["wait", &id]);
-    assert_eq!(desk.says(&["cancel", &id]), format!("{id} cancelled\n"));
+    let id = bed.submit(HOLD);
+    let waiting = bed.start(&["wait", &id]);
+    assert_eq!(bed.says(&["cancel", &id]), format!("{id} cancelled\n"));
     assert_eq!(exit(&waiting.wait_with_output().unwrap()), Some(4));
-    let id = desk.submit(HOLD);
-    let output = desk.call(&["wait", &id, "--timeout", "50ms", "-o", "json"]);
+    let id = bed.submit(HOLD);
+    let output = bed.call(&["wait", &id, "--timeout", "50ms", "-o", "json"]);
     assert_eq!(exit(&output), Some(124), "{output:?}");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["state"], "running");
-    assert_eq!(exit(&desk.call(&["wait", "zzz"])), Some(2));
-    assert_eq!(exit(&desk.call(&["wait", &"z".repeat(26)])), Some(2));
-    assert_eq!(exit(&desk.call(&["wait", &id, "--timeout", "5"])), Some(2));
+    assert_eq!(exit(&bed.call(&["wait", "zzz"])), Some(2));
+    assert_eq!(exit(&bed.call(&["wait", &"z".repeat(26)])), Some(2));
+    assert_eq!(exit(&bed.call(&["wait", &id, "--timeout", "5"])), Some(2));
     // The words of what failed are there, and where to look further.
-    let id = desk.ended(FAILS);
-    let text = desk.says(&["status", &id]);
+    let id = bed.ended(FAILS);
+    let text = bed.says(&["status", &id]);
     assert!(text.contains("attempt 2 of a prints"), "{text}");
     assert!(text.contains(&format!("steadfast explain {id}")), "{text}");
 }
 
 #[test]
 fn waiting_survives_a_restart_of_the_server() {
-    let mut desk = Desk::new("restart");
-    let id = desk.submit(HOLD);
-    let mut waiting = desk.start(&["wait", &id, "--timeout", "1m"]);
-    let mut watching = desk.start(&["watch", &id, "-o", "json"]);
+    let mut bed = TestBed::new("restart");
+    let id = bed.submit(HOLD);
+    let mut waiting = bed.start(&["wait", &id, "--timeout", "1m"]);
+    let mut watching = bed.start(&["watch", &id, "-o", "json"]);
     let mut seen = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
     let started = seen.by_ref().take_while(|line| !line.contains("AttemptStarted")).count();
     let mut said = BufReader::new(waiting.stderr.take().unwrap()).lines().map(Result::unwrap);
-    wait_for("both to follow", || (desk.server.followers() == 2).then_some(()));
-    desk.server.close();
+    wait_for("both to follow", || (bed.server.followers() == 2).then_some(()));
+    bed.server.close();
     let lost = said.next().unwrap();
-    assert!(lost.contains(&desk.server.url()), "{lost}");
-    desk.server.open();
+    assert!(lost.contains(&bed.server.url()), "{lost}");
+    bed.server.open();
     assert_eq!(said.next().unwrap(), "it is back");
-    desk.server.release();
+    bed.server.release();
     assert_eq!(exit(&waiting.wait_with_output().unwrap()), Some(0));
     let rest: Vec<String> = seen.collect();
     let numbers: Vec<u64> = rest
@@ -254,51 +254,49 @@ fn waiting_survives_a_restart_of_the_server() {
 
 #[test]
 fn a_server_that_stays_away_is_lost() {
-    let mut desk = Desk::new("lost");
-    let id = desk.submit(HOLD);
-    let mut waiting = desk.start(&["wait", &id, "--timeout", "3s"]);
-    wait_for("it to follow", || (desk.server.followers() == 1).then_some(()));
-    desk.server.close();
+    let mut bed = TestBed::new("lost");
+    let id = bed.submit(HOLD);
+    let mut waiting = bed.start(&["wait", &id, "--timeout", "3s"]);
+    wait_for("it to follow", || (bed.server.followers() == 1).then_some(()));
+    bed.server.close();
     let mut said = String::new();
     let mut stderr = BufReader::new(waiting.stderr.take().unwrap());
     while stderr.read_line(&mut said).unwrap() > 0 {}
     assert_eq!(exit(&waiting.wait_with_output().unwrap()), Some(5), "{said}");
-    assert!(said.contains(&desk.server.url()), "{said}");
-    for args in [
-        &["list"][..],
-        &["status", &id],
-        &["submit", desk.place.path("job.yaml").to_str().unwrap()],
-    ] {
-        let output = desk.call(args);
+    assert!(said.contains(&bed.server.url()), "{said}");
+    for args in
+        [&["list"][..], &["status", &id], &["submit", bed.place.path("job.yaml").to_str().unwrap()]]
+    {
+        let output = bed.call(args);
         let why = String::from_utf8_lossy(&output.stderr);
         assert_eq!(exit(&output), Some(5), "{why}");
-        assert!(why.contains(&desk.server.url()) && why.contains("connection refused"), "{why}");
+        assert!(why.contains(&bed.server.url()) && why.contains("connection refused"), "{why}");
     }
-    let output = desk.call(&["status", &id, "-o", "json"]);
+    let output = bed.call(&["status", &id, "-o", "json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["error"]["code"], "no_server");
 }
 
 #[test]
 fn whoever_stops_waiting_leaves_the_job_alone() {
-    let desk = Desk::new("interrupt");
-    let id = desk.submit(HOLD);
-    let waiting = desk.start(&["wait", &id]);
-    wait_for("it to follow", || (desk.server.followers() == 1).then_some(()));
+    let bed = TestBed::new("interrupt");
+    let id = bed.submit(HOLD);
+    let waiting = bed.start(&["wait", &id]);
+    wait_for("it to follow", || (bed.server.followers() == 1).then_some(()));
     let pid = rustix::process::Pid::from_child(&waiting);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = waiting.wait_with_output().unwrap();
     assert_eq!(exit(&output), Some(130), "{output:?}");
-    assert_eq!(desk.json(&["status", &id])["state"], "running");
+    assert_eq!(bed.json(&["status", &id])["state"], "running");
 }
 
 #[test]
 fn a_list_is_filtered_and_paged() {
-    let desk = Desk::new("list");
-    let (good, bad) = (desk.ended(OK), desk.ended(FAILS));
+    let bed = TestBed::new("list");
+    let (good, bad) = (bed.ended(OK), bed.ended(FAILS));
     let (good, bad) = (good.as_str(), bad.as_str());
     let ids = |args: &[&str]| -> Vec<String> {
-        let page = desk.json(&[&["list"], args].concat());
+        let page = bed.json(&[&["list"], args].concat());
         let jobs = page["jobs"].as_array().unwrap();
         jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect()
     };
@@ -307,125 +305,125 @@ fn a_list_is_filtered_and_paged() {
     assert_eq!(ids(&["--name", "good"]), [good]);
     assert_eq!(ids(&["--label", "team=search"]), [good]);
     assert_eq!(ids(&["--label", "team=other"]), [""; 0]);
-    let first = desk.json(&["list", "--limit", "1"]);
+    let first = bed.json(&["list", "--limit", "1"]);
     assert_eq!(ids(&["--cursor", first["next"].as_str().unwrap()]), [good]);
-    let text = desk.says(&["list", "--limit", "1"]);
+    let text = bed.says(&["list", "--limit", "1"]);
     assert!(text.contains(bad) && text.contains("more with --cursor "), "{text}");
-    assert!(desk.refuses(&["list", "--state", "done"]).contains("is not a state"));
-    assert!(desk.refuses(&["list", "--label", "team"]).contains("NAME=VALUE"));
-    assert!(desk.refuses(&["list", "--cursor", "x"]).contains("is not a cursor"));
-    assert!(desk.refuses(&["list", "--limit", "0"]).contains("1 to 1000"));
+    assert!(bed.refuses(&["list", "--state", "done"]).contains("is not a state"));
+    assert!(bed.refuses(&["list", "--label", "team"]).contains("NAME=VALUE"));
+    assert!(bed.refuses(&["list", "--cursor", "x"]).contains("is not a cursor"));
+    assert!(bed.refuses(&["list", "--limit", "0"]).contains("1 to 1000"));
 }
 
 #[test]
 fn a_job_is_found_by_a_beginning_of_its_id_or_as_the_last() {
-    let desk = Desk::new("find");
-    assert!(desk.refuses(&["status", "last"]).contains("there is no job last"));
-    let (first, last) = (desk.ended(OK), desk.ended(OK));
-    let shown = |name: &str| desk.json(&["status", name])["id"].as_str().unwrap().to_owned();
+    let bed = TestBed::new("find");
+    assert!(bed.refuses(&["status", "last"]).contains("there is no job last"));
+    let (first, last) = (bed.ended(OK), bed.ended(OK));
+    let shown = |name: &str| bed.json(&["status", name])["id"].as_str().unwrap().to_owned();
     assert_eq!(shown("last"), last);
     let differs = first.bytes().zip(last.bytes()).position(|(a, b)| a != b).unwrap();
     assert_eq!(shown(&first[..=differs]), first);
-    assert!(desk.refuses(&["status", &first[..differs]]).contains("more than one"));
+    assert!(bed.refuses(&["status", &first[..differs]]).contains("more than one"));
     for none in ["zzzz", "", "../workers", "a/b", "LAST"] {
-        assert!(desk.refuses(&["status", none]).contains("there is no job"), "{none}");
+        assert!(bed.refuses(&["status", none]).contains("there is no job"), "{none}");
     }
 }
 
 #[test]
 fn what_programs_get_is_what_the_server_says() {
-    let desk = Desk::new("same");
-    let id = desk.ended(FAILS);
-    let status = desk.says(&["status", &id, "-o", "json"]);
-    assert_eq!(status.trim_end(), desk.body(&format!("/v1/jobs/{id}")));
-    let events: Value = serde_json::from_str(&desk.body(&format!("/v1/jobs/{id}/events"))).unwrap();
+    let bed = TestBed::new("same");
+    let id = bed.ended(FAILS);
+    let status = bed.says(&["status", &id, "-o", "json"]);
+    assert_eq!(status.trim_end(), bed.body(&format!("/v1/jobs/{id}")));
+    let events: Value = serde_json::from_str(&bed.body(&format!("/v1/jobs/{id}/events"))).unwrap();
     let stored: Vec<String> =
         events["events"].as_array().unwrap().iter().map(ToString::to_string).collect();
-    let history = desk.says(&["history", &id, "-o", "json"]);
+    let history = bed.says(&["history", &id, "-o", "json"]);
     assert_eq!(history.lines().collect::<Vec<_>>(), stored);
-    let explained = desk.json(&["explain", &id]);
+    let explained = bed.json(&["explain", &id]);
     assert_eq!(explained["job"]["state"], "failed");
     assert_eq!(explained["verdicts"][1]["reason"], "attempts_exhausted");
-    assert_eq!(desk.json(&["workers"])["workers"][0]["name"], "rack-3");
+    assert_eq!(bed.json(&["workers"])["workers"][0]["name"], "rack-3");
 }
 
 #[test]
 fn a_server_tells_people_what_a_data_folder_tells_them() {
-    let desk = Desk::new("people");
-    let id = desk.ended(FAILS);
-    let data = desk.server.folder.root().to_str().unwrap().to_owned();
+    let bed = TestBed::new("people");
+    let id = bed.ended(FAILS);
+    let data = bed.server.folder.root().to_str().unwrap().to_owned();
     let locally = |args: &[&str]| {
-        let mut command = desk.place.command([args, &["--data", &data]].concat());
+        let mut command = bed.place.command([args, &["--data", &data]].concat());
         let output = command.env_remove("STEADFAST_SERVER").output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     for args in [&["history", &id][..], &["explain", &id], &["explain", &id, "a"], &["logs", &id]] {
-        let text = desk.says(args);
+        let text = bed.says(args);
         assert!(text.contains("attempt"), "{args:?}: {text}");
         assert_eq!(text, locally(args), "{args:?}");
     }
-    let why = desk.refuses(&["explain", &id, "none"]);
+    let why = bed.refuses(&["explain", &id, "none"]);
     assert!(why.contains("no step"), "{why}");
 }
 
 #[test]
 fn a_job_is_paused_resumed_cancelled_and_retried() {
-    let desk = Desk::new("wishes");
-    let id = desk.submit("name: p\nsteps: { a: { run: hold }, b: { run: hold, needs: [a] } }");
-    wait_for("the attempt", || (desk.server.holds() == 1).then_some(()));
-    assert_eq!(desk.says(&["pause", &id]), format!("{id} paused\n"));
-    desk.server.release();
-    let state = |state: &str| (desk.json(&["status", &id])["state"] == state).then_some(());
-    assert!(desk.says(&["status", &id]).contains("paused for"));
-    assert_eq!(desk.says(&["resume", &id]), format!("{id} running\n"));
-    wait_for("the next attempt", || (desk.server.holds() == 1).then_some(()));
-    desk.server.release();
+    let bed = TestBed::new("wishes");
+    let id = bed.submit("name: p\nsteps: { a: { run: hold }, b: { run: hold, needs: [a] } }");
+    wait_for("the attempt", || (bed.server.holds() == 1).then_some(()));
+    assert_eq!(bed.says(&["pause", &id]), format!("{id} paused\n"));
+    bed.server.release();
+    let state = |state: &str| (bed.json(&["status", &id])["state"] == state).then_some(());
+    assert!(bed.says(&["status", &id]).contains("paused for"));
+    assert_eq!(bed.says(&["resume", &id]), format!("{id} running\n"));
+    wait_for("the next attempt", || (bed.server.holds() == 1).then_some(()));
+    bed.server.release();
     wait_for("the end", || state("succeeded"));
-    let why = desk.refuses(&["cancel", &id]);
+    let why = bed.refuses(&["cancel", &id]);
     assert!(why.contains("has ended: succeeded"), "{why}");
-    let bad = desk.ended(FAILS);
-    let new = desk.says(&["retry", &bad, "--grant", "2"]);
+    let bad = bed.ended(FAILS);
+    let new = bed.says(&["retry", &bad, "--grant", "2"]);
     assert!(is_id(new.trim_end()), "{new}");
-    assert_eq!(exit(&desk.call(&["wait", new.trim_end()])), Some(1));
-    assert_eq!(desk.json(&["status", new.trim_end()])["retried_from"], bad.as_str());
-    assert!(desk.refuses(&["retry", &bad, "--from", "none"]).contains("none"));
-    assert!(desk.refuses(&["retry", &bad, "--slots", "3"]).contains("--slots is for jobs"));
-    assert!(desk.refuses(&["resume", &bad, "--changed"]).contains("--changed is for jobs"));
+    assert_eq!(exit(&bed.call(&["wait", new.trim_end()])), Some(1));
+    assert_eq!(bed.json(&["status", new.trim_end()])["retried_from"], bad.as_str());
+    assert!(bed.refuses(&["retry", &bad, "--from", "none"]).contains("none"));
+    assert!(bed.refuses(&["retry", &bad, "--slots", "3"]).contains("--slots is for jobs"));
+    assert!(bed.refuses(&["resume", &bad, "--changed"]).contains("--changed is for jobs"));
 }
 
 #[test]
 fn logs_are_told_in_order_and_followed_to_the_end() {
-    let mut desk = Desk::new("logs");
-    let id = desk.ended("name: l\nsteps: { z: { run: ok }, a: { run: ok, needs: [z] } }");
+    let mut bed = TestBed::new("logs");
+    let id = bed.ended("name: l\nsteps: { z: { run: ok }, a: { run: ok, needs: [z] } }");
     let both = "== z_0_attempt_1 ==\nattempt 1 of z prints ü\n\
                 == a_0_attempt_1 ==\nattempt 1 of a prints ü\n";
-    assert_eq!(desk.says(&["logs", &id]), both);
-    assert_eq!(desk.says(&["logs", &id, "a"]), "attempt 1 of a prints ü\n");
-    assert!(desk.refuses(&["logs", &id, "none"]).contains("no step"));
-    let text = desk.says(&["logs", &id, "a", "-o", "json"]);
+    assert_eq!(bed.says(&["logs", &id]), both);
+    assert_eq!(bed.says(&["logs", &id, "a"]), "attempt 1 of a prints ü\n");
+    assert!(bed.refuses(&["logs", &id, "none"]).contains("no step"));
+    let text = bed.says(&["logs", &id, "a", "-o", "json"]);
     let piece: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(piece["text"], "attempt 1 of a prints ü\n");
     assert_eq!((&piece["step"], &piece["offset"]), (&"a".into(), &0.into()));
 
-    let id = desk.submit("name: l\nsteps: { a: { run: hold }, b: { run: ok, needs: [a] } }");
-    let mut following = desk.start(&["logs", "-f", &id]);
+    let id = bed.submit("name: l\nsteps: { a: { run: hold }, b: { run: ok, needs: [a] } }");
+    let mut following = bed.start(&["logs", "-f", &id]);
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "attempt 1 of a prints ü");
-    desk.server.release();
+    bed.server.release();
     let rest: Vec<String> = lines.collect();
     assert_eq!(rest, ["== b_0_attempt_1 ==", "attempt 1 of b prints ü"]);
     assert_eq!(exit(&following.wait_with_output().unwrap()), Some(0));
-    desk.server.close();
+    bed.server.close();
 }
 
 #[test]
 fn a_job_is_watched_to_its_end() {
-    let desk = Desk::new("watch");
-    let id = desk.submit(HOLD);
-    let mut watching = desk.start(&["watch", &id]);
+    let bed = TestBed::new("watch");
+    let id = bed.submit(HOLD);
+    let mut watching = bed.start(&["watch", &id]);
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "a attempt 1 started");
-    desk.server.release();
+    bed.server.release();
     let rest: Vec<String> = lines.collect();
     assert_eq!(rest[0], "a succeeded");
     assert!(rest.iter().any(|line| line.starts_with("succeeded after")), "{rest:?}");
@@ -434,15 +432,15 @@ fn a_job_is_watched_to_its_end() {
 
 #[test]
 fn workers_are_shown_and_drained() {
-    let desk = Desk::new("workers");
-    let text = desk.says(&["workers"]);
+    let bed = TestBed::new("workers");
+    let text = bed.says(&["workers"]);
     let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
     let told = ["rack-3", "eu-west", "quarantined", "1/4", "1.5/8", "512MiB/1.5GiB", "disk=ssd"];
     assert_eq!(words[..7], told);
     assert!(text.contains("everything fails there"), "{text}");
-    let text = desk.says(&["drain", "rack-3"]);
+    let text = bed.says(&["drain", "rack-3"]);
     assert!(text.starts_with("rack-3 ") && text.contains("it finishes 1 attempt"), "{text}");
-    assert!(desk.refuses(&["drain", "rack-9"]).contains("rack-9"));
+    assert!(bed.refuses(&["drain", "rack-9"]).contains("rack-9"));
 }
 
 /// Colours are ours; everything else that a terminal would act on is not.
@@ -461,9 +459,9 @@ fn assert_inert(output: &Output) {
 
 #[test]
 fn what_a_job_says_does_nothing_to_a_terminal() {
-    let desk = Desk::new("hostile");
-    let id = desk.ended("name: h\nretry: { max_attempts: 1 }\nsteps: { a: { run: hostile } }");
-    let data = desk.server.folder.root().to_str().unwrap().to_owned();
+    let bed = TestBed::new("hostile");
+    let id = bed.ended("name: h\nretry: { max_attempts: 1 }\nsteps: { a: { run: hostile } }");
+    let data = bed.server.folder.root().to_str().unwrap().to_owned();
     for args in [
         &["status", &id][..],
         &["wait", &id],
@@ -479,7 +477,7 @@ fn what_a_job_says_does_nothing_to_a_terminal() {
         &["history", &id, "--data", &data],
         &["explain", &id, "--data", &data],
     ] {
-        let mut command = desk.command(args);
+        let mut command = bed.command(args);
         command.env_remove("NO_COLOR").env("CLICOLOR_FORCE", "1");
         if args.contains(&"--data") {
             command.env_remove("STEADFAST_SERVER");
@@ -492,10 +490,10 @@ fn what_a_job_says_does_nothing_to_a_terminal() {
 
 #[test]
 fn a_data_folder_answers_if_it_is_named_and_a_server_if_that_is() {
-    let desk = Desk::new("either");
-    let there = desk.ended(OK);
-    let ran = desk.place.run("name: here\nsteps: { a: { run: 'true' } }");
-    let data = desk.place.path("data");
+    let bed = TestBed::new("either");
+    let there = bed.ended(OK);
+    let ran = bed.place.run("name: here\nsteps: { a: { run: 'true' } }");
+    let data = bed.place.path("data");
     let data = data.to_str().unwrap();
     let last = |command: &mut Command| {
         let output = command.output().unwrap();
@@ -503,16 +501,16 @@ fn a_data_folder_answers_if_it_is_named_and_a_server_if_that_is() {
     };
     let args = ["status", "last", "-o", "json"];
     // A server in the environment wins over a folder there, and a flag over both.
-    assert_eq!(last(&mut desk.command(&args)), there.as_str());
-    assert_eq!(last(desk.command(&args).env_remove("STEADFAST_SERVER")), ran.id());
+    assert_eq!(last(&mut bed.command(&args)), there.as_str());
+    assert_eq!(last(bed.command(&args).env_remove("STEADFAST_SERVER")), ran.id());
     let with_data = [&args[..], &["--data", data]].concat();
-    assert_eq!(last(&mut desk.command(&with_data)), ran.id());
-    let url = desk.server.url();
+    assert_eq!(last(&mut bed.command(&with_data)), ran.id());
+    let url = bed.server.url();
     let with_server = [&args[..], &["--server", &url]].concat();
-    let mut command = desk.command(&with_server);
+    let mut command = bed.command(&with_server);
     assert_eq!(last(command.env("STEADFAST_SERVER", "http://127.0.0.1:1")), there.as_str());
     let both = [&with_data[..], &["--server", &url]].concat();
-    let why = desk.refuses(&both);
+    let why = bed.refuses(&both);
     assert!(why.contains("--data") && why.contains("--server"), "{why}");
 }
 
@@ -548,17 +546,17 @@ fn the_default_address_is_for_whoever_listens_there() {
 
 #[test]
 fn a_profile_names_a_server_and_its_token() {
-    let desk = Desk::new("profile");
-    let id = desk.ended(OK);
-    let config = desk.place.path(".config/steadfast");
+    let bed = TestBed::new("profile");
+    let id = bed.ended(OK);
+    let config = bed.place.path(".config/steadfast");
     fs::create_dir_all(&config).unwrap();
     let file = config.join("config.toml");
-    let url = desk.server.url();
+    let url = bed.server.url();
     let text = format!("default = 'lab'\n[profiles.lab]\nserver = '{url}'\ntoken = 's3cret'\n");
     fs::write(&file, &text).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let call = |args: &[&str]| {
-        let mut command = desk.command(args);
+        let mut command = bed.command(args);
         command.env_remove("STEADFAST_SERVER").env_remove("STEADFAST_DATA");
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -582,9 +580,9 @@ fn a_profile_names_a_server_and_its_token() {
 
 /// What `status` shows of a job, asked of the server and of its data folder: the same.
 #[track_caller]
-fn stands(desk: &Desk, id: &str) -> String {
+fn stands(bed: &TestBed, id: &str) -> String {
     let shown = |args: &[&str]| {
-        let text = desk.says(args);
+        let text = bed.says(args);
         // The server of this test does not hold its folder.
         let hints = ["output: ", "why: ", "it goes on when a server is started"];
         let fact = |line: &&str| !hints.iter().any(|hint| line.starts_with(hint));
@@ -596,58 +594,58 @@ fn stands(desk: &Desk, id: &str) -> String {
         text.lines().skip(1).filter(fact).map(same).collect::<Vec<_>>().join("\n")
     };
     let there = shown(&["status", id]);
-    let data = desk.server.folder.root().to_str().expect("plain");
+    let data = bed.server.folder.root().to_str().expect("plain");
     assert_eq!(shown(&["status", id, "--data", data]), there);
     there
 }
 
 #[test]
 fn status_shows_the_same_of_a_job_wherever_it_is_asked() {
-    let desk = Desk::new("same-view");
-    let id = desk.submit(HOLD);
-    wait_for("the attempt", || (desk.server.holds() == 1).then_some(()));
-    assert_eq!(stands(&desk, &id), "  ▶ a  running · attempt 1\nrunning");
-    desk.server.call_out();
+    let bed = TestBed::new("same-view");
+    let id = bed.submit(HOLD);
+    wait_for("the attempt", || (bed.server.holds() == 1).then_some(()));
+    assert_eq!(stands(&bed, &id), "  ▶ a  running · attempt 1\nrunning");
+    bed.server.call_out();
     wait_for("progress", || {
-        (desk.says(&["status", &id, "-o", "json"]).contains("\"p\"")).then_some(())
+        (bed.says(&["status", &id, "-o", "json"]).contains("\"p\"")).then_some(())
     });
     let waits = "  ▶ a  running · attempt 1 waits for its callback · {\"p\":1}\nrunning";
-    assert_eq!(stands(&desk, &id), waits);
-    desk.says(&["cancel", &id]);
-    desk.call(&["wait", &id]);
-    assert!(stands(&desk, &id).starts_with("  – a  cancelled\n"));
+    assert_eq!(stands(&bed, &id), waits);
+    bed.says(&["cancel", &id]);
+    bed.call(&["wait", &id]);
+    assert!(stands(&bed, &id).starts_with("  – a  cancelled\n"));
 
-    let many = desk.submit("name: j\nsteps: { a: { run: hold, for_each: [x, y, z] } }");
-    wait_for("the attempts", || (desk.server.holds() == 4).then_some(()));
-    desk.server.call_out();
-    wait_for("callbacks", || {
-        (stands(&desk, &many).contains("· 0 of 3 · 3 waiting for callbacks")).then_some(())
+    let many = bed.submit("name: j\nsteps: { a: { run: hold, for_each: [x, y, z] } }");
+    wait_for("the attempts", || (bed.server.holds() == 4).then_some(()));
+    bed.server.call_out();
+    wait_for("bed", || {
+        (stands(&bed, &many).contains("· 0 of 3 · 3 waiting for bed")).then_some(())
     });
-    desk.says(&["cancel", &many]);
+    bed.says(&["cancel", &many]);
     wait_for("the end", || {
-        (stands(&desk, &many).contains("– a  cancelled · 0 of 3, 3 cancelled")).then_some(())
+        (stands(&bed, &many).contains("– a  cancelled · 0 of 3, 3 cancelled")).then_some(())
     });
 
     let later = "name: j\nsteps: { a: { run: fail, retry: { backoff: fixed, initial_delay: 1h, \
                  max_delay: 1h } } }";
-    let later = desk.submit(later);
+    let later = bed.submit(later);
     wait_for("a retry", || {
-        (stands(&desk, &later).contains("running · attempt 2 in ")).then_some(())
+        (stands(&bed, &later).contains("running · attempt 2 in ")).then_some(())
     });
-    assert!(stands(&desk, &later).contains("exit code 1"));
+    assert!(stands(&bed, &later).contains("exit code 1"));
 }
 
 #[test]
 fn what_stood_in_was_undone_or_failed_is_told_in_the_same_words() {
-    let desk = Desk::new("same-words");
-    let id = desk.ended(
+    let bed = TestBed::new("same-words");
+    let id = bed.ended(
         "name: j\nretry: { max_attempts: 2, backoff: fixed, initial_delay: 1ms }\nsteps:\n  \
          a: { run: ok, compensate: { run: ok } }\n  \
          b: { run: fail, needs: [a], on_failure: { run: ok, then: continue } }\n  \
          c: { run: fail, for_each: [x, y], max_failed: 2, needs: [a] }\n  \
          d: { run: fail, for_each: [x], needs: [b, c] }\n",
     );
-    let told = stands(&desk, &id);
+    let told = stands(&bed, &id);
     let lines = [
         "  ✓ a  succeeded · undone",
         "  ✗ b  failed · 2 attempts · fallback ran",

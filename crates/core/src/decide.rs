@@ -23,7 +23,7 @@ use crate::verdict::{Cause, Decision, StopReason, Verdict, accounts_after, expir
 /// What a service says about how far an attempt is is recorded at most so often.
 pub const PROGRESS_APART_MS: u64 = 1000;
 
-/// A fact or a wish that reaches a job.
+/// A fact or a command that reaches a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A worker has room for this item.

@@ -7,7 +7,7 @@
 
 mod change;
 mod counterfactual;
-mod standing;
+mod summary;
 mod verdicts;
 mod waiting;
 mod words;
@@ -30,7 +30,7 @@ use crate::verdict::{Decision, StopReason, Verdict, accounts_after, expired, ver
 
 pub use change::{Change, Written};
 pub use counterfactual::Counterfactual;
-pub use standing::{JobExplanation, StepExplanation};
+pub use summary::{JobExplanation, StepExplanation};
 pub use verdicts::{Account, Decided, Rule, VerdictExplanation};
 pub use waiting::{Waiting, WaitsFor, Why};
 
@@ -127,14 +127,14 @@ pub fn explain(
         apply(&mut job, record)?;
     }
     let now = now.max(job.last_at);
-    let (steps, steps_left_out) = standing::steps(&job, only, now);
+    let (steps, steps_left_out) = summary::steps(&job, only, now);
     let (waiting, waiting_left_out) = waiting::waiting(&job, &watch.charged, only, now);
     let (seen, verdicts_left_out) = watch.most_telling();
     let mut rules = Rules::default();
     let verdicts = seen.iter().map(|seen| seen.explained(&job, &mut rules)).collect();
     let left_out =
         LeftOut { steps: steps_left_out, waiting: waiting_left_out, verdicts: verdicts_left_out };
-    Ok(Explanation { job: standing::job(&job, now), steps, waiting, verdicts, left_out })
+    Ok(Explanation { job: summary::job(&job, now), steps, waiting, verdicts, left_out })
 }
 
 /// A verdict, with the state it was given on.

@@ -15,7 +15,7 @@ use crate::event::{
     CompletionReason, FailedOn, ItemId, JobId, JobState, Requester, Role, Source, StepFailure,
     StepState,
 };
-use crate::outcome::Gist;
+use crate::outcome::FailureSummary;
 use crate::plan::{ForEach, Plan};
 use crate::ranges::Ranges;
 use crate::time::Timestamp;
@@ -172,7 +172,7 @@ pub struct WorkItem {
     pub token: u64,
     /// Who has that attempt.
     pub worker: Option<Arc<str>>,
-    pub last_failure: Option<Gist>,
+    pub last_failure: Option<FailureSummary>,
     /// What its attempts said last about how far they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Box<Progress>>,
@@ -228,7 +228,7 @@ impl WorkItem {
 
     /// The last thing that went wrong, for a person.
     pub fn last_error(&self) -> Option<String> {
-        self.last_failure.as_ref().map(Gist::describe)
+        self.last_failure.as_ref().map(FailureSummary::describe)
     }
 
     /// How much of a downtime counts on the delay budget's clock: what is backing off after a

@@ -23,7 +23,6 @@
 //! verdict into events, follows their consequences and folds each as it comes.
 
 pub mod account;
-pub mod again;
 pub mod answer;
 pub mod apply;
 pub mod backoff;
@@ -40,6 +39,7 @@ pub mod plan;
 pub mod policy;
 pub mod ranges;
 pub mod result;
+pub mod retry_job;
 pub mod select;
 pub mod spelling;
 pub mod template;

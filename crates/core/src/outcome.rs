@@ -212,9 +212,9 @@ impl Failure {
     }
 
     /// What is worth remembering of it.
-    pub(crate) fn gist(&self) -> Gist {
+    pub(crate) fn gist(&self) -> FailureSummary {
         let error = self.error.as_ref().map(|error| error.message.as_str().into());
-        Gist { kind: self.kind, http_status: self.http_status, error }
+        FailureSummary { kind: self.kind, http_status: self.http_status, error }
     }
 
     pub fn describe(&self) -> String {
@@ -224,13 +224,13 @@ impl Failure {
 
 /// A failure in short: small, because every item that failed keeps one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gist {
+pub struct FailureSummary {
     kind: FailureKind,
     http_status: Option<u16>,
     error: Option<Box<str>>,
 }
 
-impl Gist {
+impl FailureSummary {
     /// One line for a person: what went wrong, in the worker's words where it has any.
     pub fn describe(&self) -> String {
         let fact = match (self.kind, self.http_status) {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use steadfast_core::again::{CannotRetry, again};
 use steadfast_core::decide::{Input, Refusal, accept, advance};
 use steadfast_core::event::{
     Accepted, Event, ItemId, JobState, Recorded, Requester, Role, StepState,
@@ -13,6 +12,7 @@ use steadfast_core::plan::{
     Action, Allowance, Budget, Counts, ForEach, NotBefore, Plan, PlanDraft, StepDraft,
 };
 use steadfast_core::policy::{Policy, PolicyDraft};
+use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
 
@@ -191,7 +191,7 @@ fn pipeline() -> Driven {
 #[test]
 fn a_retried_job_keeps_what_succeeded() {
     let old = pipeline();
-    let accepted = again(&old.job, "two".into(), None, None).expect("can be retried");
+    let accepted = retry_job(&old.job, "two".into(), None, None).expect("can be retried");
     assert_eq!(accepted.retried_from.as_deref(), Some("one"));
     let mut new = Driven::accepted(accepted);
     let started = |job: &Driven| {
@@ -209,7 +209,8 @@ fn a_retried_job_keeps_what_succeeded() {
 #[test]
 fn a_grant_gives_so_many_attempts_and_retries_more() {
     let old = pipeline();
-    let mut new = Driven::accepted(again(&old.job, "two".into(), None, Some(2)).expect("can be"));
+    let mut new =
+        Driven::accepted(retry_job(&old.job, "two".into(), None, Some(2)).expect("can be"));
     assert_eq!(new.job.retries, 2, "what was spent stays spent");
     new.exhaust("index", 1);
     let attempts = new.job.runs[0].steps[1].attempts;
@@ -227,14 +228,15 @@ fn a_retry_from_a_step_runs_it_and_what_needs_it_again() {
     for name in ["a", "b", "c"] {
         job.run(name, 0, Outcome::OK);
     }
-    let refused = again(&job.job, "two".into(), None, None).expect_err("it succeeded");
+    let refused = retry_job(&job.job, "two".into(), None, None).expect_err("it succeeded");
     assert!(matches!(refused, CannotRetry::Succeeded(_)), "{refused}");
-    let mut new = Driven::accepted(again(&job.job, "two".into(), Some("b"), None).expect("from b"));
+    let mut new =
+        Driven::accepted(retry_job(&job.job, "two".into(), Some("b"), None).expect("from b"));
     assert_eq!(new.job.runs[0].steps[0].state, StepState::Succeeded);
     new.run("b", 0, Outcome::OK);
     new.run("c", 0, Outcome::OK);
     assert_eq!(new.job.state(), JobState::Succeeded);
-    let unknown = again(&job.job, "two".into(), Some("d"), None).expect_err("no such step");
+    let unknown = retry_job(&job.job, "two".into(), Some("d"), None).expect_err("no such step");
     assert_eq!(unknown.to_string(), "job one has no step `d`");
 }
 
@@ -249,13 +251,13 @@ fn what_was_undone_runs_again() {
     job.run("a", 0, Outcome::OK);
     job.run("b", 0, FailureKind::Exited(1).into());
     assert_eq!(job.job.state(), JobState::Running, "it is not over before it is undone");
-    let refused = again(&job.job, "two".into(), None, None).expect_err("it still runs");
+    let refused = retry_job(&job.job, "two".into(), None, None).expect_err("it still runs");
     assert!(matches!(refused, CannotRetry::NotEnded(_)), "{refused}");
     let undo = ItemId { role: Role::Compensation, ..job.item("a", 0) };
     job.start(undo);
     job.report(undo, Outcome::OK);
     assert_eq!(job.job.state(), JobState::Failed);
-    let new = Driven::accepted(again(&job.job, "two".into(), None, None).expect("can be"));
+    let new = Driven::accepted(retry_job(&job.job, "two".into(), None, None).expect("can be"));
     assert_eq!(new.job.next_startable(0), Some(new.item("a", 0)));
 }
 

@@ -17,10 +17,10 @@ use steadfast_store::{IdempotencyKey, Refused, Row, Write};
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
 use crate::engine::Engine;
-use crate::fleet::FleetNews;
-use crate::inbox::{Adopted, Answer, Lost, NotDone};
+use crate::fleet::FleetNotification;
+use crate::inbox::{Adopted, Answer, CommandError, Lost};
 use crate::load::Unreadable;
-use crate::room::Room;
+use crate::placement::Placement;
 use crate::work::Work;
 
 /// Time for a worker to end an attempt that is over its timeout, and to say so.
@@ -29,7 +29,7 @@ const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 const SNAPSHOT_EVERY: u64 = 1000;
 
 /// Which reply belongs to which request; the driver's number.
-pub type Ticket = u64;
+pub type ReplyId = u64;
 
 /// What must become durable before it is answered.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub struct Controller {
     /// from again.
     horizon: Option<Timestamp>,
     /// What was said about jobs that are being loaded.
-    waiting: HashMap<JobId, Vec<(Option<Ticket>, Request)>>,
+    waiting: HashMap<JobId, Vec<(Option<ReplyId>, Request)>>,
     /// To be loaded, since this was last asked.
     loads: Vec<JobId>,
     /// Decided since the last group.
@@ -84,7 +84,7 @@ struct OwnedJob {
 /// A reply that waits for what it is about to be durable.
 #[derive(Debug)]
 struct PendingReply {
-    ticket: Ticket,
+    reply_id: ReplyId,
     answer: Answer,
     job: JobId,
 }
@@ -96,7 +96,7 @@ pub struct Group {
     pub writes: Vec<Write>,
     replies: Vec<PendingReply>,
     effects: Vec<Outgoing>,
-    news: Vec<FleetNews>,
+    news: Vec<FleetNotification>,
     parked: Vec<Parked>,
     woken: Vec<Job>,
     slept: Vec<JobId>,
@@ -130,9 +130,9 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub struct Outputs {
     pub events: Vec<(JobId, Vec<Recorded>)>,
-    pub replies: Vec<(Ticket, Answer)>,
+    pub replies: Vec<(ReplyId, Answer)>,
     pub effects: Vec<Outgoing>,
-    pub news: Vec<FleetNews>,
+    pub news: Vec<FleetNotification>,
     /// The controller has to be told of these: [`Controller::refused`].
     pub refused: Vec<(JobId, Refused)>,
     /// To be marked in the store.
@@ -145,7 +145,7 @@ pub struct Outputs {
 }
 
 impl Controller {
-    pub fn new(room: Room) -> Self {
+    pub fn new(room: Placement) -> Self {
         Self {
             engine: Engine::new(room).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS),
             owned: HashMap::new(),
@@ -173,18 +173,18 @@ impl Controller {
     /// Decides what all of these come to, and everything that is due.
     pub fn step(
         &mut self,
-        requests: impl IntoIterator<Item = (Option<Ticket>, Request)>,
+        requests: impl IntoIterator<Item = (Option<ReplyId>, Request)>,
         now: Timestamp,
     ) -> Option<Group> {
-        for (ticket, request) in requests {
-            self.request(ticket, request, now);
+        for (reply_id, request) in requests {
+            self.request(reply_id, request, now);
         }
         self.due(now, true);
         self.group()
     }
 
-    /// Decides what one request comes to. Without a ticket nobody waits for the answer.
-    pub fn request(&mut self, ticket: Option<Ticket>, request: Request, now: Timestamp) {
+    /// Decides what one request comes to. Without a [`ReplyId`] nobody waits for the answer.
+    pub fn request(&mut self, reply_id: Option<ReplyId>, request: Request, now: Timestamp) {
         let (job, answer) = match request {
             Request::Submit { accepted, key } => {
                 let id = accepted.id.clone();
@@ -202,7 +202,7 @@ impl Controller {
                 let (id, snapshot_seq) = (job.id.clone(), job.seq);
                 self.owned.insert(id.clone(), OwnedJob { snapshot_seq, key: None });
                 let noted = self.engine.note(*job, &input, now);
-                (id, noted.map(|more| self.batch.join(more)).map_err(NotDone::from))
+                (id, noted.map(|more| self.batch.join(more)).map_err(CommandError::from))
             }
             Request::Input { job, input }
                 if self.horizon.is_some() && self.engine.job(&job).is_none() =>
@@ -211,19 +211,19 @@ impl Controller {
                     self.loads.push(job.clone());
                     vec![]
                 });
-                waiting.push((ticket, Request::Input { job, input }));
+                waiting.push((reply_id, Request::Input { job, input }));
                 return;
             }
             Request::Input { job, input } => {
                 let decided = self.engine.handle(&job, &input, now, &mut self.batch);
                 let answer = match decided {
-                    Ok(decided) => decided.map_err(NotDone::from),
-                    Err(_) => Err(NotDone::Unknown(job.clone())),
+                    Ok(decided) => decided.map_err(CommandError::from),
+                    Err(_) => Err(CommandError::Unknown(job.clone())),
                 };
                 (job, answer)
             }
         };
-        self.replies.extend(ticket.map(|ticket| PendingReply { ticket, answer, job }));
+        self.replies.extend(reply_id.map(|reply_id| PendingReply { reply_id, answer, job }));
     }
 
     fn adopt(&mut self, adopted: Adopted, now: Timestamp) {
@@ -255,7 +255,7 @@ impl Controller {
                 self.adopt(*adopted, now);
                 None
             }
-            Ok(None) => Some(NotDone::Unknown(job.clone())),
+            Ok(None) => Some(CommandError::Unknown(job.clone())),
             Err(why) => {
                 let (job, text) = (job.clone(), why.to_string());
                 match why {
@@ -263,21 +263,27 @@ impl Controller {
                     why if why.is_of_one_job() => {
                         self.stuck.push(Parked { job: job.clone(), why: text.clone() });
                     }
-                    _ => return self.answer_all(waiting, &job, &NotDone::Unavailable(text)),
+                    _ => return self.answer_all(waiting, &job, &CommandError::Unavailable(text)),
                 }
-                Some(NotDone::Stuck { job, why: text })
+                Some(CommandError::Stuck { job, why: text })
             }
         };
         match absent {
             Some(why) => self.answer_all(waiting, job, &why),
-            None => waiting.into_iter().for_each(|(ticket, it)| self.request(ticket, it, now)),
+            None => waiting.into_iter().for_each(|(reply_id, it)| self.request(reply_id, it, now)),
         }
     }
 
-    fn answer_all(&mut self, all: Vec<(Option<Ticket>, Request)>, job: &JobId, why: &NotDone) {
-        let tickets = all.into_iter().filter_map(|(ticket, _)| ticket);
-        let reply = |ticket| PendingReply { ticket, answer: Err(why.clone()), job: job.clone() };
-        self.replies.extend(tickets.map(reply));
+    fn answer_all(
+        &mut self,
+        all: Vec<(Option<ReplyId>, Request)>,
+        job: &JobId,
+        why: &CommandError,
+    ) {
+        let reply_ids = all.into_iter().filter_map(|(reply_id, _)| reply_id);
+        let reply =
+            |reply_id| PendingReply { reply_id, answer: Err(why.clone()), job: job.clone() };
+        self.replies.extend(reply_ids.map(reply));
     }
 
     /// The job is durable up to this event. If that was its last, and nothing is to be done about it soon, it
@@ -347,7 +353,7 @@ impl Controller {
             self.owned.remove(job);
             by_job.remove(job);
             for reply in replies.iter_mut().filter(|reply| reply.job == *job) {
-                reply.answer = Err(NotDone::Stuck { job: job.clone(), why: why.clone() });
+                reply.answer = Err(CommandError::Stuck { job: job.clone(), why: why.clone() });
             }
         }
         let effects = batch.effects.into_iter().filter_map(|effect| match effect {
@@ -420,8 +426,8 @@ impl Controller {
 }
 
 impl Group {
-    pub fn tickets(&self) -> impl Iterator<Item = Ticket> {
-        self.replies.iter().map(|reply| reply.ticket)
+    pub fn reply_ids(&self) -> impl Iterator<Item = ReplyId> {
+        self.replies.iter().map(|reply| reply.reply_id)
     }
 
     /// Takes a group that was decided later into the same transaction. A job may have a write of each, in
@@ -456,10 +462,10 @@ impl Group {
         let gone = |job: &JobId| refused.get(job);
         outputs.replies.extend(self.replies.into_iter().map(|reply| {
             let answer = match gone(&reply.job) {
-                Some(why) => Err(NotDone::Taken { job: reply.job, why: why.clone() }),
+                Some(why) => Err(CommandError::Taken { job: reply.job, why: why.clone() }),
                 None => reply.answer,
             };
-            (reply.ticket, answer)
+            (reply.reply_id, answer)
         }));
         outputs.effects.extend(self.effects.into_iter().filter(|out| gone(out.job()).is_none()));
         outputs.idle.extend(self.idle.into_iter().filter(|(job, _)| gone(job).is_none()));

@@ -20,13 +20,13 @@ use steadfast_core::time::Timestamp;
 use steadfast_store::{Owner, Refused, Store, StoreError};
 
 use crate::batch::Assignment;
-use crate::controller::{Controller, Group, Outgoing, Outputs, Parked, Ticket};
+use crate::controller::{Controller, Group, Outgoing, Outputs, Parked, ReplyId};
 use crate::crash::crash_point;
-use crate::fleet::FleetNews;
+use crate::fleet::FleetNotification;
 use crate::inbox::{Adopted, Answer, Inbox, Message, Reply};
 use crate::load::{Loader, Unreadable};
 use crate::mailbox::{Lane, Receiver, Sender, mailbox};
-use crate::room::Room;
+use crate::placement::Placement;
 use crate::work::Work;
 
 /// Messages that wait in each lane of the mailbox; whoever sends more waits with them, or is told.
@@ -75,7 +75,7 @@ pub trait Observer: Send {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>);
 
     /// Of the workers.
-    fn fleet(&mut self, _news: Vec<FleetNews>) {}
+    fn fleet(&mut self, _news: Vec<FleetNotification>) {}
 
     /// The store took no write of this job: another process has it, or has changed it. It left memory here.
     fn refused(&mut self, _job: &JobId, _why: &Refused) {}
@@ -120,7 +120,7 @@ impl Live {
     pub fn start<W: Workers + 'static>(
         store: Box<dyn Store>,
         clock: Box<dyn Clock>,
-        room: Room,
+        room: Placement,
         ownership: Ownership,
         make_workers: impl FnOnce(Inbox) -> W,
         observer: Box<dyn Observer>,
@@ -129,7 +129,7 @@ impl Live {
         let (groups, unsynced) = sync_channel(UNSYNCED);
         let inbox = Inbox::new(sender.clone());
         let workers = Box::new(make_workers(inbox.clone()));
-        let patient = matches!(room, Room::Fleet(_));
+        let patient = matches!(room, Placement::Fleet(_));
         let waits = Arc::new(AtomicBool::new(false));
         let controller = Controller::new(room);
         let Ownership { owner, loader } = ownership;
@@ -160,7 +160,7 @@ impl Live {
             recovered: recovered_to,
             unsent: None,
             replies: HashMap::new(),
-            last_ticket: 0,
+            last_reply_id: 0,
         };
         Self {
             inbox,
@@ -204,10 +204,10 @@ fn thread<T: Send + 'static>(
     named.spawn(body).expect("a process can have two more threads")
 }
 
-/// A group on its way to the store, with the callers of its tickets.
+/// A group on its way to the store, with the callers that wait for its replies.
 struct Sent {
     group: Group,
-    replies: HashMap<Ticket, Reply<Answer>>,
+    replies: HashMap<ReplyId, Reply<Answer>>,
 }
 
 struct Decider {
@@ -221,8 +221,8 @@ struct Decider {
     recovered: ChannelSender<Result<usize, Unreadable>>,
     /// The writer had no room for it: the store stalls.
     unsent: Option<Sent>,
-    replies: HashMap<Ticket, Reply<Answer>>,
-    last_ticket: Ticket,
+    replies: HashMap<ReplyId, Reply<Answer>>,
+    last_reply_id: ReplyId,
 }
 
 impl Decider {
@@ -340,12 +340,12 @@ impl Decider {
         let now = self.clock.now();
         match message {
             Message::Request { request, reply } => {
-                let ticket = reply.map(|reply| {
-                    self.last_ticket += 1;
-                    self.replies.insert(self.last_ticket, reply);
-                    self.last_ticket
+                let reply_id = reply.map(|reply| {
+                    self.last_reply_id += 1;
+                    self.replies.insert(self.last_reply_id, reply);
+                    self.last_reply_id
                 });
-                self.controller.request(ticket, request, now);
+                self.controller.request(reply_id, request, now);
             }
             Message::Connect { arriving, reply } => {
                 let engine = &mut self.controller.engine;
@@ -381,12 +381,12 @@ impl Decider {
                 let _ = self.recovered.send(result);
             }
             Message::Drain => self.controller.engine.drain(),
-            Message::Room | Message::Stop => {}
+            Message::Placement | Message::Stop => {}
         }
     }
 
     fn send(&mut self, group: Group) {
-        let replies = group.tickets().filter_map(|ticket| self.replies.remove_entry(&ticket));
+        let replies = group.reply_ids().filter_map(|reply_id| self.replies.remove_entry(&reply_id));
         let replies = replies.collect();
         match &mut self.unsent {
             Some(unsent) => {
@@ -435,7 +435,7 @@ impl Writer {
             let mut sent = vec![first];
             sent.extend(self.unsynced.try_iter());
             if self.waits.swap(false, Ordering::SeqCst) {
-                let _ = self.decider.send(Message::Room, Lane::Liveness, true);
+                let _ = self.decider.send(Message::Placement, Lane::Liveness, true);
             }
             self.commit(sent)?;
         }
@@ -466,7 +466,7 @@ impl Writer {
     fn release(
         &mut self,
         outputs: Outputs,
-        mut callers: HashMap<Ticket, Reply<Answer>>,
+        mut callers: HashMap<ReplyId, Reply<Answer>>,
     ) -> Result<(), Stopped> {
         if !outputs.refused.is_empty() {
             let jobs = outputs.refused.iter().map(|(job, _)| job.clone()).collect();
@@ -487,8 +487,8 @@ impl Writer {
         for (job, records) in outputs.events {
             self.observer.committed(&job, records);
         }
-        for (ticket, answer) in outputs.replies {
-            if let Some(reply) = callers.remove(&ticket) {
+        for (reply_id, answer) in outputs.replies {
+            if let Some(reply) = callers.remove(&reply_id) {
                 reply(answer);
             }
         }
@@ -553,7 +553,7 @@ impl Loading {
                     // What is due must be found, however long the store cannot be read.
                     while read.is_err() {
                         std::thread::park_timeout(FULL);
-                        if self.decider.send(Message::Room, Lane::Liveness, false).is_err() {
+                        if self.decider.send(Message::Placement, Lane::Liveness, false).is_err() {
                             return;
                         }
                         read = self.due(after, until);

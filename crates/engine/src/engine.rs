@@ -14,9 +14,9 @@ use steadfast_store::Gap;
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::controller::Parked;
-use crate::fleet::{Ended, Needs, Sign, step_of};
+use crate::fleet::{Ended, HealthSignal, Needs, step_of};
+use crate::placement::Placement;
 use crate::queue::Queue;
-use crate::room::Room;
 use crate::timers::Timers;
 
 /// Starts that one call of [`Engine::dispatch`] makes at most, so that a large fan-out cannot keep
@@ -31,9 +31,9 @@ pub struct Engine {
     pub(crate) jobs: BTreeMap<JobKey, Job>,
     keys: HashMap<JobId, JobKey>,
     pub(crate) timers: Timers,
-    pub(crate) room: Room,
+    pub(crate) room: Placement,
     /// Jobs that may have something to start, here.
-    hungry: BTreeSet<JobKey>,
+    runnable: BTreeSet<JobKey>,
     /// Jobs that have something to start, on workers.
     queue: Queue,
     /// Nothing new starts.
@@ -49,13 +49,13 @@ pub struct Engine {
 pub struct Unknown(pub JobId);
 
 impl Engine {
-    pub fn new(room: Room) -> Self {
+    pub fn new(room: Placement) -> Self {
         Self {
             jobs: BTreeMap::new(),
             keys: HashMap::new(),
             timers: Timers::default(),
             room,
-            hungry: BTreeSet::new(),
+            runnable: BTreeSet::new(),
             queue: Queue::default(),
             draining: false,
             parked: Vec::new(),
@@ -89,7 +89,7 @@ impl Engine {
     pub fn adopt(&mut self, job: Job, gaps: &[Gap], now: Timestamp) -> Batch {
         let (key, last_at) = (self.insert(job), self.jobs[&self.last_key].last_at);
         let running = self.expect_workers(key);
-        if let (Room::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
+        if let (Placement::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
             self.queue.update(key, job, running);
         }
         let mut batch = Batch::default();
@@ -120,8 +120,8 @@ impl Engine {
         let Some(job) = self.forget(id) else { return };
         for (item, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
             match &mut self.room {
-                Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
-                Room::Fleet(fleet) => {
+                Placement::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                Placement::Fleet(fleet) => {
                     let worker = live.worker.as_deref().unwrap_or_default();
                     fleet.give_back(worker, &(id.clone(), live.token));
                 }
@@ -142,7 +142,7 @@ impl Engine {
     pub fn forget(&mut self, id: &str) -> Option<Job> {
         let key = self.keys.remove(id)?;
         self.timers.forget(key);
-        self.hungry.remove(&key);
+        self.runnable.remove(&key);
         self.queue.forget(key);
         self.jobs.remove(&key)
     }
@@ -169,14 +169,14 @@ impl Engine {
     /// Attempts under way.
     pub(crate) fn in_flight(&self) -> usize {
         match &self.room {
-            Room::Here { slots, .. } => slots.in_use(),
-            Room::Fleet(fleet) => fleet.in_flight(),
+            Placement::Here { slots, .. } => slots.in_use(),
+            Placement::Fleet(fleet) => fleet.in_flight(),
         }
     }
 
     /// Some of them wait at the workers, so that no slot waits for the next.
     pub(crate) fn is_ahead(&self) -> bool {
-        matches!(&self.room, Room::Here { slots, .. } if slots.is_ahead())
+        matches!(&self.room, Placement::Here { slots, .. } if slots.is_ahead())
     }
 
     /// From now on nothing new starts.
@@ -184,7 +184,7 @@ impl Engine {
         self.draining = true;
     }
 
-    /// Takes a fact or a wish to a job. Refused, it changes nothing, but walls that the job has
+    /// Takes a fact or a command to a job. Refused, it changes nothing, but deadlines that the job has
     /// passed meanwhile are in the batch all the same.
     pub fn handle(
         &mut self,
@@ -194,7 +194,7 @@ impl Engine {
         batch: &mut Batch,
     ) -> Result<Result<(), Refusal>, Unknown> {
         let key = *self.keys.get(id).ok_or_else(|| Unknown(id.clone()))?;
-        // A job's own walls stand before whatever comes after them, also when the engine was down.
+        // A job's own deadlines stand before whatever comes after them, also when the engine was down.
         for wall in [Timer::JobTimeout, Timer::Deadline, Timer::Grace] {
             let due = self.jobs[&key].timer_due(&wall);
             if due.is_some_and(|due| due < now) {
@@ -227,13 +227,13 @@ impl Engine {
         if self.draining {
             return batch;
         }
-        if matches!(self.room, Room::Fleet(_)) {
+        if matches!(self.room, Placement::Fleet(_)) {
             self.dispatch_to_workers(now, &mut batch);
             return batch;
         }
         let mut from = 0;
         while batch.effects.len() < STARTS_PER_BATCH
-            && let Some(&key) = self.hungry.range(from..).next()
+            && let Some(&key) = self.runnable.range(from..).next()
         {
             from = key + 1;
             self.dispatch_job(key, now, &mut batch);
@@ -245,19 +245,19 @@ impl Engine {
         let Some(runs) = self.jobs.get(&key).map(|job| job.runs.len() as u32) else {
             return;
         };
-        self.hungry.remove(&key);
+        self.runnable.remove(&key);
         let mut still_hungry = false;
         // The datacenter that has least comes first, if they share.
         let plan = &self.jobs[&key].plan;
         let first = (0..runs).min_by_key(|&run| match &self.room {
-            Room::Here { slots, .. } => slots.taken_by(plan.datacenter(run)),
-            Room::Fleet(_) => 0,
+            Placement::Here { slots, .. } => slots.taken_by(plan.datacenter(run)),
+            Placement::Fleet(_) => 0,
         });
         for run in (0..runs).map(|run| (run + first.unwrap_or_default()) % runs) {
             loop {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
-                let Room::Here { slots, worker } = &mut self.room else { return };
+                let Placement::Here { slots, worker } = &mut self.room else { return };
                 let may_wait =
                     job.plan.step(item.step).policy.survives_loss() && !was_not_begun(job, item);
                 if batch.effects.len() >= STARTS_PER_BATCH
@@ -272,20 +272,20 @@ impl Engine {
             }
         }
         if still_hungry {
-            self.hungry.insert(key);
+            self.runnable.insert(key);
         } else {
-            self.hungry.remove(&key);
+            self.runnable.remove(&key);
         }
     }
 
     /// Whoever's turn it is gets the first worker that can take it, until nobody can take more.
     fn dispatch_to_workers(&mut self, now: Timestamp, batch: &mut Batch) {
-        if let Room::Fleet(fleet) = &mut self.room {
-            self.queue.look_again(fleet);
+        if let Placement::Fleet(fleet) = &mut self.room {
+            self.queue.recheck(fleet);
         }
         while batch.effects.len() < STARTS_PER_BATCH
             && let Some((key, class)) = self.queue.first()
-            && let Room::Fleet(fleet) = &mut self.room
+            && let Placement::Fleet(fleet) = &mut self.room
         {
             let job = &self.jobs[&key];
             let Some(item) = self.queue.item(key, job, class) else {
@@ -301,7 +301,7 @@ impl Engine {
                     continue;
                 }
                 if !may_wait {
-                    fleet.want(needs);
+                    fleet.reserve(needs);
                 }
                 self.queue.nobody_for(class);
                 continue;
@@ -353,8 +353,8 @@ impl Engine {
         let mut started = 0;
         for Killed { item, attempt, token, worker } in killed {
             match &mut self.room {
-                Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
-                Room::Fleet(fleet) => {
+                Placement::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
+                Placement::Fleet(fleet) => {
                     fleet.give_back(&worker, &(job.id.clone(), token));
                 }
             }
@@ -395,7 +395,7 @@ impl Engine {
             match &record.event {
                 Event::AttemptStarted { item, attempt, token, worker } => {
                     started += 1;
-                    if let Room::Fleet(fleet) = &mut self.room {
+                    if let Placement::Fleet(fleet) = &mut self.room {
                         let needs = Needs::of(&job.plan, *item);
                         let held = (job.id.clone(), *token);
                         fleet.take(worker, held, *item, *attempt, &needs, self.mono);
@@ -407,8 +407,10 @@ impl Engine {
                 Event::CallbackAwaited { item, token, worker, .. } => {
                     started -= 1;
                     match &mut self.room {
-                        Room::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
-                        Room::Fleet(fleet) => {
+                        Placement::Here { slots, .. } => {
+                            slots.give_back(job.plan.datacenter(item.run));
+                        }
+                        Placement::Fleet(fleet) => {
                             fleet.give_back(worker, &(job.id.clone(), *token));
                         }
                     }
@@ -419,13 +421,13 @@ impl Engine {
                     started -= 1;
                     let reported = ending == Ending::Reported;
                     match &mut self.room {
-                        Room::Here { slots, .. } => {
+                        Placement::Here { slots, .. } => {
                             slots.give_back(job.plan.datacenter(item.run));
                             if reported {
                                 slots.reported(outcome, record.at);
                             }
                         }
-                        Room::Fleet(fleet) => {
+                        Placement::Fleet(fleet) => {
                             let given = fleet.give_back(worker, &(job.id.clone(), *token));
                             if reported {
                                 fleet.reported(worker, outcome, self.mono);
@@ -454,8 +456,8 @@ impl Engine {
             batch.records.push((job.id.clone(), record));
         }
         match self.room {
-            Room::Here { .. } => drop(self.hungry.insert(key)),
-            Room::Fleet(_) => self.queue.update(key, job, started),
+            Placement::Here { .. } => drop(self.runnable.insert(key)),
+            Placement::Fleet(_) => self.queue.update(key, job, started),
         }
     }
 }
@@ -478,12 +480,12 @@ fn was_not_begun(job: &Job, item: ItemId) -> bool {
 }
 
 /// What the end of an attempt says of the worker it ended on.
-fn sign(outcome: &Outcome) -> Option<Sign> {
+fn sign(outcome: &Outcome) -> Option<HealthSignal> {
     match outcome {
-        Outcome::Succeeded { .. } => Some(Sign::Good),
-        Outcome::Failed(_) => Some(Sign::Bad),
+        Outcome::Succeeded { .. } => Some(HealthSignal::Good),
+        Outcome::Failed(_) => Some(HealthSignal::Bad),
         Outcome::Lost { .. } if outcome.is_handed_back() => None,
-        Outcome::Lost { started: false, .. } => Some(Sign::NotBegun),
+        Outcome::Lost { started: false, .. } => Some(HealthSignal::NotBegun),
         Outcome::Lost { started: true, .. } => None,
     }
 }

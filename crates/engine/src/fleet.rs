@@ -18,18 +18,18 @@ use steadfast_core::event::ItemId;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 
-use crate::pace::Pace;
+use crate::prefetch::Prefetch;
 use crate::workers::Arriving;
 use evidence::Ends;
 pub(crate) use evidence::step_of;
 use health::Health;
-pub(crate) use health::{Ended, Sign};
+pub(crate) use health::{Ended, HealthSignal};
 pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
 pub use words::{
-    AttemptKey, FleetNews, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerSpec,
-    WorkerState, WorkerView,
+    AttemptKey, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo,
+    WorkerSpec, WorkerState,
 };
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Fleet {
     /// Members with room for new work, the least busy first: those with a free slot before those without.
     open: BTreeSet<(u64, Arc<str>)>,
     /// Members that have become able to take more since somebody last asked.
-    gained: BTreeSet<Arc<str>>,
+    newly_free: BTreeSet<Arc<str>>,
     quarantined: BTreeSet<Arc<str>>,
     /// Attempts that all members hold together.
     held: usize,
@@ -50,7 +50,7 @@ pub struct Fleet {
     fewer: bool,
     /// When the last stored job was taken up: nobody could come back before.
     returned: u64,
-    news: Vec<FleetNews>,
+    news: Vec<FleetNotification>,
 }
 
 /// What a worker that has come is to be told, and what its predecessor left.
@@ -71,7 +71,7 @@ impl Fleet {
             members: BTreeMap::new(),
             leases: BTreeSet::new(),
             open: BTreeSet::new(),
-            gained: BTreeSet::new(),
+            newly_free: BTreeSet::new(),
             quarantined: BTreeSet::new(),
             held: 0,
             ends: Ends::default(),
@@ -125,7 +125,7 @@ impl Fleet {
             }
         }
         arrival.unwanted = holds.iter().filter(|key| !known.contains_key(*key)).cloned().collect();
-        self.news.push(FleetNews::Connected {
+        self.news.push(FleetNotification::Connected {
             worker: name.clone(),
             datacenter: spec.datacenter.clone(),
             returning,
@@ -146,7 +146,7 @@ impl Fleet {
             lease_ends,
             held: known,
             health,
-            pace: Pace::default(),
+            pace: Prefetch::default(),
             wanted: false,
             open,
         };
@@ -181,11 +181,11 @@ impl Fleet {
         member.connected = false;
         let name = member.spec.name.clone();
         if member.draining && member.held.is_empty() {
-            self.news.push(FleetNews::Left { worker: name.clone() });
+            self.news.push(FleetNotification::Left { worker: name.clone() });
             self.remove(&name);
             return;
         }
-        self.news.push(FleetNews::Away { worker: name.clone() });
+        self.news.push(FleetNotification::Away { worker: name.clone() });
         self.keep_open(&name);
     }
 
@@ -196,7 +196,7 @@ impl Fleet {
         member.undrain = false;
         if !member.draining {
             member.draining = true;
-            self.news.push(FleetNews::Draining { worker: name.clone() });
+            self.news.push(FleetNotification::Draining { worker: name.clone() });
         }
         self.keep_open(&name);
         true
@@ -222,7 +222,7 @@ impl Fleet {
         member.undrain = false;
         if member.draining {
             member.draining = false;
-            self.news.push(FleetNews::Undrained { worker: name.clone() });
+            self.news.push(FleetNotification::Undrained { worker: name.clone() });
         }
         self.keep_open(&name);
     }
@@ -292,7 +292,7 @@ impl Fleet {
                 memory_used: 0,
                 held: BTreeMap::new(),
                 health: Health::default(),
-                pace: Pace::default(),
+                pace: Prefetch::default(),
                 wanted: false,
                 open: None,
             };
@@ -331,7 +331,7 @@ impl Fleet {
         self.held -= 1;
         let name = member.spec.name.clone();
         if !member.connected && member.draining && member.held.is_empty() {
-            self.news.push(FleetNews::Left { worker: name.clone() });
+            self.news.push(FleetNotification::Left { worker: name.clone() });
             self.remove(&name);
         } else {
             self.keep_open(&name);
@@ -362,12 +362,13 @@ impl Fleet {
         let name = member.spec.name.clone();
         let was = standing(&member.health);
         let number = self.ends.next();
-        if ended.sign != Sign::NotBegun {
-            let (failed, repeated) = (ended.sign == Sign::Bad, member.health.repeats(ended));
+        if ended.sign != HealthSignal::NotBegun {
+            let (failed, repeated) =
+                (ended.sign == HealthSignal::Bad, member.health.repeats(ended));
             self.ends.add(ended.step, ended.step_name, &name, failed, repeated, workers);
         }
         member.health.note(ended, number);
-        let accused = if ended.sign == Sign::Good {
+        let accused = if ended.sign == HealthSignal::Good {
             None
         } else {
             let (held, slots) = (&member.held, member.spec.slots);
@@ -399,8 +400,8 @@ impl Fleet {
         }
         let name = member.spec.name.clone();
         member.health.put_aside(why, &self.rules, mono);
-        if let Some((for_ms, why)) = member.health.sentence() {
-            self.news.push(FleetNews::Quarantined { worker: name.clone(), for_ms, why });
+        if let Some((for_ms, why)) = member.health.quarantine_reason() {
+            self.news.push(FleetNotification::Quarantined { worker: name.clone(), for_ms, why });
         }
         self.keep_open(&name);
     }
@@ -421,7 +422,7 @@ impl Fleet {
             let Some(member) = self.members.get_mut(&name) else { continue };
             let could = member.connected && !member.draining && member.can_ever(needs);
             if could && member.health.release_early() {
-                self.news.push(FleetNews::OnProbation { worker: name.clone() });
+                self.news.push(FleetNotification::OnProbation { worker: name.clone() });
                 self.keep_open(&name);
                 released = true;
             }
@@ -442,7 +443,7 @@ impl Fleet {
         for name in self.quarantined.clone() {
             let Some(member) = self.members.get_mut(&name) else { continue };
             if member.health.release(mono) {
-                self.news.push(FleetNews::OnProbation { worker: name.clone() });
+                self.news.push(FleetNotification::OnProbation { worker: name.clone() });
                 self.keep_open(&name);
             }
         }
@@ -466,7 +467,7 @@ impl Fleet {
             };
             lost.extend(member.held.iter().map(|(key, held)| (key.clone(), *held)));
             let attempts = member.held.len();
-            self.news.push(FleetNews::Lost { worker: name.clone(), attempts, why });
+            self.news.push(FleetNotification::Lost { worker: name.clone(), attempts, why });
             self.remove(&name);
         }
         lost
@@ -500,7 +501,7 @@ impl Fleet {
 
     /// Somebody who cannot wait found no slot. Who could run it is given nothing ahead until one is free:
     /// otherwise those who can wait would take them all.
-    pub(crate) fn want(&mut self, needs: &Needs) {
+    pub(crate) fn reserve(&mut self, needs: &Needs) {
         let could = |member: &&mut Member| {
             member.spec.queues && !member.has_slot() && member.fits_now(needs)
         };
@@ -515,22 +516,22 @@ impl Fleet {
     }
 
     /// Whether one of those that have become able to take more could take this, if it had a slot.
-    pub(crate) fn gained_for(&self, needs: &Needs) -> bool {
-        self.gained
+    pub(crate) fn newly_free_for(&self, needs: &Needs) -> bool {
+        self.newly_free
             .iter()
             .filter_map(|name| self.members.get(name))
             .any(|member| member.has_room() && member.fits_now(needs))
     }
 
     pub(crate) fn forget_gained(&mut self) {
-        self.gained.clear();
+        self.newly_free.clear();
     }
 
     pub(crate) fn has_gained(&self) -> bool {
-        !self.gained.is_empty()
+        !self.newly_free.is_empty()
     }
 
-    pub(crate) fn take_news(&mut self) -> Vec<FleetNews> {
+    pub(crate) fn take_news(&mut self) -> Vec<FleetNotification> {
         std::mem::take(&mut self.news)
     }
 
@@ -538,12 +539,12 @@ impl Fleet {
         self.held
     }
 
-    pub fn views(&self) -> Vec<WorkerView> {
+    pub fn views(&self) -> Vec<WorkerInfo> {
         self.members
             .values()
             .map(|member| {
                 let (state, why) = member.standing();
-                WorkerView {
+                WorkerInfo {
                     spec: member.spec.clone(),
                     state,
                     why,
@@ -564,7 +565,7 @@ impl Fleet {
                 self.open.remove(&(busy, name.clone()));
             }
         }
-        self.gained.remove(name);
+        self.newly_free.remove(name);
         self.quarantined.remove(name);
     }
 
@@ -582,9 +583,9 @@ impl Fleet {
             member.open = open;
         }
         if open.is_some() {
-            self.gained.insert(name.clone());
+            self.newly_free.insert(name.clone());
         } else {
-            self.gained.remove(name);
+            self.newly_free.remove(name);
         }
         if member.health.quarantined() {
             self.quarantined.insert(name.clone());

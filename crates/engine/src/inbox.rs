@@ -16,11 +16,11 @@ use crate::mailbox::{Lane, NotSent, Sender};
 use crate::workers::Arriving;
 
 /// What was asked has happened and is durable, or why not.
-pub type Answer = Result<(), NotDone>;
+pub type Answer = Result<(), CommandError>;
 
 /// Why what was asked has not happened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotDone {
+pub enum CommandError {
     #[error("there is no job {0} under way")]
     Unknown(JobId),
     #[error(transparent)]
@@ -38,8 +38,8 @@ pub enum NotDone {
     Stopped,
 }
 
-impl From<NotDone> for String {
-    fn from(why: NotDone) -> Self {
+impl From<CommandError> for String {
+    fn from(why: CommandError) -> Self {
         why.to_string()
     }
 }
@@ -107,14 +107,14 @@ pub(crate) enum Message {
     /// All that was due at the start has been loaded.
     Recovered(Result<usize, Unreadable>),
     /// The writer can take groups again.
-    Room,
+    Placement,
     Drain,
     Stop,
 }
 
 /// The engine has stopped, or cannot take more at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unheard {
+pub enum SendError {
     #[error("the engine has stopped")]
     Stopped,
     #[error("the engine has more to do than it can take; try again in a moment")]
@@ -147,19 +147,19 @@ impl Inbox {
         self.ask(Request::Adopt(Box::new(adopted)))
     }
 
-    /// A wish of a person; durable when this returns.
-    pub fn wish(&self, job: &JobId, input: Input) -> Answer {
+    /// A command of a person; durable when this returns.
+    pub fn command(&self, job: &JobId, input: Input) -> Answer {
         self.ask(Request::Input { job: job.clone(), input })
     }
 
     /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable.
     /// Gives the reply back if the engine cannot hear it now.
-    pub fn hear(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), Unheard> {
+    pub fn send(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
         self.try_request(Request::Input { job: job.clone(), input }, reply)
     }
 
     /// A word about a job that is over, as it is stored: nobody else writes it meanwhile.
-    pub fn note(&self, job: Job, input: Input, reply: Reply<Answer>) -> Result<(), Unheard> {
+    pub fn note(&self, job: Job, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
         self.try_request(Request::Note { job: Box::new(job), input }, reply)
     }
 
@@ -169,7 +169,7 @@ impl Inbox {
         &self,
         arriving: Arriving,
         reply: Reply<Result<Missed, NameInUse>>,
-    ) -> Result<(), Unheard> {
+    ) -> Result<(), SendError> {
         self.try_live(Message::Connect { arriving: Box::new(arriving), reply })
     }
 
@@ -179,7 +179,7 @@ impl Inbox {
         worker: &Arc<str>,
         incarnation: &Arc<str>,
         reply: Reply<bool>,
-    ) -> Result<(), Unheard> {
+    ) -> Result<(), SendError> {
         let (worker, incarnation) = (worker.clone(), incarnation.clone());
         self.try_live(Message::Beat { worker, incarnation, reply })
     }
@@ -190,12 +190,12 @@ impl Inbox {
     }
 
     /// A worker takes nothing new. Answered with whether there is such a worker.
-    pub fn drain_worker(&self, worker: &str, reply: Reply<bool>) -> Result<(), Unheard> {
+    pub fn drain_worker(&self, worker: &str, reply: Reply<bool>) -> Result<(), SendError> {
         self.try_live(Message::DrainWorker { worker: worker.to_owned(), reply })
     }
 
     /// Somebody takes that back. Answered with whether the worker must be told now.
-    pub fn undrain_worker(&self, worker: &str, reply: Reply<Undraining>) -> Result<(), Unheard> {
+    pub fn undrain_worker(&self, worker: &str, reply: Reply<Undraining>) -> Result<(), SendError> {
         self.try_live(Message::UndrainWorker { worker: worker.to_owned(), reply })
     }
 
@@ -206,7 +206,7 @@ impl Inbox {
 
     /// A look at the workers and at what waits for them. Of jobs only what is durable may be shown, so
     /// their state is not for this.
-    pub fn look(&self, look: impl FnOnce(&Engine) + Send + 'static) -> Result<(), Unheard> {
+    pub fn look(&self, look: impl FnOnce(&Engine) + Send + 'static) -> Result<(), SendError> {
         self.try_live(Message::Look(Box::new(look)))
     }
 
@@ -230,11 +230,11 @@ impl Inbox {
         let _ = self.0.send(message, Lane::Liveness, true);
     }
 
-    fn try_live(&self, message: Message) -> Result<(), Unheard> {
+    fn try_live(&self, message: Message) -> Result<(), SendError> {
         self.0.try_send(message, Lane::Liveness, true).map_err(unheard)
     }
 
-    fn try_request(&self, request: Request, reply: Reply<Answer>) -> Result<(), Unheard> {
+    fn try_request(&self, request: Request, reply: Reply<Answer>) -> Result<(), SendError> {
         let message = Message::Request { request, reply: Some(reply) };
         self.0.try_send(message, Lane::Work, true).map_err(unheard)
     }
@@ -243,14 +243,14 @@ impl Inbox {
         let (answer, answered) = sync_channel(1);
         let reply: Reply<Answer> = Box::new(move |said| drop(answer.send(said)));
         let message = Message::Request { request, reply: Some(reply) };
-        self.0.send(message, Lane::Work, true).map_err(|_| NotDone::Stopped)?;
-        answered.recv().map_err(|_| NotDone::Stopped)?
+        self.0.send(message, Lane::Work, true).map_err(|_| CommandError::Stopped)?;
+        answered.recv().map_err(|_| CommandError::Stopped)?
     }
 }
 
-fn unheard(why: NotSent) -> Unheard {
+fn unheard(why: NotSent) -> SendError {
     match why {
-        NotSent::Full => Unheard::Full,
-        NotSent::Closed => Unheard::Stopped,
+        NotSent::Full => SendError::Full,
+        NotSent::Closed => SendError::Stopped,
     }
 }

@@ -16,9 +16,9 @@ mod fleet;
 mod inbox;
 mod load;
 mod mailbox;
-mod pace;
+mod placement;
+mod prefetch;
 mod queue;
-mod room;
 mod slots;
 mod timers;
 mod watchdogs;
@@ -26,17 +26,17 @@ mod work;
 mod workers;
 
 pub use batch::{Assignment, Batch, Effect, Log};
-pub use controller::{Controller, Group, Loaded, Outgoing, Outputs, Parked, Request, Ticket};
+pub use controller::{Controller, Group, Loaded, Outgoing, Outputs, Parked, ReplyId, Request};
 pub use crash::crash_point;
 pub use driver::{Clock, Live, Observer, Ownership, Stopped, Workers};
 pub use engine::{Engine, Unknown};
 pub use fleet::{
-    AttemptKey, Fleet, FleetNews, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerSpec,
-    WorkerState, WorkerView,
+    AttemptKey, Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
+    WorkerInfo, WorkerSpec, WorkerState,
 };
-pub use inbox::{Adopted, Answer, Inbox, Lost, NotDone, Reply, Unheard};
+pub use inbox::{Adopted, Answer, CommandError, Inbox, Lost, Reply, SendError};
 pub use load::{Loader, Unreadable, state};
-pub use room::Room;
+pub use placement::Placement;
 pub use slots::Slots;
 pub use work::Work;
 pub use workers::Arriving;

@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     classes: Vec<Needs>,
     waiting: BTreeMap<ClassId, BTreeSet<Rank>>,
     /// Classes that nobody could serve when last looked.
-    stuck: BTreeSet<ClassId>,
+    unplaceable: BTreeSet<ClassId>,
     places: HashMap<JobKey, Place>,
     /// Steps of jobs under way, by class, that have had something to start.
     steps: BTreeMap<ClassId, u32>,
@@ -81,7 +81,7 @@ impl Queue {
                 waiting.remove(&before);
                 if waiting.is_empty() {
                     self.waiting.remove(class);
-                    self.stuck.remove(class);
+                    self.unplaceable.remove(class);
                 }
             }
         }
@@ -109,21 +109,21 @@ impl Queue {
                 waiting.remove(&rank);
                 if waiting.is_empty() {
                     self.waiting.remove(&class);
-                    self.stuck.remove(&class);
+                    self.unplaceable.remove(&class);
                 }
             }
         }
     }
 
     /// Classes that somebody with new room could serve are looked at again.
-    pub(crate) fn look_again(&mut self, fleet: &mut Fleet) {
+    pub(crate) fn recheck(&mut self, fleet: &mut Fleet) {
         if fleet.has_fewer() {
             for class in self.waiting.keys() {
                 fleet.release_for(&self.classes[*class as usize]);
             }
         }
         if fleet.has_gained() {
-            self.stuck.retain(|class| !fleet.gained_for(&self.classes[*class as usize]));
+            self.unplaceable.retain(|class| !fleet.newly_free_for(&self.classes[*class as usize]));
             fleet.forget_gained();
         }
     }
@@ -133,7 +133,7 @@ impl Queue {
         let heads = self
             .waiting
             .iter()
-            .filter(|(class, _)| !self.stuck.contains(class))
+            .filter(|(class, _)| !self.unplaceable.contains(class))
             .filter_map(|(class, waiting)| Some((*waiting.first()?, *class)));
         heads.min().map(|((_, _, key), class)| (key, class))
     }
@@ -148,7 +148,7 @@ impl Queue {
     }
 
     pub(crate) fn nobody_for(&mut self, class: ClassId) {
-        self.stuck.insert(class);
+        self.unplaceable.insert(class);
     }
 
     /// Which item of the job that is for.

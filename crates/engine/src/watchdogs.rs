@@ -29,12 +29,12 @@ impl Watchdogs {
     /// Begins one, unless it runs already.
     pub(crate) fn begin(&mut self, key: JobKey, timer: Timer, due: u64) {
         if !self.of.contains_key(&(key, timer)) {
-            self.look_again(key, timer, due, due);
+            self.recheck(key, timer, due, due);
         }
     }
 
     /// One that was popped stays due since `due`, and is looked at again later.
-    pub(crate) fn look_again(&mut self, key: JobKey, timer: Timer, due: u64, look: u64) {
+    pub(crate) fn recheck(&mut self, key: JobKey, timer: Timer, due: u64, look: u64) {
         self.end(key, timer);
         self.of.insert((key, timer), Watchdog { due, look });
         self.by_look.insert((look, key, timer));

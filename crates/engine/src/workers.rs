@@ -12,10 +12,10 @@ use steadfast_core::time::Timestamp;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::engine::{Engine, JobKey};
 use crate::fleet::{
-    Arrival, AttemptKey, Fleet, FleetNews, Held, Identity, Missed, NameInUse, Needs, Undraining,
-    WorkerSpec, WorkerView,
+    Arrival, AttemptKey, Fleet, FleetNotification, Held, Identity, Missed, NameInUse, Needs,
+    Undraining, WorkerInfo, WorkerSpec,
 };
-use crate::room::Room;
+use crate::placement::Placement;
 
 /// A worker that says that it is there.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ const LOOK_AGAIN_MS: u64 = 1000;
 impl Engine {
     fn fleet(&mut self) -> Option<&mut Fleet> {
         match &mut self.room {
-            Room::Fleet(fleet) => Some(fleet),
-            Room::Here { .. } => None,
+            Placement::Fleet(fleet) => Some(fleet),
+            Placement::Here { .. } => None,
         }
     }
 
@@ -68,8 +68,8 @@ impl Engine {
         let left = |due: u64| due.saturating_sub(self.timers.attended);
         let watchdog = self.timers.watchdogs.next().map(|due| self.mono.saturating_add(left(due)));
         let fleet = match &self.room {
-            Room::Fleet(fleet) => fleet.next_wake(),
-            Room::Here { .. } => None,
+            Placement::Fleet(fleet) => fleet.next_wake(),
+            Placement::Here { .. } => None,
         };
         watchdog.into_iter().chain(fleet).min()
     }
@@ -77,13 +77,13 @@ impl Engine {
     /// How often a server looks at its deadlines, at least.
     pub(crate) fn check_every(&self) -> Option<Duration> {
         match &self.room {
-            Room::Fleet(fleet) => {
+            Placement::Fleet(fleet) => {
                 let rules = fleet.rules();
                 let every = rules.check_every_ms.min(rules.lease_ms / CHECKS_PER_LEASE);
                 let every = Duration::from_millis(every);
                 Some(every.clamp(CHECK_LEAST, CHECK_MOST))
             }
-            Room::Here { .. } => None,
+            Placement::Here { .. } => None,
         }
     }
 
@@ -182,31 +182,31 @@ impl Engine {
         let Some(job) = self.jobs.get(&key) else { return };
         let Some(by_wall) = job.timer_due(&timer) else { return };
         let attended = self.timers.attended;
-        if let (Timer::Attempt(item, _), Room::Fleet(fleet)) = (timer, &self.room)
+        if let (Timer::Attempt(item, _), Placement::Fleet(fleet)) = (timer, &self.room)
             && let Some(worker) = job.live(item).and_then(|live| live.worker.as_deref())
             && !fleet.could_report(worker, attended - due, self.timers.lenience_ms(), self.mono)
         {
-            self.timers.watchdogs.look_again(key, timer, due, attended + LOOK_AGAIN_MS);
+            self.timers.watchdogs.recheck(key, timer, due, attended + LOOK_AGAIN_MS);
             return;
         }
         // By a wall clock that was set back it may seem early.
         let _ = self.transact(key, &Input::Fired(timer), now.max(by_wall), batch);
     }
 
-    pub fn take_news(&mut self) -> Vec<FleetNews> {
+    pub fn take_news(&mut self) -> Vec<FleetNotification> {
         self.fleet().map(Fleet::take_news).unwrap_or_default()
     }
 
-    pub fn workers(&self) -> Vec<WorkerView> {
+    pub fn workers(&self) -> Vec<WorkerInfo> {
         match &self.room {
-            Room::Fleet(fleet) => fleet.views(),
-            Room::Here { .. } => Vec::new(),
+            Placement::Fleet(fleet) => fleet.views(),
+            Placement::Here { .. } => Vec::new(),
         }
     }
 
     /// Of every step that has something to start, by run and step: why it has not started.
     pub fn why_not_running(&self, job: &str) -> Vec<((u32, u32), String)> {
-        let (Room::Fleet(fleet), Some(job)) = (&self.room, self.job(job)) else {
+        let (Placement::Fleet(fleet), Some(job)) = (&self.room, self.job(job)) else {
             return Vec::new();
         };
         job.startable()
@@ -231,7 +231,7 @@ impl Engine {
     /// The workers of a job that is taken up again may still be at it. How many attempts that is.
     pub(crate) fn expect_workers(&mut self, key: JobKey) -> i64 {
         let mono = self.mono;
-        let (Some(job), Room::Fleet(fleet)) = (self.jobs.get(&key), &mut self.room) else {
+        let (Some(job), Placement::Fleet(fleet)) = (self.jobs.get(&key), &mut self.room) else {
             return 0;
         };
         let mut running = 0;

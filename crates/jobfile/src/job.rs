@@ -12,7 +12,7 @@ use crate::budget::{self, BestEffortSources, BudgetSources};
 use crate::keys;
 use crate::node::{Node, Span};
 use crate::policy::{PolicyBlock, Source, Sources, layers, longest_first, merge};
-use crate::problem::{Places, quote};
+use crate::problem::{Positions, quote};
 use crate::reader::{At, Block, Reader};
 use crate::references::{self, Scope, fans_out};
 use crate::retry::spelling;
@@ -33,7 +33,7 @@ pub(crate) struct ReadJob {
 
 impl Reader<'_> {
     /// None when there are problems.
-    pub(crate) fn job(&mut self, root: &Node, places: &Places) -> Option<ReadJob> {
+    pub(crate) fn job(&mut self, root: &Node, places: &Positions) -> Option<ReadJob> {
         let at = At { node: root, path: String::new() };
         if root.as_map().is_none() {
             let message = format!("a job file is a map, not {}", root.describe());
@@ -199,7 +199,7 @@ impl Reader<'_> {
     fn job_policy_problem(
         &mut self,
         problem: CoreProblem,
-        places: &Places,
+        places: &Positions,
         block: Option<&PolicyBlock>,
     ) {
         let key = first_key(&problem.path);
@@ -219,7 +219,7 @@ impl Reader<'_> {
         own: &PolicyBlock,
         job: Option<&PolicyBlock>,
         job_is_valid: bool,
-        places: &Places,
+        places: &Positions,
     ) -> Sources {
         let (draft, sources) = merge(&layers(Some(own), job, &self.operator.retry));
         let max_delay = draft.max_delay_ms.unwrap_or_default();
@@ -269,7 +269,12 @@ impl Reader<'_> {
         sources
     }
 
-    fn refused_policy(&mut self, mut problem: CoreProblem, block: &PolicyBlock, places: &Places) {
+    fn refused_policy(
+        &mut self,
+        mut problem: CoreProblem,
+        block: &PolicyBlock,
+        places: &Positions,
+    ) {
         let path = deep_path(block, &problem.path);
         problem.message = block.spell(&problem.message);
         problem.help = match (block.source, first_key(&problem.path)) {
@@ -279,13 +284,13 @@ impl Reader<'_> {
         self.refused(problem, &path, places);
     }
 
-    fn refused(&mut self, problem: CoreProblem, path: &str, places: &Places) {
+    fn refused(&mut self, problem: CoreProblem, path: &str, places: &Positions) {
         let span = places.locate(path);
         self.bad_at(problem.code, path, span, problem.message).help = problem.help;
     }
 
     /// A minimum of datacenters that there are not, in the words of whoever asked for it.
-    fn refused_minimum(&mut self, problem: CoreProblem, block: &Block, places: &Places) {
+    fn refused_minimum(&mut self, problem: CoreProblem, block: &Block, places: &Positions) {
         let native = block.get("best_effort").filter(|at| at.node.get("min_datacenters").is_some());
         if block.has("best_effort_min_dcs") {
             self.refused(in_ad44(problem), "best_effort_min_dcs", places);
@@ -309,7 +314,7 @@ impl Reader<'_> {
     }
 
     /// Core's checks and those of the templates, less what was noted about the same place.
-    fn plan(&mut self, draft: PlanDraft, places: &Places, block: &Block) -> Option<Plan> {
+    fn plan(&mut self, draft: PlanDraft, places: &Positions, block: &Block) -> Option<Plan> {
         let index: HashMap<&str, usize> = draft
             .steps
             .iter()

@@ -79,7 +79,7 @@ pub fn load(name: &str, text: &[u8], operator: &Operator) -> Result<JobFile, Vec
     let Some(root) = root else {
         return Err(problem::sorted(reader.problems));
     };
-    let places = problem::Places::new(&root);
+    let places = problem::Positions::new(&root);
     let Some(job) = reader.job(&root, &places) else {
         return Err(problem::sorted(reader.problems));
     };

@@ -8,7 +8,7 @@ use steadfast_core::policy::{MAX_DURATION_MS, Policy};
 use crate::keys;
 use crate::node::Node;
 use crate::policy::{KEYS, PolicyOverrides, Source, merge};
-use crate::problem::{Places, Problem, sorted};
+use crate::problem::{Positions, Problem, sorted};
 use crate::reader::{At, Reader};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -131,7 +131,7 @@ pub fn retry_overrides(block: &Node) -> Result<PolicyOverrides, Vec<Problem>> {
     }
     if reader.problems.is_empty() {
         let (draft, _) = merge(&[(Source::Operator, &read.overrides)]);
-        let places = Places::new(block);
+        let places = Positions::new(block);
         for wrong in Policy::new(draft).err().into_iter().flat_map(|problems| problems.0) {
             let span = places.locate(&wrong.path);
             let mut problem = Problem::new(wrong.code, &wrong.path, span, wrong.message);

@@ -153,12 +153,12 @@ fn make_inert(text: &mut String) {
 /// Where paths lead in a job file. A plan may have ten thousand steps and something to say about
 /// each, so they are indexed once.
 #[derive(Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct Positions<'a> {
     root: &'a Node,
     steps: HashMap<&'a str, &'a Entry>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Positions<'a> {
     pub(crate) fn new(root: &'a Node) -> Self {
         let steps = root.get("steps").and_then(Node::as_map).unwrap_or_default();
         // Of two with one name the first is the one that is read.

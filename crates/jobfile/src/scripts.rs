@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use steadfast_core::plan::{Action, Cwd, Plan, Step, Surroundings};
 
-use crate::problem::{Places, Warning};
+use crate::problem::{Positions, Warning};
 
 /// What is wrong with these scripts everywhere, and what only on workers elsewhere.
-pub(crate) fn unlisted(plan: &Plan, places: &Places) -> (Vec<Warning>, Vec<Warning>) {
+pub(crate) fn unlisted(plan: &Plan, places: &Positions) -> (Vec<Warning>, Vec<Warning>) {
     let (mut everywhere, mut on_workers) = (vec![], vec![]);
     let mut told = BTreeSet::new();
     for step in plan.steps() {

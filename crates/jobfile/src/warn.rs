@@ -10,9 +10,9 @@ use steadfast_core::time::human_ms;
 use crate::job::ReadJob;
 use crate::operator::Operator;
 use crate::policy::{Limit, PolicyBlock, Source, layers, merge, unused};
-use crate::problem::{Places, Warning};
+use crate::problem::{Positions, Warning};
 
-pub(crate) fn warnings(job: &ReadJob, places: &Places, operator: &Operator) -> Vec<Warning> {
+pub(crate) fn warnings(job: &ReadJob, places: &Positions, operator: &Operator) -> Vec<Warning> {
     let mut found = Found::default();
     let mut forecasts = HashMap::new();
     for (index, step) in job.plan.steps().iter().enumerate() {
@@ -284,7 +284,7 @@ impl Found {
         }
     }
 
-    fn finish(self, places: &Places) -> Vec<Warning> {
+    fn finish(self, places: &Positions) -> Vec<Warning> {
         self.warnings
             .into_iter()
             .map(|(mut warning, count)| {

@@ -6,7 +6,7 @@
 
 mod ids;
 mod signature;
-mod ticket;
+mod token;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use steadfast_core::answer::said;
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::outcome::{MOST_NESTED, Outcome, nesting};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Inbox, NotDone, Reply, Unheard};
+use steadfast_engine::{Assignment, CommandError, Inbox, Reply, SendError};
 use tokio::sync::{Mutex, oneshot};
 
-use crate::archive::{Archive, AttemptEnd, HowEnded};
-use crate::trouble::Trouble;
+use crate::error::ApiError;
+use crate::queries::{AttemptEnd, HowEnded, JobReader};
 
 use ids::{Begun, Ids};
 pub use signature::Secrets;
 pub(crate) use signature::secret;
-pub use ticket::{Ticket, Tickets};
+pub use token::{CallbackToken, CallbackTokens};
 
 /// How often a note is tried while the job that it is about moves on.
 const NOTE_TRIES: u32 = 8;
@@ -35,31 +35,32 @@ const NOTE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where services are told to call back.
 #[derive(Clone, Debug)]
-pub struct Addresses {
-    tickets: Tickets,
+pub struct CallbackUrls {
+    callback_tokens: CallbackTokens,
     /// Of this server, as others reach it.
     base: Arc<str>,
 }
 
-impl Addresses {
-    pub fn new(tickets: Tickets, base: &str) -> Self {
-        Self { tickets, base: base.trim_end_matches('/').into() }
+impl CallbackUrls {
+    pub fn new(callback_tokens: CallbackTokens, base: &str) -> Self {
+        Self { callback_tokens, base: base.trim_end_matches('/').into() }
     }
 
     pub fn of(&self, assignment: &Assignment) -> String {
         let Assignment { job, item, attempt, token, .. } = assignment;
-        let ticket = Ticket { job: job.clone(), item: *item, attempt: *attempt, token: *token };
-        format!("{}/v1/callbacks/{}", self.base, self.tickets.token(&ticket))
+        let callback_token =
+            CallbackToken { job: job.clone(), item: *item, attempt: *attempt, token: *token };
+        format!("{}/v1/callbacks/{}", self.base, self.callback_tokens.token(&callback_token))
     }
 }
 
 /// Where callbacks are taken.
 #[derive(Clone)]
-pub struct Desk {
-    tickets: Tickets,
+pub struct CallbackHandler {
+    callback_tokens: CallbackTokens,
     secrets: Secrets,
     inbox: Inbox,
-    archive: Archive,
+    reader: JobReader,
     /// Bytes of an attempt's output.
     pub(crate) output_cap: usize,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -67,9 +68,9 @@ pub struct Desk {
     ids: Ids,
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for CallbackHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("secrets", &self.secrets).finish_non_exhaustive()
+        f.debug_struct("CallbackHandler").field("secrets", &self.secrets).finish_non_exhaustive()
     }
 }
 
@@ -82,23 +83,23 @@ pub enum Taken {
     Late,
 }
 
-impl Desk {
+impl CallbackHandler {
     pub fn new(
-        tickets: Tickets,
+        callback_tokens: CallbackTokens,
         secrets: Secrets,
         inbox: Inbox,
-        archive: Archive,
+        reader: JobReader,
         output_cap: usize,
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
         let (noting, ids) = (Arc::default(), Ids::default());
-        Self { tickets, secrets, inbox, archive, output_cap, clock, noting, ids }
+        Self { callback_tokens, secrets, inbox, reader, output_cap, clock, noting, ids }
     }
 
     /// Which attempt a callback is for. Before its body is read: who has no token costs next to nothing.
-    pub fn admit(&self, token: &str) -> Result<Ticket, Trouble> {
-        self.tickets.read(token).ok_or_else(|| {
-            Trouble::CallbackRefused(
+    pub fn admit(&self, token: &str) -> Result<CallbackToken, ApiError> {
+        self.callback_tokens.read(token).ok_or_else(|| {
+            ApiError::CallbackRefused(
                 "no attempt has this token: use the URL of its own request".into(),
             )
         })
@@ -106,58 +107,64 @@ impl Desk {
 
     pub async fn take(
         &self,
-        ticket: &Ticket,
+        callback_token: &CallbackToken,
         headers: &HeaderMap,
         body: &[u8],
-    ) -> Result<Taken, Trouble> {
-        let token = self.tickets.token(ticket);
+    ) -> Result<Taken, ApiError> {
+        let token = self.callback_tokens.token(callback_token);
         let signed = self.secrets.check(headers, &token, body, (self.clock)());
-        let Some(id) = signed.map_err(Trouble::CallbackRefused)? else {
-            return self.said(ticket, body).await;
+        let Some(id) = signed.map_err(ApiError::CallbackRefused)? else {
+            return self.said(callback_token, body).await;
         };
         let taking = match self.ids.begin(id, (self.clock)()) {
             Begun::New(taking) => taking,
             Begun::Known(taken) => return Ok(taken),
             Begun::UnderWay => {
                 let why = "a callback with this `webhook-id` is being taken this moment; try again";
-                return Err(Trouble::Overloaded(why.to_owned()));
+                return Err(ApiError::Overloaded(why.to_owned()));
             }
         };
-        let taken = self.said(ticket, body).await?;
+        let taken = self.said(callback_token, body).await?;
         taking.done(taken);
         Ok(taken)
     }
 
-    async fn said(&self, ticket: &Ticket, body: &[u8]) -> Result<Taken, Trouble> {
+    async fn said(&self, callback_token: &CallbackToken, body: &[u8]) -> Result<Taken, ApiError> {
         let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Trouble::BadRequest(format!("a callback is JSON: {error}")))?;
+            .map_err(|error| ApiError::BadRequest(format!("a callback is JSON: {error}")))?;
         if nesting(&body) > MOST_NESTED {
             let why = format!("the body is nested deeper than {MOST_NESTED} levels");
-            return Err(Trouble::BadRequest(why));
+            return Err(ApiError::BadRequest(why));
         }
         match (said(&body), body.get("progress")) {
-            (Some(outcome), _) => self.ended(ticket, outcome.within(self.output_cap)).await,
-            (None, Some(progress)) => self.progressed(ticket, progress).await,
-            (None, None) => Err(Trouble::BadRequest(
+            (Some(outcome), _) => self.ended(callback_token, outcome.within(self.output_cap)).await,
+            (None, Some(progress)) => self.progressed(callback_token, progress).await,
+            (None, None) => Err(ApiError::BadRequest(
                 "a callback says `\"success\": true` or `false`, or how far it is in `progress`"
                     .to_owned(),
             )),
         }
     }
 
-    async fn ended(&self, ticket: &Ticket, outcome: Outcome) -> Result<Taken, Trouble> {
-        let Ticket { item, attempt, token, .. } = *ticket;
+    async fn ended(
+        &self,
+        callback_token: &CallbackToken,
+        outcome: Outcome,
+    ) -> Result<Taken, ApiError> {
+        let CallbackToken { item, attempt, token, .. } = *callback_token;
         let input = Input::Callback { item, token, outcome: outcome.clone() };
-        match self.hear(|reply| self.inbox.hear(&ticket.job, input.clone(), reply)).await? {
+        match self.hear(|reply| self.inbox.send(&callback_token.job, input.clone(), reply)).await? {
             Ok(()) => return Ok(Taken::Counted),
             Err(
-                NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_) | NotDone::Taken { .. },
+                CommandError::Refused(Refusal::StaleFence)
+                | CommandError::Unknown(_)
+                | CommandError::Taken { .. },
             ) => {}
             Err(why) => return Err(why.into()),
         }
         let refused =
-            |why: &str| Trouble::CallbackRefused(format!("attempt {attempt} is over: {why}"));
-        let end = self.archive.attempt_end(&ticket.job, item, attempt).await?;
+            |why: &str| ApiError::CallbackRefused(format!("attempt {attempt} is over: {why}"));
+        let end = self.reader.attempt_end(&callback_token.job, item, attempt).await?;
         match &end.how {
             HowEnded::ByCallback(before) if *before == outcome => return Ok(Taken::Counted),
             HowEnded::TimedOut => return Err(refused("it was not called back in time")),
@@ -169,16 +176,21 @@ impl Desk {
             }
             HowEnded::ByCallback(_) | HowEnded::Otherwise => {}
         }
-        let (desk, ticket) = (self.clone(), ticket.clone());
+        let (callbacks, callback_token) = (self.clone(), callback_token.clone());
         let late = Input::LateCallback { item, attempt, outcome };
         // Apart, because who hangs up meanwhile must not end the turn before its word is stored.
-        let noting = tokio::spawn(async move { desk.note(&ticket, late, end).await });
-        noting.await.map_err(|error| Trouble::Internal(error.to_string()))??;
+        let noting = tokio::spawn(async move { callbacks.note(&callback_token, late, end).await });
+        noting.await.map_err(|error| ApiError::Internal(error.to_string()))??;
         Ok(Taken::Late)
     }
 
     /// Once, however often it is said.
-    async fn note(&self, ticket: &Ticket, late: Input, end: AttemptEnd) -> Result<(), Trouble> {
+    async fn note(
+        &self,
+        callback_token: &CallbackToken,
+        late: Input,
+        end: AttemptEnd,
+    ) -> Result<(), ApiError> {
         // One at a time: the state that a note is added to must be the last one.
         let _turn = self.noting.lock().await;
         // Of a job that is over, the store refuses what is added to an earlier state.
@@ -186,7 +198,15 @@ impl Desk {
         for _ in 0..NOTE_TRIES {
             let end = match known.take() {
                 Some(end) => end,
-                None => self.archive.attempt_end(&ticket.job, ticket.item, ticket.attempt).await?,
+                None => {
+                    self.reader
+                        .attempt_end(
+                            &callback_token.job,
+                            callback_token.item,
+                            callback_token.attempt,
+                        )
+                        .await?
+                }
             };
             if end.noted {
                 return Ok(());
@@ -194,37 +214,46 @@ impl Desk {
             let noted = match end.ended {
                 Some(job) => self.hear(|reply| self.inbox.note(job, late.clone(), reply)).await?,
                 None => {
-                    self.hear(|reply| self.inbox.hear(&ticket.job, late.clone(), reply)).await?
+                    self.hear(|reply| self.inbox.send(&callback_token.job, late.clone(), reply))
+                        .await?
                 }
             };
             match noted {
                 // It has ended this very moment, or there was another note.
-                Err(NotDone::Unknown(_) | NotDone::Taken { .. }) => {
+                Err(CommandError::Unknown(_) | CommandError::Taken { .. }) => {
                     tokio::time::sleep(NOTE_PAUSE).await;
                 }
                 noted => return Ok(noted?),
             }
         }
         // A local `run` has it, and listens on a port of its own.
-        Err(Trouble::NotPossible(format!("job {} is not run by this server", ticket.job)))
+        Err(ApiError::NotPossible(format!("job {} is not run by this server", callback_token.job)))
     }
 
-    async fn progressed(&self, ticket: &Ticket, progress: &Value) -> Result<Taken, Trouble> {
+    async fn progressed(
+        &self,
+        callback_token: &CallbackToken,
+        progress: &Value,
+    ) -> Result<Taken, ApiError> {
         let text = progress.to_string();
         let Some(progress) = steadfast_api::progress(text.as_bytes()) else {
             let most = steadfast_api::LONGEST_PROGRESS;
-            return Err(Trouble::TooLarge(format!("`progress` has at most {most} bytes")));
+            return Err(ApiError::TooLarge(format!("`progress` has at most {most} bytes")));
         };
-        let input =
-            Input::Progress { item: ticket.item, token: ticket.token, progress, by_callback: true };
-        match self.hear(|reply| self.inbox.hear(&ticket.job, input.clone(), reply)).await? {
+        let input = Input::Progress {
+            item: callback_token.item,
+            token: callback_token.token,
+            progress,
+            by_callback: true,
+        };
+        match self.hear(|reply| self.inbox.send(&callback_token.job, input.clone(), reply)).await? {
             Ok(()) => Ok(Taken::Counted),
-            Err(NotDone::Refused(why @ Refusal::TooOften(_))) => {
-                Err(Trouble::TooOften(why.to_string()))
+            Err(CommandError::Refused(why @ Refusal::TooOften(_))) => {
+                Err(ApiError::TooOften(why.to_string()))
             }
-            Err(NotDone::Refused(Refusal::StaleFence) | NotDone::Unknown(_)) => {
-                Err(Trouble::CallbackRefused(format!("attempt {} is over", ticket.attempt)))
-            }
+            Err(CommandError::Refused(Refusal::StaleFence) | CommandError::Unknown(_)) => Err(
+                ApiError::CallbackRefused(format!("attempt {} is over", callback_token.attempt)),
+            ),
             Err(why) => Err(why.into()),
         }
     }
@@ -232,11 +261,11 @@ impl Desk {
     /// Answered when what it came to is durable.
     async fn hear(
         &self,
-        say: impl FnOnce(Reply<Result<(), NotDone>>) -> Result<(), Unheard>,
-    ) -> Result<Result<(), NotDone>, Trouble> {
+        say: impl FnOnce(Reply<Result<(), CommandError>>) -> Result<(), SendError>,
+    ) -> Result<Result<(), CommandError>, ApiError> {
         let (tell, told) = oneshot::channel();
         let reply = Box::new(move |answer| drop(tell.send(answer)));
-        say(reply).map_err(|why| Trouble::Overloaded(why.to_string()))?;
-        told.await.map_err(|_| Trouble::from(NotDone::Stopped))
+        say(reply).map_err(|why| ApiError::Overloaded(why.to_string()))?;
+        told.await.map_err(|_| ApiError::from(CommandError::Stopped))
     }
 }

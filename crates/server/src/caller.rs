@@ -7,8 +7,8 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use steadfast_core::event::Requester;
 
+use crate::error::ApiError;
 use crate::tokens::Granted;
-use crate::trouble::Trouble;
 
 /// A token without a name is known by its id, which is no secret. None: a server without tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,9 +21,9 @@ impl Caller {
     }
 
     /// What is recorded of a wish of theirs.
-    pub fn requests(&self, reason: Option<&str>) -> Result<Requester, Trouble> {
+    pub fn requests(&self, reason: Option<&str>) -> Result<Requester, ApiError> {
         Requester::new(self.0.as_deref(), reason)
-            .map_err(|why| Trouble::BadRequest(format!("`reason`: {why}")))
+            .map_err(|why| ApiError::BadRequest(format!("`reason`: {why}")))
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::FlusterDefaults;
 
-pub use crate::watch::LogFormat;
+pub use crate::observability::LogFormat;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {

@@ -1,6 +1,6 @@
 //! gRPC: the `Jobs` service, health and reflection.
 //!
-//! Translates requests into what the archive and the orders take, and their answers back. Who may ask is
+//! Translates requests into what the reader and the commands take, and their answers back. Who may ask is
 //! not decided here.
 
 mod launch;
@@ -20,12 +20,12 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::server::HealthReporter;
 
-use crate::archive::{Archive, JobFilter, Listed, job_id};
 use crate::caller::Caller;
-use crate::hub::WorkerSessions;
-use crate::news::News;
-use crate::orders::{Orders, Submission};
-use crate::trouble::Trouble;
+use crate::commands::{JobCommands, Submission};
+use crate::error::ApiError;
+use crate::notifications::Notifications;
+use crate::queries::{JobFilter, JobReader, Listed, job_id};
+use crate::sessions::WorkerSessions;
 
 /// The largest request: a job file of 10 MiB, and some files with it.
 pub const LARGEST_REQUEST: usize = 16 << 20;
@@ -35,9 +35,9 @@ const MOST_PER_PAGE: usize = 1000;
 
 #[derive(Clone, Debug)]
 pub struct JobsService {
-    archive: Archive,
-    orders: Orders,
-    news: News,
+    reader: JobReader,
+    commands: JobCommands,
+    notifications: Notifications,
     operator: Arc<Operator>,
     defaults: FlusterDefaults,
     page: usize,
@@ -46,14 +46,14 @@ pub struct JobsService {
 
 impl JobsService {
     pub fn new(
-        archive: Archive,
-        orders: Orders,
-        news: News,
+        reader: JobReader,
+        commands: JobCommands,
+        notifications: Notifications,
         operator: Arc<Operator>,
         defaults: FlusterDefaults,
     ) -> Self {
         let (page, most_per_page) = (PAGE, MOST_PER_PAGE);
-        Self { archive, orders, news, operator, defaults, page, most_per_page }
+        Self { reader, commands, notifications, operator, defaults, page, most_per_page }
     }
 
     /// Jobs of a page if nothing is said, and at most.
@@ -62,12 +62,12 @@ impl JobsService {
         Self { page: page.min(most_per_page), most_per_page, ..self }
     }
 
-    fn limit(&self, asked: i32) -> Result<usize, Trouble> {
+    fn limit(&self, asked: i32) -> Result<usize, ApiError> {
         let most = self.most_per_page;
         match usize::try_from(asked) {
             Ok(0) => Ok(self.page),
             Ok(limit) if limit <= most => Ok(limit),
-            _ => Err(Trouble::BadRequest(format!("limit: from 1 to {most}, not {asked}"))),
+            _ => Err(ApiError::BadRequest(format!("limit: from 1 to {most}, not {asked}"))),
         }
     }
 }
@@ -98,10 +98,10 @@ pub async fn routes(
 /// A large job's status takes a while to write, and some megabytes: more than so many wait.
 static WRITING: Semaphore = Semaphore::const_new(4);
 
-async fn told(status: Arc<JobStatus>) -> Result<proto::JobStatus, Trouble> {
-    let _turn = WRITING.acquire().await.map_err(Trouble::internal)?;
+async fn told(status: Arc<JobStatus>) -> Result<proto::JobStatus, ApiError> {
+    let _turn = WRITING.acquire().await.map_err(ApiError::internal)?;
     let writing = tokio::task::spawn_blocking(move || proto::JobStatus::from(&*status));
-    writing.await.map_err(Trouble::internal)
+    writing.await.map_err(ApiError::internal)
 }
 
 fn warned(warnings: Vec<Warning>) -> Vec<proto::Warning> {
@@ -128,15 +128,15 @@ impl Jobs for JobsService {
         let key = key(std::mem::take(&mut request.idempotency_key));
         let digest = launch::digest(&request);
         // The same request again is answered before it is read: what is valid may have changed since.
-        let submitted = match self.orders.known(key.as_deref(), &digest).await? {
+        let submitted = match self.commands.known(key.as_deref(), &digest).await? {
             Some(known) => known,
             None => {
                 let (job, files) = launch::job(request);
                 let plan = fluster::plan(&job, self.defaults, &self.operator);
-                let plan = plan.map_err(|wrong| Trouble::BadRequest(wrong.to_string()))?;
+                let plan = plan.map_err(|wrong| ApiError::BadRequest(wrong.to_string()))?;
                 let warnings = fluster::warnings(&plan);
                 let plan = Arc::new(plan);
-                self.orders.submit(Submission { plan, files, warnings, key, digest }).await?
+                self.commands.submit(Submission { plan, files, warnings, key, digest }).await?
             }
         };
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
@@ -150,7 +150,8 @@ impl Jobs for JobsService {
         let proto::SubmitJobRequest { file, files, idempotency_key } = request.into_inner();
         let files = files.into_iter().map(launch::attached).collect();
         let key = key(idempotency_key);
-        let submitted = self.orders.submit_file(file.into_bytes(), "job.yaml", files, key).await?;
+        let submitted =
+            self.commands.submit_file(file.into_bytes(), "job.yaml", files, key).await?;
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
         Ok(Response::new(proto::SubmitJobResponse { job_id, warnings }))
     }
@@ -159,7 +160,7 @@ impl Jobs for JobsService {
         &self,
         request: Request<proto::GetJobStatusRequest>,
     ) -> Result<Response<proto::GetJobStatusResponse>, Status> {
-        let status = self.archive.status(&request.into_inner().job_id).await?;
+        let status = self.reader.status(&request.into_inner().job_id).await?;
         Ok(Response::new(proto::GetJobStatusResponse { job: Some(told(status).await?) }))
     }
 
@@ -169,14 +170,14 @@ impl Jobs for JobsService {
     ) -> Result<Response<Self::WatchJobStream>, Status> {
         let proto::WatchJobRequest { job_id: id, end_only } = request.into_inner();
         let id = job_id(&id)?;
-        let changes = self.news.follow(&id);
+        let changes = self.notifications.follow(&id);
         if end_only {
-            let is_over = self.archive.row(&id).await?.state.is_terminal();
-            let end = watch::end(self.archive.clone(), id, is_over, changes);
+            let is_over = self.reader.row(&id).await?.state.is_terminal();
+            let end = watch::end(self.reader.clone(), id, is_over, changes);
             return Ok(Response::new(Box::pin(end)));
         }
-        let status = self.archive.status(&id).await?;
-        let watched = watch::statuses(self.archive.clone(), id, status, changes);
+        let status = self.reader.status(&id).await?;
+        let watched = watch::statuses(self.reader.clone(), id, status, changes);
         Ok(Response::new(Box::pin(watched)))
     }
 
@@ -187,7 +188,7 @@ impl Jobs for JobsService {
         let caller = Caller::of(request.extensions());
         let proto::TerminateJobRequest { job_id, reason } = request.into_inner();
         let requested = caller.requests(key(reason).as_deref())?;
-        self.orders.cancel(&job_id, requested).await?;
+        self.commands.cancel(&job_id, requested).await?;
         Ok(Response::new(proto::TerminateJobResponse {}))
     }
 
@@ -198,7 +199,7 @@ impl Jobs for JobsService {
         let proto::ListJobsRequest { state, name, label, limit, cursor } = request.into_inner();
         let filter =
             JobFilter { state: read_state(&state)?, name: key(name), label: read_label(&label)? };
-        let page = self.archive.list(filter, key(cursor), self.limit(limit)?).await?;
+        let page = self.reader.list(filter, key(cursor), self.limit(limit)?).await?;
         Ok(Response::new(proto::ListJobsResponse {
             jobs: page.jobs.into_iter().map(summary).collect(),
             next_cursor: page.next.unwrap_or_default(),
@@ -218,7 +219,7 @@ fn summary(Listed { row, state, .. }: Listed) -> proto::JobSummary {
 }
 
 /// Our word for a state, or the one that this API shows for it.
-fn read_state(text: &str) -> Result<Option<ShownState>, Trouble> {
+fn read_state(text: &str) -> Result<Option<ShownState>, ApiError> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -227,7 +228,7 @@ fn read_state(text: &str) -> Result<Option<ShownState>, Trouble> {
     if found.is_none() {
         let names: Vec<&str> = ShownState::all().map(ShownState::name).collect();
         let names = names.join(", ");
-        return Err(Trouble::BadRequest(format!("state: one of {names}, not {text:?}")));
+        return Err(ApiError::BadRequest(format!("state: one of {names}, not {text:?}")));
     }
     Ok(found)
 }
@@ -236,7 +237,7 @@ fn wire_word(state: ShownState) -> String {
     wire_state(state).as_str_name().trim_start_matches("JOB_STATE_").to_lowercase()
 }
 
-fn read_label(text: &str) -> Result<Option<(String, String)>, Trouble> {
+fn read_label(text: &str) -> Result<Option<(String, String)>, ApiError> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -244,6 +245,6 @@ fn read_label(text: &str) -> Result<Option<(String, String)>, Trouble> {
     let pair = pair.map(|(name, value)| (name.to_owned(), value.to_owned()));
     match pair {
         Some(pair) => Ok(Some(pair)),
-        None => Err(Trouble::BadRequest(format!("label: key=value, not {text:?}"))),
+        None => Err(ApiError::BadRequest(format!("label: key=value, not {text:?}"))),
     }
 }

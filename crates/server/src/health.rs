@@ -16,7 +16,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use steadfast_store::{Folder, InPlace, StoreError};
 use tokio::time::Instant;
 
-use crate::trouble::Trouble;
+use crate::error::ApiError;
 
 const MIB: u64 = 1 << 20;
 /// With less than this and without ballast a commit is as good as refused.
@@ -134,23 +134,23 @@ impl Health {
     }
 
     /// Whether a new job can be taken.
-    pub fn takes_jobs(&self) -> Result<(), Trouble> {
+    pub fn takes_jobs(&self) -> Result<(), ApiError> {
         match self.unready() {
             None | Some(Unready::Locked { .. } | Unready::Silent) => Ok(()),
-            Some(Unready::Full | Unready::LowDisk { .. }) => Err(Trouble::DiskFull),
-            Some(moved @ Unready::Moved) => Err(Trouble::NotReady(moved.to_string())),
+            Some(Unready::Full | Unready::LowDisk { .. }) => Err(ApiError::DiskFull),
+            Some(moved @ Unready::Moved) => Err(ApiError::NotReady(moved.to_string())),
         }
     }
 
-    /// Whether a wish of a person can be taken. They fit into the reserve; without any room they would wait
+    /// Whether a command of a person can be taken. They fit into the reserve; without any room they would wait
     /// for somebody who may never come.
-    pub fn takes_wishes(&self) -> Result<(), Trouble> {
+    pub fn takes_commands(&self) -> Result<(), ApiError> {
         match self.unready() {
             None | Some(Unready::Locked { .. } | Unready::Silent | Unready::LowDisk { .. }) => {
                 Ok(())
             }
-            Some(Unready::Full) => Err(Trouble::DiskFull),
-            Some(moved @ Unready::Moved) => Err(Trouble::NotReady(moved.to_string())),
+            Some(Unready::Full) => Err(ApiError::DiskFull),
+            Some(moved @ Unready::Moved) => Err(ApiError::NotReady(moved.to_string())),
         }
     }
 
@@ -249,17 +249,17 @@ mod tests {
     }
 
     #[test]
-    fn logs_and_new_jobs_give_way_before_wishes_do() {
+    fn logs_and_new_jobs_give_way_before_commands_do() {
         let (_root, low) = health(u64::MAX);
         assert!(matches!(low.unready(), Some(Unready::LowDisk { .. })));
         assert!(!low.takes_logs());
-        assert!(matches!(low.takes_jobs(), Err(Trouble::DiskFull)));
-        assert!(low.takes_wishes().is_ok(), "they are what the reserve is for");
+        assert!(matches!(low.takes_jobs(), Err(ApiError::DiskFull)));
+        assert!(low.takes_commands().is_ok(), "they are what the reserve is for");
         low.wrote(&failed(StoreError::Full { path: path() }));
         assert_eq!(low.unready(), Some(Unready::Full));
-        assert!(matches!(low.takes_wishes(), Err(Trouble::DiskFull)));
+        assert!(matches!(low.takes_commands(), Err(ApiError::DiskFull)));
         low.wrote(&Ok(()));
-        assert!(low.takes_wishes().is_ok());
+        assert!(low.takes_commands().is_ok());
         let (_root, roomy) = health(1);
         assert_eq!(roomy.unready(), None);
         assert!(roomy.takes_logs() && roomy.takes_jobs().is_ok());
@@ -283,8 +283,8 @@ mod tests {
         health.wrote(&failed(StoreError::Moved { path: path() }));
         health.wrote(&Ok(()));
         assert_eq!(health.unready(), Some(Unready::Moved));
-        for refused in [health.takes_jobs(), health.takes_wishes()] {
-            assert!(matches!(refused, Err(Trouble::NotReady(_))), "{refused:?}");
+        for refused in [health.takes_jobs(), health.takes_commands()] {
+            assert!(matches!(refused, Err(ApiError::NotReady(_))), "{refused:?}");
         }
     }
 

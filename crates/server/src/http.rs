@@ -1,7 +1,7 @@
 //! REST under `/v1`, and the document that describes it.
 //!
 //! Translates and answers. Who may ask is seen to before a request comes here; what is asked goes to
-//! the archive and to the orders, as gRPC's does.
+//! the reader and to the commands, as gRPC's does.
 
 mod body;
 mod callbacks;
@@ -25,25 +25,25 @@ use steadfast_core::time::Timestamp;
 use steadfast_jobfile::Operator;
 use steadfast_store::Folder;
 
-use crate::archive::Archive;
-use crate::callbacks::Desk;
-use crate::news::News;
-use crate::orders::Orders;
-use crate::trouble::Trouble;
+use crate::callbacks::CallbackHandler;
+use crate::commands::JobCommands;
+use crate::error::ApiError;
+use crate::notifications::Notifications;
+use crate::queries::JobReader;
 
 pub use callbacks::serve_callbacks;
-pub use workers::{WorkerView, WorkersView};
+pub use workers::{WorkerInfo, WorkerQueries};
 
 /// Everything that answers are made of.
 #[derive(Clone)]
 pub struct App {
-    pub archive: Archive,
-    pub orders: Orders,
-    pub callbacks: Desk,
-    pub news: News,
+    pub reader: JobReader,
+    pub commands: JobCommands,
+    pub callbacks: CallbackHandler,
+    pub notifications: Notifications,
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub operator: Arc<Operator>,
-    pub workers: Arc<dyn WorkersView>,
+    pub workers: Arc<dyn WorkerQueries>,
     pub folder: Folder,
     pub limits: Limits,
 }
@@ -93,21 +93,21 @@ pub fn document(limits: Limits) -> serde_json::Value {
     documented::routes(limits).finish().1
 }
 
-async fn nothing_here(uri: Uri) -> Trouble {
+async fn nothing_here(uri: Uri) -> ApiError {
     let shown: String = uri.path().chars().take(200).collect();
-    Trouble::NotFound(format!("there is nothing at {shown}; /openapi.json lists what there is"))
+    ApiError::NotFound(format!("there is nothing at {shown}; /openapi.json lists what there is"))
 }
 
-async fn not_this_method(method: Method) -> Trouble {
+async fn not_this_method(method: Method) -> ApiError {
     let shown: String = method.as_str().chars().take(20).collect();
-    Trouble::MethodNotAllowed(format!("{shown} is not for this address; `Allow` lists what is"))
+    ApiError::MethodNotAllowed(format!("{shown} is not for this address; `Allow` lists what is"))
 }
 
 fn json_text(text: String) -> Response {
     ([("content-type", "application/json")], text).into_response()
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, Trouble> {
-    let text = serde_json::to_string(value).map_err(Trouble::internal)?;
+fn json(status: StatusCode, value: &impl Serialize) -> Result<Response, ApiError> {
+    let text = serde_json::to_string(value).map_err(ApiError::internal)?;
     Ok((status, json_text(text)).into_response())
 }

@@ -3,25 +3,25 @@
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
 
-pub mod archive;
 pub mod backup;
 pub mod callbacks;
 pub mod caller;
 pub mod clock;
+pub mod commands;
 pub mod config;
+pub mod error;
 pub mod grpc;
 pub mod guard;
 pub mod health;
 pub mod http;
-pub mod hub;
 pub mod listen;
 pub mod log_times;
-pub mod news;
-pub mod orders;
+pub mod notifications;
+pub mod observability;
 pub mod purge;
+pub mod queries;
 pub mod serve;
+pub mod sessions;
 pub mod tls;
 pub mod tokens;
-pub mod trouble;
 pub mod unread;
-pub mod watch;

@@ -5,10 +5,10 @@
 //! take what is written to it, and to lie idle. A request that has begun is never cut, so that sessions
 //! and event streams last as long as they like. Nothing here knows what is served.
 
-mod addresses;
 mod busy;
+mod connection_counts;
 mod descriptors;
-mod stall;
+mod write_timeout;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,11 +32,11 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use crate::config::ServerSettings;
-use addresses::Addresses;
-pub(crate) use addresses::network;
 use busy::{Busy, Held};
+use connection_counts::ConnectionCounts;
+pub(crate) use connection_counts::network;
 pub use descriptors::connections_within;
-use stall::Unstalled;
+use write_timeout::WriteTimeout;
 
 /// How often a silent HTTP/2 peer is asked whether it is there, and how long it may take to answer: a
 /// session whose worker is gone must not look alive.
@@ -84,7 +84,7 @@ impl ListenOptions {
 
 /// Where connections come from.
 #[derive(Debug)]
-pub enum Entrance {
+pub enum Listener {
     Network(TcpListener),
     /// From within this process: pipes.
     Inside(mpsc::Receiver<DuplexStream>),
@@ -95,13 +95,13 @@ enum Connection {
     Inside(DuplexStream),
 }
 
-impl From<TcpListener> for Entrance {
+impl From<TcpListener> for Listener {
     fn from(listener: TcpListener) -> Self {
         Self::Network(listener)
     }
 }
 
-impl Entrance {
+impl Listener {
     async fn accept(&mut self) -> std::io::Result<Connection> {
         match self {
             Self::Network(listener) => {
@@ -119,7 +119,7 @@ impl Entrance {
 
 /// Serves until `shutdown`; then takes no more, lets requests end within the grace, and returns.
 pub async fn serve(
-    entrance: impl Into<Entrance>,
+    entrance: impl Into<Listener>,
     app: Router,
     options: ListenOptions,
     shutdown: impl Future<Output = ()>,
@@ -129,7 +129,7 @@ pub async fn serve(
     let grace = options.shutdown_grace;
     // More wait in the listener's own queue, where they cost next to nothing.
     let places = Arc::new(Semaphore::new(options.max_connections));
-    let addresses = Addresses::new(options.max_connections_per_address);
+    let addresses = ConnectionCounts::new(options.max_connections_per_address);
     let server = Arc::new(Server { http: builder(&options), app, options, stopped });
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -223,7 +223,7 @@ impl Server {
     async fn connection(&self, stream: TcpStream, peer: SocketAddr) {
         // Events are small, and wanted at once. Where it cannot be set they come a little later.
         let _ = stream.set_nodelay(true);
-        let stream = Unstalled::new(stream, self.options.write_timeout);
+        let stream = WriteTimeout::new(stream, self.options.write_timeout);
         let Some(tls) = &self.options.tls else {
             return self.serve(stream, peer).await;
         };

@@ -20,7 +20,8 @@ use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_core::event::{Event, JobId, Recorded};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Clock, FleetRules, Live, Loader, Observer, Ownership, Room, Stopped, Unreadable, WorkerState,
+    Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
+    WorkerState,
 };
 use steadfast_store::{Folder, Owner, SqliteStore, Store, StoreError};
 use tokio::io::DuplexStream;
@@ -28,23 +29,27 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tonic_health::server::HealthReporter;
 
-use crate::archive::Archive;
-use crate::callbacks::{Addresses, Desk, Secrets, Tickets};
+use crate::callbacks::{CallbackHandler, CallbackTokens, CallbackUrls, Secrets};
+use crate::commands::{Attached, JobCommands};
 use crate::config::{Auth, Config};
 use crate::grpc::JobsService;
 use crate::guard::Guard;
 use crate::health::Health;
-use crate::http::{App, Limits, PageLimit, WorkersView as _};
-use crate::hub::{Fleet, Hub, HubParts, HubRules, LARGEST_MESSAGE, Proofs, WorkerSessions};
-use crate::listen::{Entrance, INSIDE, ListenOptions, connections_within, serve};
-use crate::news::News;
-use crate::orders::{Attached, Orders};
+use crate::http::{App, Limits, PageLimit, WorkerQueries as _};
+use crate::listen::{INSIDE, ListenOptions, Listener, connections_within, serve};
+use crate::notifications::Notifications;
+use crate::observability::{
+    self, Log, Metrics, Observability, ProcessFacts, Spans, TimedStore, TraceError, init_stderr,
+    requests,
+};
 use crate::purge::purge;
+use crate::queries::JobReader;
+use crate::sessions::{
+    FleetQueries, LARGEST_MESSAGE, Proofs, SessionParts, SessionRegistry, SessionRules,
+    WorkerSessions,
+};
 use crate::tls::{TlsError, server_config};
 use crate::tokens::{TokenError, Tokens};
-use crate::watch::{
-    self, About, Log, Metrics, Spans, TimedStore, TraceError, Watch, init_stderr, requests,
-};
 
 use readiness::{Readiness, ready};
 
@@ -104,11 +109,11 @@ pub enum StartError {
 pub struct Running {
     address: SocketAddr,
     auth: Auth,
-    entrance: Entrance,
+    entrance: Listener,
     app: Router,
     options: ListenOptions,
-    news: News,
-    hub: Hub,
+    notifications: Notifications,
+    registry: SessionRegistry,
     /// Tells gRPC's health that the end is near.
     serving: HealthReporter,
     live: Live,
@@ -151,8 +156,8 @@ impl Running {
             entrance,
             app,
             options,
-            news,
-            hub,
+            notifications,
+            registry,
             serving,
             live,
             spans,
@@ -182,8 +187,8 @@ impl Running {
             }
             looking.abort();
             serving.set_not_serving::<JobsServer<JobsService>>().await;
-            news.close();
-            hub.close();
+            notifications.close();
+            registry.close();
         })
         .await;
         let stopped = tokio::task::spawn_blocking(move || live.stop()).await;
@@ -207,7 +212,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let tokens = Arc::new(Tokens::open(folder.root())?);
     let is_inside = inside.is_some();
     let (entrance, address) = match inside {
-        Some(pipes) => (Entrance::Inside(pipes), INSIDE),
+        Some(pipes) => (Listener::Inside(pipes), INSIDE),
         None => listen(&config.server.listen).await?,
     };
     let usable = tokens.usable(clock.now())?;
@@ -215,7 +220,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let tls = server_config(&config.server)?;
 
     let per_job_max = if config.metrics.per_job { config.metrics.per_job_max as usize } else { 0 };
-    let about = About { version: env!("CARGO_PKG_VERSION"), started_at: clock.now(), per_job_max };
+    let about =
+        ProcessFacts { version: env!("CARGO_PKG_VERSION"), started_at: clock.now(), per_job_max };
     let metrics = Metrics::new(&about);
     // Others' words only when something is wrong.
     let filter = format!("warn,steadfast={}", config.log.level);
@@ -223,40 +229,40 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         (!is_inside).then(|| init_stderr(config.log.format, &filter, &metrics).ok()).flatten();
     let endpoint = config.otel.endpoint.as_deref();
     let spans = Spans::start(endpoint, about.version, &metrics)?;
-    let watch = Watch::new(metrics.clone(), spans.clone());
+    let watch = Observability::new(metrics.clone(), spans.clone());
 
     let writing = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
     let reserve = config.limits.disk_reserve_bytes as u64;
     let health = Health::new(&folder, reserve, writing.in_place().cloned());
     health.lay_ballast();
-    let hub_rules = HubRules {
+    let hub_rules = SessionRules {
         lease_ms: config.workers.lease_ms,
         beat_ms: config.workers.beat_ms,
         log_cap: config.limits.log_bytes as u64,
         output_cap: config.limits.output_bytes,
         inside: is_inside,
     };
-    let tickets = Tickets::open(&folder).map_err(|error| StartError::Folder {
+    let callback_tokens = CallbackTokens::open(&folder).map_err(|error| StartError::Folder {
         folder: folder.root().to_owned(),
         why: error.to_string(),
     })?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let public_url = config.server.public_url.clone();
     let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
-    let addresses = Addresses::new(tickets.clone(), &public_url);
-    let hub = Hub::new(
+    let addresses = CallbackUrls::new(callback_tokens.clone(), &public_url);
+    let registry = SessionRegistry::new(
         hub_rules,
-        HubParts {
+        SessionParts {
             folder: folder.clone(),
             watch: watch.clone(),
             callbacks: addresses,
             health: health.clone(),
-            proofs: Proofs::new(&tickets),
+            proofs: Proofs::new(&callback_tokens),
             tokens: tokens.clone(),
             clock: clock.clone(),
         },
     );
-    let news = News::new();
+    let notifications = Notifications::new();
     let (going, gone) = oneshot::channel();
     let mut writing = TimedStore::new(writing, metrics.clone(), health.clone());
     let owner = writing.take(Owner::SHARD, clock.now(), lock.alive_at)?;
@@ -267,24 +273,26 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let live = Live::start(
         Box::new(writing),
         Box::new(SharedClock(clock.clone())),
-        Room::fleet(fleet_rules(&config)),
+        Placement::fleet(fleet_rules(&config)),
         Ownership { owner, loader },
-        |_| hub.clone(),
-        watch.clone().and(Box::new(Told { news: news.clone(), _going: going })),
+        |_| registry.clone(),
+        watch
+            .clone()
+            .and(Box::new(Notifier { notifications: notifications.clone(), _going: going })),
     );
     let inbox = live.inbox().clone();
     // Workers come in when what they hold is known.
     let adopted = live.recovered()?;
 
-    let archive = Archive::open(&folder, READERS)?;
+    let reader = JobReader::open(&folder, READERS)?;
     let operator = Arc::new(config.operator.clone());
     let attached = Attached {
         files: config.limits.attached_files as usize,
         bytes: config.limits.attached_total_bytes,
     };
-    let orders = Orders::new(
+    let commands = JobCommands::new(
         inbox.clone(),
-        archive.clone(),
+        reader.clone(),
         operator.clone(),
         folder.clone(),
         health.clone(),
@@ -293,24 +301,24 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     // Inside a program there is no port at all.
     let nowhere =
         (is_inside || address.ip().is_unspecified()) && config.server.public_url.is_none();
-    let orders = if nowhere { orders.without_callbacks() } else { orders };
-    let sessions = WorkersServer::new(WorkerSessions::new(hub.clone(), inbox.clone()))
+    let commands = if nowhere { commands.without_callbacks() } else { commands };
+    let sessions = WorkersServer::new(WorkerSessions::new(registry.clone(), inbox.clone()))
         .max_decoding_message_size(LARGEST_MESSAGE);
     let jobs = JobsService::new(
-        archive.clone(),
-        orders.clone(),
-        news.clone(),
+        reader.clone(),
+        commands.clone(),
+        notifications.clone(),
         operator.clone(),
         config.fluster,
     )
     .with_pages(config.limits.jobs_per_page as usize, config.limits.jobs_per_page_max as usize);
     let now = clock.clone();
     let secrets = Secrets::of(&config.callbacks.signing_secrets);
-    let callbacks = Desk::new(
-        tickets,
+    let callbacks = CallbackHandler::new(
+        callback_tokens,
         secrets,
         inbox.clone(),
-        archive.clone(),
+        reader.clone(),
         config.limits.output_bytes,
         Arc::new(move || now.now()),
     );
@@ -319,13 +327,13 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let keep_ms = config.retention.finished_jobs_ms;
     let retention =
         keep_ms.map(|keep_ms| Retention { keep_ms, folder: folder.clone(), clock: clock.clone() });
-    let fleet = Fleet { hub: hub.clone(), inbox };
+    let fleet = FleetQueries { registry: registry.clone(), inbox };
     let now = clock.clone();
     let rest = crate::http::router(App {
-        archive,
-        orders,
+        reader,
+        commands,
         callbacks,
-        news: news.clone(),
+        notifications: notifications.clone(),
         clock: Arc::new(move || now.now()),
         operator,
         workers: Arc::new(fleet.clone()),
@@ -363,8 +371,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         entrance,
         app,
         options,
-        news,
-        hub,
+        notifications,
+        registry,
         serving,
         live,
         spans,
@@ -377,14 +385,14 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     })
 }
 
-async fn listen(address: &str) -> Result<(Entrance, SocketAddr), StartError> {
+async fn listen(address: &str) -> Result<(Listener, SocketAddr), StartError> {
     let unheard = |error: std::io::Error| StartError::Listen {
         address: address.to_owned(),
         why: error.to_string(),
     };
     let listener = TcpListener::bind(address).await.map_err(unheard)?;
     let address = listener.local_addr().map_err(unheard)?;
-    Ok((Entrance::Network(listener), address))
+    Ok((Listener::Network(listener), address))
 }
 
 fn fleet_rules(config: &Config) -> FleetRules {
@@ -400,13 +408,13 @@ fn fleet_rules(config: &Config) -> FleetRules {
 }
 
 /// What Prometheus reads.
-async fn measured(fleet: Fleet, metrics: Metrics) -> impl IntoResponse {
+async fn measured(fleet: FleetQueries, metrics: Metrics) -> impl IntoResponse {
     let workers = fleet.list().await.unwrap_or_default();
     for state in WorkerState::ALL {
         let count = workers.iter().filter(|worker| worker.state == state.name()).count();
         metrics.set_workers(state.name(), count);
     }
-    ([(CONTENT_TYPE, watch::CONTENT_TYPE)], metrics.render())
+    ([(CONTENT_TYPE, observability::CONTENT_TYPE)], metrics.render())
 }
 
 #[derive(Debug)]
@@ -423,16 +431,16 @@ impl Clock for SharedClock {
 }
 
 /// Tells those who follow a job, and by going that the engine has gone.
-struct Told {
-    news: News,
+struct Notifier {
+    notifications: Notifications,
     _going: oneshot::Sender<()>,
 }
 
-impl Observer for Told {
+impl Observer for Notifier {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         if let Some(last) = records.last() {
             let ended = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
-            self.news.told(job, last.seq, ended);
+            self.notifications.told(job, last.seq, ended);
         }
     }
 }

@@ -139,7 +139,7 @@ async fn a_stream_ends_without_a_last_word_when_the_server_does() {
     let id = server.submit(HOLD).await;
     let mut stream = server.stream(&id, None).await;
     while stream.next().await.unwrap().event != "AttemptStarted" {}
-    server.news.close();
+    server.notifications.close();
     assert_eq!(stream.next().await, None);
 }
 

@@ -10,7 +10,7 @@ use steadfast_core::job::Job;
 use steadfast_core::outcome::Label;
 use steadfast_core::plan::{NotBefore, Plan};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Batch, Effect, Engine, Log, Room, Slots};
+use steadfast_engine::{Assignment, Batch, Effect, Engine, Log, Placement, Slots};
 
 use crate::report::{Decision, Rehearsal};
 use crate::script::Script;
@@ -60,7 +60,7 @@ pub fn rehearse_into(
     let slots = options.slots.map_or_else(Slots::unlimited, Slots::per_datacenter);
     let job: JobId = "rehearsal".into();
     let mut world = World {
-        engine: Engine::new(Room::here(slots, "rehearsal")),
+        engine: Engine::new(Placement::here(slots, "rehearsal")),
         log: Witnessed { witness, decisions: vec![], decided: vec![], ended: None },
         now: Timestamp(0),
         inbox: BTreeMap::new(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_api::LONGEST_PROGRESS;
 use steadfast_api::proto::{Assignment, AttemptRef};
-use steadfast_worker::remote::Line;
+use steadfast_worker::remote::TaskControl;
 
 use crate::Error;
 
@@ -20,7 +20,7 @@ pub struct Context(Arc<About>);
 struct About {
     assignment: Assignment,
     attempt: AttemptRef,
-    line: Line,
+    control: TaskControl,
     deadline: Option<Instant>,
 }
 
@@ -30,13 +30,13 @@ fn now() -> Instant {
 }
 
 impl Context {
-    pub(crate) fn new(mut assignment: Assignment, line: Line) -> Self {
+    pub(crate) fn new(mut assignment: Assignment, control: TaskControl) -> Self {
         let deadline = match assignment.timeout_ms {
             0 => None,
             ms => now().checked_add(Duration::from_millis(ms)),
         };
         let attempt = assignment.attempt.take().unwrap_or_default();
-        Self(Arc::new(About { assignment, attempt, line, deadline }))
+        Self(Arc::new(About { assignment, attempt, control, deadline }))
     }
 
     /// From 1.
@@ -90,20 +90,20 @@ impl Context {
     /// The attempt should end: it was cancelled, has taken too long, or the worker has to go. See
     /// [`cancelled`](Self::cancelled).
     pub fn is_cancelled(&self) -> bool {
-        self.0.line.is_cancelled()
+        self.0.control.is_cancelled()
     }
 
     /// Returns when the attempt should end. A function that has asked here before has a grace to end in an
     /// orderly way; one that has not is dropped where it waits.
     pub async fn cancelled(&self) {
-        self.0.line.cancelled().await;
+        self.0.control.cancelled().await;
     }
 
     /// A line of the attempt's log, which `steadfast logs` and [`Client::logs`](crate::Client::logs) show:
     /// `ctx.log("half of it is done")`, or with `format_args!`. Sent about once a second, and at the end. At most
     /// 4 MiB for each attempt; the rest is left out. No heartbeat.
     pub fn log(&self, line: impl fmt::Display) {
-        self.0.line.write(&format!("{line}\n"));
+        self.0.control.write(&format!("{line}\n"));
     }
 
     /// It is not stuck, and so far it is. Resets the step's `heartbeat`. The latest progress is stored, about
@@ -119,13 +119,13 @@ impl Context {
                 json.len()
             )));
         }
-        self.0.line.say(Some(json));
+        self.0.control.say(Some(json));
         Ok(())
     }
 
     /// It is not stuck. Resets the step's `heartbeat`, and leaves its progress as it is.
     pub fn alive(&self) {
-        self.0.line.say(None);
+        self.0.control.say(None);
     }
 
     /// What an earlier attempt of this item said last with [`heartbeat`](Self::heartbeat).

@@ -58,7 +58,7 @@ pub struct Decision {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct ExplanationBody {
     job: Job,
     steps: Vec<Place>,
     waiting: Vec<Place>,
@@ -95,8 +95,8 @@ fn maybe_text<'de, D: serde::Deserializer<'de>>(told: D) -> Result<Option<String
 
 impl Explanation {
     pub(crate) fn read(json: Value) -> Result<Self, ClientError> {
-        let told = Told::deserialize(&json).map_err(ClientError::unintelligible)?;
-        let Told { job: Job { state, sentence }, steps, waiting, verdicts } = told;
+        let told = ExplanationBody::deserialize(&json).map_err(ClientError::unintelligible)?;
+        let ExplanationBody { job: Job { state, sentence }, steps, waiting, verdicts } = told;
         Ok(Self { sentence, state, steps, waiting, decisions: verdicts, json })
     }
 }

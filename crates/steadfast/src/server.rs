@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use steadfast_worker::remote::{ClientTls, Dialer, Door, LocalToken, RemoteError, Token};
+use steadfast_worker::remote::{ClientTls, Connector, Dialer, LocalToken, RemoteError, Token};
 
 /// A server, for a [`Client`](crate::Client) or a [`Worker`](crate::Worker).
 ///
@@ -19,7 +19,7 @@ pub struct Server {
     pub(crate) address: String,
     pub(crate) token: Option<Token>,
     pub(crate) tls: Option<ClientTls>,
-    pub(crate) door: Option<Door>,
+    pub(crate) door: Option<Connector>,
 }
 
 impl fmt::Debug for Server {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steadfast_api::Said;
+use steadfast_api::WorkerReport;
 use steadfast_core::outcome::Outcome;
 use steadfast_worker::http::{Allowed, Outbound};
 use steadfast_worker::remote::{Call, Functions, Handle, RemoteConfig, RemoteError, Task, serve};
@@ -293,18 +293,18 @@ impl WorkerBuilder {
         let boxed = move |call: Call| -> Task {
             let function = function.clone();
             Box::pin(async move {
-                let Call { input, assignment, line, .. } = call;
+                let Call { input, assignment, control, .. } = call;
                 let input = match serde_json::from_str(&input) {
                     Ok(input) => input,
                     Err(error) => {
                         let why = format!("the input does not fit the function: {error}");
                         let error = Error::permanent(why).kind("input");
-                        return Said::Ended(error.outcome());
+                        return WorkerReport::Ended(error.outcome());
                     }
                 };
                 // The function itself may panic before its future exists; that is caught with the rest.
-                let ended = function(Context::new(assignment, line), input).await;
-                Said::Ended(outcome(ended.map_err(FunctionError::into_error)))
+                let ended = function(Context::new(assignment, control), input).await;
+                WorkerReport::Ended(outcome(ended.map_err(FunctionError::into_error)))
             })
         };
         self.functions.0.insert(name.into(), Box::new(boxed));

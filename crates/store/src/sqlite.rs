@@ -3,9 +3,9 @@
 //! Nothing here assumes to be alone: the epoch of the one who writes and the end of a job's log are read
 //! inside the transaction that writes. What a person may want to read with the `sqlite3` shell is text.
 
+mod checkpointer;
 mod fault;
 mod in_place;
-mod mover;
 mod owners;
 mod read;
 mod schema;
@@ -23,8 +23,8 @@ use steadfast_core::event::{JobId, Recorded};
 use steadfast_core::time::Timestamp;
 
 use crate::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
+use checkpointer::Checkpointer;
 use fault::Fault;
-use mover::Mover;
 use write::Lines;
 
 pub use in_place::InPlace;
@@ -42,7 +42,7 @@ const PURGED_AT_ONCE: usize = 200;
 pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
-    mover: Mover,
+    mover: Checkpointer,
     /// The disk has failed a write: nothing more is acknowledged.
     failed: bool,
     busy: Duration,
@@ -121,7 +121,7 @@ impl SqliteStore {
         };
         let connection = connect().map_err(|fault: Fault| fault.at(path, "opening", busy))?;
         let path = path.to_owned();
-        let (mover, failed, in_place) = (Mover::default(), false, None);
+        let (mover, failed, in_place) = (Checkpointer::default(), false, None);
         Ok(Self { connection, path, mover, failed, busy, in_place })
     }
 

@@ -1,4 +1,4 @@
-//! The server's REST, typed: requests out, answers or a [`Trouble`] back.
+//! The server's REST, typed: requests out, answers or a [`ClientError`] back.
 //!
 //! Prints nothing and decides nothing. Whatever answers is taken for what it may be, a proxy's page
 //! included; what a server says is made inert before it becomes part of a message.
@@ -12,14 +12,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use steadfast_worker::remote::LocalToken;
 
+use super::error::{ClientError, Refused, causes, unsafe_because};
 use super::shapes::{
     AttemptsPage, Created, EventsPage, JobsPage, LogTimes, LogsPage, Status, Worker, Workers,
 };
 use super::token::Token;
-use super::trouble::{Refused, Trouble, causes, unsafe_because};
 use crate::input::Mistake;
 use crate::logs::Times;
-use crate::paint::inert;
+use crate::style::inert;
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// A server that streams says something every 15 seconds; one that says nothing for so long is gone.
@@ -76,7 +76,7 @@ pub(crate) struct Body {
 pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
 
 impl Client {
-    pub(crate) fn new(address: Address) -> Result<Self, Trouble> {
+    pub(crate) fn new(address: Address) -> Result<Self, ClientError> {
         let Address { url, token, trust, flags, is_default } = address;
         steadfast_server::tls::use_ring();
         let mut builder = reqwest::Client::builder()
@@ -90,7 +90,9 @@ impl Client {
         if let Some(pem) = trust.ca {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok();
             let certificates = certificates.filter(|some| !some.is_empty()).ok_or_else(|| {
-                Trouble::Wrong("what --ca or `ca` names is no PEM file of certificates".to_owned())
+                ClientError::Wrong(
+                    "what --ca or `ca` names is no PEM file of certificates".to_owned(),
+                )
             })?;
             builder = builder.tls_certs_only(certificates);
         }
@@ -98,14 +100,14 @@ impl Client {
             let identity = reqwest::Identity::from_pem(&pem).map_err(|_| {
                 let why =
                     "the profile's `cert` and `key` are no PEM files of a certificate and a key";
-                Trouble::Wrong(why.to_owned())
+                ClientError::Wrong(why.to_owned())
             })?;
             builder = builder.identity(identity);
         }
         let http = builder.build().map_err(|error| {
-            Trouble::Wrong(format!("cannot speak to a server: {}", deepest(&error)))
+            ClientError::Wrong(format!("cannot speak to a server: {}", deepest(&error)))
         })?;
-        let token = token.as_ref().map(Token::header).transpose().map_err(Trouble::Wrong)?;
+        let token = token.as_ref().map(Token::header).transpose().map_err(ClientError::Wrong)?;
         Ok(Self { http, base: url, token, flags, is_default })
     }
 
@@ -126,7 +128,11 @@ impl Client {
         format!("steadfast resume {id} --data DIR, the data folder that it was run with")
     }
 
-    pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Answer<Created>, Trouble> {
+    pub(crate) async fn submit(
+        &self,
+        body: &Body,
+        key: &str,
+    ) -> Result<Answer<Created>, ClientError> {
         let request = self
             .request(Method::POST, &["jobs"], &[])
             .header(CONTENT_TYPE, body.content_type)
@@ -135,22 +141,22 @@ impl Client {
         self.ask(request).await
     }
 
-    pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<Answer<JobsPage>, Trouble> {
+    pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<Answer<JobsPage>, ClientError> {
         self.get(&["jobs"], query).await
     }
 
-    pub(crate) async fn status(&self, id: &str) -> Result<Answer<Status>, Trouble> {
+    pub(crate) async fn status(&self, id: &str) -> Result<Answer<Status>, ClientError> {
         self.get(&["jobs", id], &[]).await
     }
 
     /// `cancel`, `pause` or `resume`.
-    pub(crate) async fn wish(
+    pub(crate) async fn command(
         &self,
         id: &str,
-        wish: &str,
+        command: &str,
         reason: Option<&str>,
-    ) -> Result<Answer<Status>, Trouble> {
-        let request = self.request(Method::POST, &["jobs", id, wish], &[]);
+    ) -> Result<Answer<Status>, ClientError> {
+        let request = self.request(Method::POST, &["jobs", id, command], &[]);
         self.ask(request.json(&serde_json::json!({ "reason": reason }))).await
     }
 
@@ -161,18 +167,22 @@ impl Client {
         grant: Option<u32>,
         reason: Option<&str>,
         key: &str,
-    ) -> Result<Answer<Created>, Trouble> {
+    ) -> Result<Answer<Created>, ClientError> {
         let how = serde_json::json!({ "from": from, "grant": grant, "reason": reason });
         let request = self.request(Method::POST, &["jobs", id, "retry"], &[]);
         self.ask(request.header("idempotency-key", key).json(&how)).await
     }
 
-    pub(crate) async fn events(&self, id: &str, query: Query<'_>) -> Result<EventsPage, Trouble> {
+    pub(crate) async fn events(
+        &self,
+        id: &str,
+        query: Query<'_>,
+    ) -> Result<EventsPage, ClientError> {
         Ok(self.get(&["jobs", id, "events"], query).await?.value)
     }
 
     /// Events after that one, as they come.
-    pub(crate) async fn follow(&self, id: &str, after: u64) -> Result<Response, Trouble> {
+    pub(crate) async fn follow(&self, id: &str, after: u64) -> Result<Response, ClientError> {
         let request = self
             .request(Method::GET, &["jobs", id, "events"], &[])
             .header("accept", "text/event-stream")
@@ -190,7 +200,7 @@ impl Client {
         &self,
         id: &str,
         step: Option<&str>,
-    ) -> Result<Answer<T>, Trouble> {
+    ) -> Result<Answer<T>, ClientError> {
         let query = step.map(|step| ("step", step));
         self.get(&["jobs", id, "explain"], query.as_slice()).await
     }
@@ -199,11 +209,11 @@ impl Client {
         &self,
         id: &str,
         query: Query<'_>,
-    ) -> Result<AttemptsPage, Trouble> {
+    ) -> Result<AttemptsPage, ClientError> {
         Ok(self.get(&["jobs", id, "attempts"], query).await?.value)
     }
 
-    pub(crate) async fn logs(&self, id: &str, query: Query<'_>) -> Result<LogsPage, Trouble> {
+    pub(crate) async fn logs(&self, id: &str, query: Query<'_>) -> Result<LogsPage, ClientError> {
         Ok(self.get(&["jobs", id, "logs"], query).await?.value)
     }
 
@@ -214,7 +224,7 @@ impl Client {
         step: &str,
         name: &str,
         offset: u64,
-    ) -> Result<Response, Trouble> {
+    ) -> Result<Response, ClientError> {
         let offset = offset.to_string();
         let path = ["jobs", id, "logs", step, name];
         self.send(self.request(Method::GET, &path, &[("offset", &offset)])).await
@@ -226,21 +236,21 @@ impl Client {
         id: &str,
         step: &str,
         name: &str,
-    ) -> Result<Times, Trouble> {
+    ) -> Result<Times, ClientError> {
         let path = ["jobs", id, "logs", step, name, "times"];
         let answer: LogTimes = self.get(&path, &[]).await?.value;
         Ok(Times::new(answer.times.iter().map(|time| (time.offset, time.at_ms)).collect()))
     }
 
-    pub(crate) async fn workers(&self) -> Result<Answer<Workers>, Trouble> {
+    pub(crate) async fn workers(&self) -> Result<Answer<Workers>, ClientError> {
         self.get(&["workers"], &[]).await
     }
 
-    pub(crate) async fn undrain(&self, name: &str) -> Result<Answer<Worker>, Trouble> {
+    pub(crate) async fn undrain(&self, name: &str) -> Result<Answer<Worker>, ClientError> {
         self.ask(self.request(Method::POST, &["workers", name, "undrain"], &[])).await
     }
 
-    pub(crate) async fn drain(&self, name: &str) -> Result<Answer<Worker>, Trouble> {
+    pub(crate) async fn drain(&self, name: &str) -> Result<Answer<Worker>, ClientError> {
         self.ask(self.request(Method::POST, &["workers", name, "drain"], &[])).await
     }
 
@@ -248,7 +258,7 @@ impl Client {
         &self,
         path: &[&str],
         query: Query<'_>,
-    ) -> Result<Answer<T>, Trouble> {
+    ) -> Result<Answer<T>, ClientError> {
         self.ask(self.request(Method::GET, path, query)).await
     }
 
@@ -280,7 +290,7 @@ impl Client {
     async fn ask<T: DeserializeOwned>(
         &self,
         request: RequestBuilder,
-    ) -> Result<Answer<T>, Trouble> {
+    ) -> Result<Answer<T>, ClientError> {
         let response = self.send(request).await?;
         let bytes = self.body(response).await?;
         let text = String::from_utf8(bytes).map_err(|_| self.odd("it sends bytes, not JSON"))?;
@@ -291,7 +301,7 @@ impl Client {
     }
 
     /// Answers that are no errors.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, Trouble> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let sent = self.authorization();
         let response = request.send().await.map_err(|error| self.unreached(&error))?;
         let status = response.status();
@@ -307,12 +317,12 @@ impl Client {
         let body = self.body(response).await.unwrap_or_default();
         let text = String::from_utf8_lossy(&body);
         match serde_json::from_str::<ProblemBody>(&text) {
-            Ok(problem) if is_problem => Err(Trouble::Refused(problem.refused(self, status))),
+            Ok(problem) if is_problem => Err(ClientError::Refused(problem.refused(self, status))),
             _ => Err(self.not_ours(status, &text)),
         }
     }
 
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Trouble> {
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreached(&error))? {
             if bytes.len() + chunk.len() > MOST_BYTES {
@@ -324,7 +334,7 @@ impl Client {
     }
 
     /// An error of something between us and the server, or of none of ours.
-    fn not_ours(&self, status: StatusCode, text: &str) -> Trouble {
+    fn not_ours(&self, status: StatusCode, text: &str) -> ClientError {
         let passing = matches!(
             status,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
@@ -335,7 +345,7 @@ impl Client {
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let detail = excerpt(text);
             let code = "unauthorized".to_owned();
-            return Trouble::Refused(Refused {
+            return ClientError::Refused(Refused {
                 address: self.address(),
                 with_token: self.token.is_some(),
                 status: status.as_u16(),
@@ -347,18 +357,18 @@ impl Client {
         self.odd(format!("it answers {status} with {}", excerpt(text)))
     }
 
-    pub(crate) fn odd(&self, what: impl Into<String>) -> Trouble {
-        Trouble::Odd { address: self.address(), what: what.into() }
+    pub(crate) fn odd(&self, what: impl Into<String>) -> ClientError {
+        ClientError::Odd { address: self.address(), what: what.into() }
     }
 
     /// A stream stopped before its end: the server is going away, or something cut it off.
-    pub(crate) fn ended(&self) -> Trouble {
+    pub(crate) fn ended(&self) -> ClientError {
         self.no_server("the connection was cut".to_owned())
     }
 
-    pub(crate) fn unreached(&self, error: &reqwest::Error) -> Trouble {
+    pub(crate) fn unreached(&self, error: &reqwest::Error) -> ClientError {
         if let Some(why) = unsafe_because(error) {
-            return Trouble::Tls { address: self.address(), why };
+            return ClientError::Tls { address: self.address(), why };
         }
         self.no_server(if error.is_timeout() {
             "it took too long to answer".to_owned()
@@ -371,8 +381,8 @@ impl Client {
         })
     }
 
-    fn no_server(&self, why: String) -> Trouble {
-        Trouble::NoServer { address: self.address(), why, is_default: self.is_default }
+    fn no_server(&self, why: String) -> ClientError {
+        ClientError::NoServer { address: self.address(), why, is_default: self.is_default }
     }
 }
 

@@ -11,13 +11,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::api::{Answer, Client};
+use super::error::ClientError;
 use super::shapes::Status;
 use super::sse::{Frame, Parser};
-use super::standing;
-use super::trouble::Trouble;
+use super::summary;
 use crate::args::Output;
-use crate::paint::{DIM, paint};
 use crate::run::exit_of;
+use crate::style::{DIM, paint};
 use crate::view::View;
 use crate::{Exit, clock, input, jobs};
 
@@ -31,24 +31,24 @@ const TICK: Duration = Duration::from_millis(100);
 /// More than one drawing shows is not held: the server keeps the rest.
 const WAITING: usize = 256;
 
-enum News {
+enum Notifications {
     Event(Frame),
     /// It answers, whether or not it has something to tell.
     There,
     /// It is asked for again.
-    Away(Trouble),
+    Away(ClientError),
     /// Nothing more comes.
-    Gone(Trouble),
+    Gone(ClientError),
 }
 
 /// The job's events from the first on, until it is over, over any number of connections.
-fn events(client: &Client, id: &str) -> Receiver<News> {
+fn events(client: &Client, id: &str) -> Receiver<Notifications> {
     let (tell, told) = channel(WAITING);
     tokio::spawn(read(client.clone(), id.to_owned(), tell));
     told
 }
 
-async fn read(client: Client, id: String, tell: Sender<News>) {
+async fn read(client: Client, id: String, tell: Sender<Notifications>) {
     let (mut after, mut pause) = (0, FIRST_PAUSE);
     loop {
         let trouble = match one_connection(&client, &id, &mut after, &mut pause, &tell).await {
@@ -57,7 +57,8 @@ async fn read(client: Client, id: String, tell: Sender<News>) {
             Err(trouble) => trouble,
         };
         let passing = trouble.is_passing();
-        let news = if passing { News::Away(trouble) } else { News::Gone(trouble) };
+        let news =
+            if passing { Notifications::Away(trouble) } else { Notifications::Gone(trouble) };
         if tell.send(news).await.is_err() || !passing {
             return;
         }
@@ -71,10 +72,10 @@ async fn one_connection(
     id: &str,
     after: &mut u64,
     pause: &mut Duration,
-    tell: &Sender<News>,
-) -> Result<(), Trouble> {
+    tell: &Sender<Notifications>,
+) -> Result<(), ClientError> {
     let mut response = client.follow(id, *after).await?;
-    if tell.send(News::There).await.is_err() {
+    if tell.send(Notifications::There).await.is_err() {
         return Ok(());
     }
     let mut parser = Parser::default();
@@ -89,7 +90,7 @@ async fn one_connection(
                 *after = id;
             }
             let last = matches!(frame.event.as_str(), "end" | "interrupted");
-            if tell.send(News::Event(frame)).await.is_err() || last {
+            if tell.send(Notifications::Event(frame)).await.is_err() || last {
                 return Ok(());
             }
         }
@@ -109,7 +110,12 @@ impl Absence {
     }
 
     /// An error: it was for too long.
-    fn away(&mut self, client: &Client, id: &str, trouble: &Trouble) -> Result<(), Trouble> {
+    fn away(
+        &mut self,
+        client: &Client,
+        id: &str,
+        trouble: &ClientError,
+    ) -> Result<(), ClientError> {
         self.why = trouble.reason();
         let since = match self.since {
             Some(since) => since,
@@ -131,9 +137,9 @@ impl Absence {
         }
     }
 
-    fn lost(&self, client: &Client, id: &str) -> Trouble {
+    fn lost(&self, client: &Client, id: &str) -> ClientError {
         let hint = format!("`{}`", client.hint(&format!("wait {id}")));
-        Trouble::Lost { address: client.address(), why: self.why.clone(), hint }
+        ClientError::Lost { address: client.address(), why: self.why.clone(), hint }
     }
 }
 
@@ -142,7 +148,7 @@ pub(super) async fn wait(
     id: &str,
     timeout: Option<Duration>,
     output: Output,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, ClientError> {
     let mut absence = Absence::new(timeout.is_none().then_some(PATIENCE));
     let ended = tokio::select! {
         ended = ended(client, id, &mut absence) => Some(ended?),
@@ -187,7 +193,7 @@ async fn ended(
     client: &Client,
     id: &str,
     absence: &mut Absence,
-) -> Result<Answer<Status>, Trouble> {
+) -> Result<Answer<Status>, ClientError> {
     // Whoever cannot reach the server at the beginning wants to know, not to wait.
     let status = client.status(id).await?;
     if status.value.state.is_terminal() || status.value.state == ShownState::Interrupted {
@@ -196,14 +202,14 @@ async fn ended(
     let mut told = events(client, id);
     loop {
         match told.recv().await {
-            Some(News::There) => absence.back(),
-            Some(News::Event(frame)) => {
+            Some(Notifications::There) => absence.back(),
+            Some(Notifications::Event(frame)) => {
                 if matches!(frame.event.as_str(), "JobEnded" | "end" | "interrupted") {
                     return status_of(client, id, absence).await;
                 }
             }
-            Some(News::Away(trouble)) => absence.away(client, id, &trouble)?,
-            Some(News::Gone(trouble)) => return Err(trouble),
+            Some(Notifications::Away(trouble)) => absence.away(client, id, &trouble)?,
+            Some(Notifications::Gone(trouble)) => return Err(trouble),
             None => return status_of(client, id, absence).await,
         }
     }
@@ -214,7 +220,7 @@ async fn status_of(
     client: &Client,
     id: &str,
     absence: &mut Absence,
-) -> Result<Answer<Status>, Trouble> {
+) -> Result<Answer<Status>, ClientError> {
     loop {
         match client.status(id).await {
             Err(trouble) if trouble.is_passing() => absence.away(client, id, &trouble)?,
@@ -224,14 +230,18 @@ async fn status_of(
     }
 }
 
-async fn tell_end(client: &Client, ended: &Answer<Status>, output: Output) -> Result<(), Trouble> {
+async fn tell_end(
+    client: &Client,
+    ended: &Answer<Status>,
+    output: Output,
+) -> Result<(), ClientError> {
     match output {
         Output::Json => input::print_text(&ended.text)?,
         Output::Human => {
             let (status, now_ms) = (&ended.value, clock::now().0);
             jobs::print(&match status.state {
-                ShownState::Interrupted => standing::standing(client, status, now_ms).await,
-                _ => standing::summary(client, status, now_ms).await,
+                ShownState::Interrupted => summary::standing(client, status, now_ms).await,
+                _ => summary::summary(client, status, now_ms).await,
             })?;
         }
     }
@@ -239,7 +249,7 @@ async fn tell_end(client: &Client, ended: &Answer<Status>, output: Output) -> Re
 }
 
 /// Shown as it goes, until nothing of it goes on any more.
-pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<Exit, Trouble> {
+pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<Exit, ClientError> {
     match show(client, id, output, |event| event == "end").await? {
         None => Ok(left(client, id)),
         Some(ended) => {
@@ -252,7 +262,7 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
 }
 
 /// Shown as it goes, until it has a final state; the exit status tells which.
-pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, Trouble> {
+pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, ClientError> {
     let output = Output::Human;
     let shown = show(client, id, output, |event| matches!(event, "JobEnded" | "end")).await?;
     let Some(Some(ended)) = shown else { return Ok(left(client, id)) };
@@ -266,7 +276,7 @@ async fn show(
     id: &str,
     output: Output,
     is_last: impl Fn(&str) -> bool,
-) -> Result<Option<Option<Answer<Status>>>, Trouble> {
+) -> Result<Option<Option<Answer<Status>>>, ClientError> {
     let mut view = View::new(output);
     let mut job: Option<Job> = None;
     let mut absence = Absence::new(Some(PATIENCE));
@@ -278,8 +288,8 @@ async fn show(
     loop {
         tokio::select! {
             news = told.recv() => match news {
-                Some(News::There) => absence.back(),
-                Some(News::Event(frame)) => {
+                Some(Notifications::There) => absence.back(),
+                Some(Notifications::Event(frame)) => {
                     let is_event = !matches!(frame.event.as_str(), "end" | "interrupted");
                     if output == Output::Json && is_event {
                         input::print_text(&frame.data)?;
@@ -290,11 +300,11 @@ async fn show(
                         break;
                     }
                 }
-                Some(News::Away(trouble)) => {
+                Some(Notifications::Away(trouble)) => {
                     view.end();
                     absence.away(client, id, &trouble)?;
                 }
-                Some(News::Gone(trouble)) => {
+                Some(Notifications::Gone(trouble)) => {
                     view.end();
                     return Err(trouble);
                 }
@@ -324,7 +334,7 @@ fn see(
     view: &mut View,
     job: &mut Option<Job>,
     frame: &Frame,
-) -> Result<(), Trouble> {
+) -> Result<(), ClientError> {
     let unreadable = |why: String| {
         client.odd(format!("its events cannot be read ({why}); it may be newer than this program"))
     };

@@ -9,8 +9,8 @@ use steadfast_core::event::{Event, Recorded};
 use steadfast_core::plan::Plan;
 
 use super::api::Client;
+use super::error::ClientError;
 use super::shapes::{AttemptOfJob, Log};
-use super::trouble::Trouble;
 use crate::Exit;
 use crate::args::LogsArgs;
 use crate::logs::{LastLines, Printer, since_ms, tell_no_log};
@@ -22,7 +22,7 @@ const PAGE: &str = "1000";
 /// Bytes in which the last lines are looked for at once.
 const TAIL_CHUNK: u64 = 256 << 10;
 
-pub(super) async fn logs(client: &Client, args: &LogsArgs, id: &str) -> Result<Exit, Trouble> {
+pub(super) async fn logs(client: &Client, args: &LogsArgs, id: &str) -> Result<Exit, ClientError> {
     let since = since_ms(args);
     let mut order = Order::default();
     let mut shown: BTreeMap<String, u64> = BTreeMap::new();
@@ -70,7 +70,7 @@ pub(super) async fn plan(client: &Client, id: &str) -> Option<Arc<Plan>> {
     }
 }
 
-async fn listed(client: &Client, id: &str, step: Option<&str>) -> Result<Vec<Log>, Trouble> {
+async fn listed(client: &Client, id: &str, step: Option<&str>) -> Result<Vec<Log>, ClientError> {
     let mut logs = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
@@ -88,7 +88,7 @@ async fn listed(client: &Client, id: &str, step: Option<&str>) -> Result<Vec<Log
 }
 
 /// Nothing more comes of it; of an interrupted job only once it is resumed.
-async fn is_over(client: &Client, id: &str) -> Result<bool, Trouble> {
+async fn is_over(client: &Client, id: &str) -> Result<bool, ClientError> {
     let status = client.status(id).await?.value;
     Ok(status.is_over() || status.state == ShownState::Interrupted)
 }
@@ -100,7 +100,7 @@ async fn begin(
     log: &Log,
     tail: Option<u64>,
     since: Option<u64>,
-) -> Result<u64, Trouble> {
+) -> Result<u64, ClientError> {
     let mut from = 0;
     if let Some(since) = since {
         let times = client.log_times(id, &log.of.step, &log.name).await?;
@@ -137,7 +137,7 @@ async fn copy(
     log: &Log,
     mut from: u64,
     printer: &mut Printer,
-) -> Result<u64, Trouble> {
+) -> Result<u64, ClientError> {
     if printer.wants_times() {
         printer.times = client.log_times(id, &log.of.step, &log.name).await?;
     }
@@ -162,7 +162,7 @@ struct Order {
 
 impl Order {
     /// One log needs no order.
-    async fn learn(&mut self, client: &Client, id: &str, logs: usize) -> Result<(), Trouble> {
+    async fn learn(&mut self, client: &Client, id: &str, logs: usize) -> Result<(), ClientError> {
         while logs > 1 && self.begun.len() < logs {
             let mut query = vec![("limit", PAGE)];
             query.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));

@@ -23,7 +23,7 @@ use toml::Spanned;
 
 use super::api::Trust;
 use super::token::Token;
-use crate::paint::{WAIT, inert, paint};
+use crate::style::{WAIT, inert, paint};
 
 #[derive(Debug)]
 pub(crate) struct Profiles {

@@ -6,16 +6,16 @@ use steadfast_core::apply::fold;
 use steadfast_core::job::Job;
 
 use super::api::Client;
-use super::look;
-use super::trouble::Trouble;
+use super::error::ClientError;
+use super::queries;
 use crate::args::Output;
-use crate::paint::{GOOD, paint};
+use crate::style::{GOOD, paint};
 use crate::{Exit, input, jobs};
 
 /// Of a job that goes on: how often a status is asked for that no event came during.
 const TRIES: u32 = 20;
 
-pub(super) async fn replay(client: &Client, id: &str, output: Output) -> Result<Exit, Trouble> {
+pub(super) async fn replay(client: &Client, id: &str, output: Output) -> Result<Exit, ClientError> {
     let (mut job, mut attempts) = (None::<Job>, Attempts::default());
     let mut after = 0;
     for _ in 0..TRIES {
@@ -26,12 +26,12 @@ pub(super) async fn replay(client: &Client, id: &str, output: Output) -> Result<
         if after != before {
             continue;
         }
-        let Some(job) = &job else { return Err(look::unreadable(client, &"there are none")) };
+        let Some(job) = &job else { return Err(queries::unreadable(client, &"there are none")) };
         let shown: Value = serde_json::from_str(&shown.text)
             .map_err(|error| client.odd(format!("its status cannot be read: {error}")))?;
         return told(client, job, &attempts, &shown, output);
     }
-    Err(Trouble::Wrong(format!(
+    Err(ClientError::Wrong(format!(
         "job {id} changes faster than it can be compared; replay it when it is paused or has ended"
     )))
 }
@@ -43,11 +43,11 @@ async fn learn(
     after: u64,
     job: &mut Option<Job>,
     attempts: &mut Attempts,
-) -> Result<u64, Trouble> {
-    look::each_event(client, id, after, |event| {
-        let record = look::readable(client, event)?;
+) -> Result<u64, ClientError> {
+    queries::each_event(client, id, after, |event| {
+        let record = queries::readable(client, event)?;
         attempts.add(&record);
-        fold(job, &record).map_err(|why| look::unreadable(client, &why))
+        fold(job, &record).map_err(|why| queries::unreadable(client, &why))
     })
     .await
 }
@@ -58,10 +58,10 @@ fn told(
     attempts: &Attempts,
     shown: &Value,
     output: Output,
-) -> Result<Exit, Trouble> {
+) -> Result<Exit, ClientError> {
     let status = JobStatus::new(job, attempts);
     let made = |status: &JobStatus| {
-        serde_json::to_value(status).map_err(|error| look::unreadable(client, &error))
+        serde_json::to_value(status).map_err(|error| queries::unreadable(client, &error))
     };
     // Whether a process of `run` is at it only the server knows.
     let same = made(&status)? == *shown || made(&status.without_a_process())? == *shown;
@@ -77,7 +77,7 @@ fn told(
             jobs::print(&format!("{sign} {} events give the server's status: {state}\n", job.seq))?;
         }
         Output::Human => {
-            return Err(Trouble::Wrong(format!(
+            return Err(ClientError::Wrong(format!(
                 "the {} events of {} do not give the status that {} shows; is it of the same version?",
                 job.seq,
                 job.id,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use steadfast_api::ShownState;
 use steadfast_core::event::{JobState, Role, StepState};
 
-use crate::paint::Inert;
+use crate::style::Inert;
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Created {

@@ -6,33 +6,39 @@
 use steadfast_store::{Row, SqliteStore, Store as _};
 
 use super::api::Client;
-use super::look;
-use super::trouble::Trouble;
+use super::error::ClientError;
+use super::queries;
 use crate::data::{self, Data};
-use crate::paint::{DIM, paint};
+use crate::style::{DIM, paint};
 
-pub(super) enum Whose {
+pub(super) enum JobPlace {
     Here(String),
     There(String),
 }
 
 /// `unnamed`: the server was found at the default address.
-pub(super) async fn find(client: &Client, name: &str, unnamed: bool) -> Result<Whose, Trouble> {
+pub(super) async fn find(
+    client: &Client,
+    name: &str,
+    unnamed: bool,
+) -> Result<JobPlace, ClientError> {
     if !unnamed {
-        return look::find(client, name).await.map(Whose::There);
+        return queries::find(client, name).await.map(JobPlace::There);
     }
     let Some((data, mut store)) = folder() else {
-        return look::find(client, name).await.map(Whose::There);
+        return queries::find(client, name).await.map(JobPlace::There);
     };
     let is_ours = |row: &Row| row.local || !data.folder.is_served();
-    match look::find(client, name).await {
+    match queries::find(client, name).await {
         Ok(id) => match store.row(&id) {
-            Ok(Some((row, _))) if is_ours(&row) => Ok(Whose::Here(id)),
-            _ => Ok(Whose::There(id)),
+            Ok(Some((row, _))) if is_ours(&row) => Ok(JobPlace::Here(id)),
+            _ => Ok(JobPlace::There(id)),
         },
         // The server may have another folder.
         Err(trouble) => match data::find(&mut store, name) {
-            Ok(row) if trouble.is_no_job() && is_ours(&row) => Ok(Whose::Here(row.id.to_string())),
+            Ok(row) if trouble.is_no_job() && is_ours(&row) => {
+                Ok(JobPlace::Here(row.id.to_string()))
+            }
             _ => Err(trouble),
         },
     }

@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use crate::args::{LogsArgs, Output};
-use crate::paint::inert;
+use crate::style::inert;
 
 /// When the bytes of a log were printed, by where they begin.
 #[derive(Clone, Debug, Default)]

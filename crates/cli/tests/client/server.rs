@@ -15,16 +15,16 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Assignment, Clock, Inbox, Live, Observer, Ownership, Room, Slots, Work, Workers,
+    Assignment, Clock, Inbox, Live, Observer, Ownership, Placement, Slots, Work, Workers,
 };
 use steadfast_jobfile::Operator;
-use steadfast_server::archive::Archive;
-use steadfast_server::callbacks::{Desk, Secrets, Tickets};
+use steadfast_server::callbacks::{CallbackHandler, CallbackTokens, Secrets};
+use steadfast_server::commands::JobCommands;
+use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
-use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
-use steadfast_server::news::News;
-use steadfast_server::orders::Orders;
-use steadfast_server::trouble::Trouble;
+use steadfast_server::http::{App, Limits, WorkerInfo, WorkerQueries, router};
+use steadfast_server::notifications::Notifications;
+use steadfast_server::queries::JobReader;
 use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 use tokio::runtime::Runtime;
 
@@ -104,9 +104,9 @@ impl Workers for Scripted {
     fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
-struct Tells(News);
+struct EventSender(Notifications);
 
-impl Observer for Tells {
+impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         self.0.told(job, records.last().map_or(0, |record| record.seq), false);
     }
@@ -116,9 +116,9 @@ impl Observer for Tells {
 struct OneWorker;
 
 #[tonic::async_trait]
-impl WorkersView for OneWorker {
-    async fn list(&self) -> Result<Vec<WorkerView>, Trouble> {
-        Ok(vec![WorkerView {
+impl WorkerQueries for OneWorker {
+    async fn list(&self) -> Result<Vec<WorkerInfo>, ApiError> {
+        Ok(vec![WorkerInfo {
             name: "rack-3".to_owned(),
             datacenter: Some("eu-west".to_owned()),
             state: "quarantined",
@@ -134,16 +134,16 @@ impl WorkersView for OneWorker {
         }])
     }
 
-    async fn undrain(&self, name: &str) -> Result<(), Trouble> {
+    async fn undrain(&self, name: &str) -> Result<(), ApiError> {
         self.drain(name).await
     }
 
-    async fn drain(&self, name: &str) -> Result<(), Trouble> {
-        let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
+    async fn drain(&self, name: &str) -> Result<(), ApiError> {
+        let none = || ApiError::NotFound(format!("there is no worker {name:?}"));
         (name == "rack-3").then_some(()).ok_or_else(none)
     }
 
-    async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, Trouble> {
+    async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, ApiError> {
         Ok(vec![])
     }
 }
@@ -164,38 +164,39 @@ impl Server {
     pub(crate) fn with(operator: Operator, address: &str) -> Self {
         let root = tempfile::tempdir().expect("a folder");
         let folder = Folder::new(root.path().to_owned());
-        let (news, held, operator) = (News::new(), Held::default(), Arc::new(operator));
+        let (notifications, held, operator) =
+            (Notifications::new(), Held::default(), Arc::new(operator));
         let mut store = SqliteStore::open(&folder.database()).expect("a database");
         let owner = store.take(Owner::SHARD, Timestamp(0), None).expect("it writes");
         let live = Live::start(
             Box::new(store),
             Box::new(RealTime(Instant::now())),
-            Room::here(Slots::unlimited(), "w1"),
+            Placement::here(Slots::unlimited(), "w1"),
             Ownership { owner, loader: None },
             |inbox| Scripted::new(inbox, folder.clone(), held.clone()),
-            Box::new(Tells(news.clone())),
+            Box::new(EventSender(notifications.clone())),
         );
-        let archive = Archive::open(&folder, 3).expect("an archive");
+        let reader = JobReader::open(&folder, 3).expect("an reader");
         let inbox = live.inbox().clone();
-        let callbacks = Desk::new(
-            Tickets::open(&folder).unwrap(),
+        let callbacks = CallbackHandler::new(
+            CallbackTokens::open(&folder).unwrap(),
             Secrets::default(),
             inbox.clone(),
-            archive.clone(),
+            reader.clone(),
             1 << 20,
             Arc::new(now),
         );
         let app = App {
             callbacks,
-            orders: Orders::new(
+            commands: JobCommands::new(
                 inbox,
-                archive.clone(),
+                reader.clone(),
                 operator.clone(),
                 folder.clone(),
                 Health::new(&folder, 0, None),
             ),
-            archive,
-            news,
+            reader,
+            notifications,
             clock: Arc::new(now),
             operator,
             workers: Arc::new(OneWorker),

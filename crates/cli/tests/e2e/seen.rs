@@ -5,23 +5,23 @@ use serde_json::{Value, json};
 
 use super::harness::{Place, Server, gated};
 
-struct Told {
+struct CommandOutput {
     exit: Option<i32>,
     out: String,
     err: String,
 }
 
-fn told(place: &Place, args: &[&str]) -> Told {
+fn told(place: &Place, args: &[&str]) -> CommandOutput {
     let output = place.command(args).output().expect("the program starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    Told { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    CommandOutput { exit: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 /// What it prints if it ends well, at that server.
 #[track_caller]
 fn at(place: &Place, server: &Server, args: &[&str]) -> String {
     let url = server.url();
-    let Told { exit, out, err } = told(place, &[args, &["--server", &url]].concat());
+    let CommandOutput { exit, out, err } = told(place, &[args, &["--server", &url]].concat());
     assert_eq!(exit, Some(0), "{args:?}: {err}");
     out
 }

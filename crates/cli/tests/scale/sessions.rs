@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_mins(5);
 /// What has become of all of them so far.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    told: mpsc::UnboundedReceiver<(usize, Told)>,
+    told: mpsc::UnboundedReceiver<(usize, SessionEvent)>,
     pub(crate) welcomed: usize,
     /// From each assignment to the acknowledgement of its report.
     pub(crate) acknowledged: Vec<Duration>,
@@ -36,7 +36,7 @@ pub(crate) struct Sessions {
     pub(crate) losses: Vec<String>,
 }
 
-enum Told {
+enum SessionEvent {
     Welcomed,
     Acknowledged(Duration),
     Answered,
@@ -57,7 +57,7 @@ impl Sessions {
             let (channel, tell) = (channel.clone().expect("made with the first"), tell.clone());
             tokio::spawn(async move {
                 let why = work(channel, worker, slots, &tell).await;
-                let _ = tell.send((worker, Told::Lost(why)));
+                let _ = tell.send((worker, SessionEvent::Lost(why)));
             });
         }
         let answered = vec![0; workers];
@@ -75,10 +75,10 @@ impl Sessions {
             let (worker, told) =
                 told.unwrap_or_else(|_| panic!("waited in vain for {what}")).expect("open");
             match told {
-                Told::Welcomed => self.welcomed += 1,
-                Told::Acknowledged(after) => self.acknowledged.push(after),
-                Told::Answered => self.answered[worker] += 1,
-                Told::Lost(why) => self.losses.push(format!("worker {worker}: {why}")),
+                SessionEvent::Welcomed => self.welcomed += 1,
+                SessionEvent::Acknowledged(after) => self.acknowledged.push(after),
+                SessionEvent::Answered => self.answered[worker] += 1,
+                SessionEvent::Lost(why) => self.losses.push(format!("worker {worker}: {why}")),
             }
         }
         assert!(self.losses.is_empty(), "while waiting for {what}: {:?}", self.losses);
@@ -98,7 +98,7 @@ async fn work(
     channel: Channel,
     number: usize,
     slots: u32,
-    tell: &mpsc::UnboundedSender<(usize, Told)>,
+    tell: &mpsc::UnboundedSender<(usize, SessionEvent)>,
 ) -> String {
     // No more than the server assigns, and it knows the slots.
     let (say, said) = mpsc::unbounded_channel();
@@ -134,9 +134,9 @@ async fn work(
                 Hear::Welcome(welcome) => {
                     let every = Duration::from_millis(welcome.beat_ms);
                     beats = Some(interval_at(Instant::now() + every, every));
-                    tell(Told::Welcomed);
+                    tell(SessionEvent::Welcomed);
                 }
-                Hear::Beat(_) => tell(Told::Answered),
+                Hear::Beat(_) => tell(SessionEvent::Answered),
                 Hear::Assignment(assignment) => {
                     let token = assignment.attempt.as_ref().map(|attempt| attempt.token);
                     assigned.insert(token, Instant::now());
@@ -145,7 +145,7 @@ async fn work(
                 }
                 Hear::Acknowledgement(proto::Acknowledgement { attempt, counted: true }) => {
                     match assigned.remove(&attempt.map(|attempt| attempt.token)) {
-                        Some(since) => tell(Told::Acknowledged(since.elapsed())),
+                        Some(since) => tell(SessionEvent::Acknowledged(since.elapsed())),
                         None => return "acknowledged twice".to_owned(),
                     }
                 }

@@ -33,7 +33,7 @@ const SPARED_MS: u64 = 1000;
 
 /// What the end of an attempt says of its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum HealthSignal {
     Good,
     /// The attempt failed, which can be its own fault.
     Bad,
@@ -47,7 +47,7 @@ pub(crate) struct Ended<'a> {
     pub(crate) step: StepKey,
     pub(crate) step_name: &'a str,
     pub(crate) item: u32,
-    pub(crate) sign: Sign,
+    pub(crate) sign: HealthSignal,
     pub(crate) took_ms: u64,
 }
 
@@ -114,7 +114,7 @@ impl Health {
         }
     }
 
-    pub(crate) fn sentence(&self) -> Option<(u64, String)> {
+    pub(crate) fn quarantine_reason(&self) -> Option<(u64, String)> {
         match &self.state {
             State::Quarantined { for_ms, why, .. } => Some((*for_ms, why.clone())),
             _ => None,
@@ -151,13 +151,14 @@ impl Health {
     /// It has failed this item a moment ago.
     pub(crate) fn repeats(&self, ended: &Ended<'_>) -> bool {
         let items = self.spell.as_ref().map(|spell| &spell.items);
-        ended.sign == Sign::Bad && items.is_some_and(|it| it.contains(&(ended.step, ended.item)))
+        ended.sign == HealthSignal::Bad
+            && items.is_some_and(|it| it.contains(&(ended.step, ended.item)))
     }
 
     /// `number`: of this end, among all.
     pub(crate) fn note(&mut self, ended: &Ended<'_>, number: u64) {
         match ended.sign {
-            Sign::Good => {
+            HealthSignal::Good => {
                 self.failures_in_row = 0;
                 self.not_begun = 0;
                 self.times = 0;
@@ -175,7 +176,7 @@ impl Health {
                     self.spared = None;
                 }
             }
-            Sign::Bad => {
+            HealthSignal::Bad => {
                 self.failures_in_row += 1;
                 self.not_begun = 0;
                 let repeats = self.repeats(ended);
@@ -194,7 +195,7 @@ impl Health {
                     }
                 }
             }
-            Sign::NotBegun => self.not_begun += 1,
+            HealthSignal::NotBegun => self.not_begun += 1,
         }
     }
 

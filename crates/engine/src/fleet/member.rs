@@ -8,7 +8,7 @@ use steadfast_core::event::ItemId;
 use super::health::Health;
 use super::needs::{self, Needs};
 use super::words::{AttemptKey, Identity, WorkerSpec, WorkerState};
-use crate::pace::Pace;
+use crate::prefetch::Prefetch;
 
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "facts about a worker that vary apart")]
@@ -31,7 +31,7 @@ pub(super) struct Member {
     pub(super) held: BTreeMap<AttemptKey, Held>,
     pub(super) health: Health,
     /// How far ahead of its slots it is given work.
-    pub(super) pace: Pace,
+    pub(super) pace: Prefetch,
     /// Somebody who cannot wait here has found no slot: nothing is given ahead until there is one.
     pub(super) wanted: bool,
     /// Where it stands among the open ones.
@@ -111,7 +111,7 @@ impl Member {
             (WorkerState::Away, Some(why.to_owned()))
         } else if self.draining {
             (WorkerState::Draining, Some("it takes nothing new".to_owned()))
-        } else if let Some((_, why)) = self.health.sentence() {
+        } else if let Some((_, why)) = self.health.quarantine_reason() {
             (WorkerState::Quarantined, Some(why))
         } else {
             (WorkerState::Connected, self.health.remark())

@@ -13,7 +13,7 @@ pub(crate) struct Needs {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cpu_milli: u64,
     pub(crate) memory: u64,
-    pub(crate) skill: Skill,
+    pub(crate) skill: Capability,
     /// It may wait at a worker for a slot: if it is lost with the worker before it began, it is tried
     /// again, and while it waits it keeps nothing from others.
     pub(crate) may_wait: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Needs {
 
 /// What its worker must be able to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Skill {
+pub(crate) enum Capability {
     #[default]
     Processes,
     Http,
@@ -44,9 +44,9 @@ impl Needs {
             cpu_milli,
             memory,
             skill: match plan.action_of(item) {
-                Some(Action::Call { name, .. }) => Skill::Function(name.clone()),
-                Some(Action::Http(_)) => Skill::Http,
-                _ => Skill::Processes,
+                Some(Action::Call { name, .. }) => Capability::Function(name.clone()),
+                Some(Action::Http(_)) => Capability::Http,
+                _ => Capability::Processes,
             },
             may_wait: step.policy.survives_loss() && cpu_milli == 0 && memory == 0,
         }
@@ -71,9 +71,9 @@ impl Needs {
 
     pub(crate) fn kind_fits(&self, spec: &WorkerSpec) -> bool {
         match &self.skill {
-            Skill::Function(function) => spec.functions.contains(function),
-            Skill::Http => spec.http,
-            Skill::Processes => spec.processes,
+            Capability::Function(function) => spec.functions.contains(function),
+            Capability::Http => spec.http,
+            Capability::Processes => spec.processes,
         }
     }
 }

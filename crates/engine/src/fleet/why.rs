@@ -1,6 +1,6 @@
 //! Why nobody takes an attempt, in a sentence.
 
-use super::needs::Skill;
+use super::needs::Capability;
 use super::{Fleet, Member, Needs};
 
 impl Fleet {
@@ -25,11 +25,11 @@ impl Fleet {
             here.into_iter().filter(|member| needs.kind_fits(&member.spec)).collect();
         if kind.is_empty() {
             return match &needs.skill {
-                Skill::Function(function) => {
+                Capability::Function(function) => {
                     format!("no worker{place} has the function {function}")
                 }
-                Skill::Http => format!("no worker{place} calls web services"),
-                Skill::Processes => format!("no worker{place} runs processes"),
+                Capability::Http => format!("no worker{place} calls web services"),
+                Capability::Processes => format!("no worker{place} runs processes"),
             };
         }
         for (name, value) in &needs.labels {

@@ -72,7 +72,7 @@ pub type AttemptKey = (JobId, u64);
 
 /// Something about a worker that people want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FleetNews {
+pub enum FleetNotification {
     Connected {
         worker: Arc<str>,
         datacenter: Option<String>,
@@ -111,7 +111,7 @@ pub enum FleetNews {
 
 /// A worker, to be shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WorkerView {
+pub struct WorkerInfo {
     pub spec: WorkerSpec,
     pub state: WorkerState,
     /// For people: why it is in that state.
@@ -151,7 +151,7 @@ pub enum Missed {
     Undrain,
 }
 
-/// What becomes of a wish to take a drain back.
+/// What becomes of a command to take a drain back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undraining {
     /// There is no such worker.

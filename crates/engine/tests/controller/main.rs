@@ -15,7 +15,8 @@ use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Adopted, Assignment, Controller, Group, NotDone, Outgoing, Outputs, Request, Room, Slots, state,
+    Adopted, Assignment, CommandError, Controller, Group, Outgoing, Outputs, Placement, Request,
+    Slots, state,
 };
 use steadfast_store::{MemoryStore, Owner, Refused, Store, Write};
 
@@ -48,14 +49,14 @@ impl World {
     }
 
     fn with(mut store: MemoryStore, slots: u32) -> Self {
-        let room = Room::here(Slots::per_datacenter(slots), "here");
+        let room = Placement::here(Slots::per_datacenter(slots), "here");
         let owner = store.take(Owner::SHARD, Timestamp(0), None).expect("memory");
         Self { controller: Controller::new(room), store, owner, now: 1000 }
     }
 
     fn step(&mut self, requests: Vec<(u64, Request)>) -> Option<Group> {
         self.now += 10;
-        let requests = requests.into_iter().map(|(ticket, request)| (Some(ticket), request));
+        let requests = requests.into_iter().map(|(reply_id, request)| (Some(reply_id), request));
         self.controller.step(requests, Timestamp(self.now))
     }
 
@@ -92,7 +93,7 @@ fn a_commit_lets_out_replies_and_assignments() {
     let mut world = World::new(8);
     let outputs = world.done(vec![(7, submit("a")), (8, cancel("nobody"))]);
     assert_eq!(outputs.replies[0], (7, Ok(())));
-    assert_eq!(outputs.replies[1], (8, Err(NotDone::Unknown("nobody".into()))));
+    assert_eq!(outputs.replies[1], (8, Err(CommandError::Unknown("nobody".into()))));
     let [about] = &assigned(&outputs)[..] else { panic!("{outputs:?}") };
     let ended = world.done(vec![(9, succeeded(about))]);
     assert_eq!(ended.settled().collect::<Vec<_>>(), [(&about.job, about.token)]);
@@ -120,13 +121,13 @@ fn a_refused_write_takes_its_own_job_along_and_no_other() {
     let outputs = world.done(vec![(3, cancel("a"))]);
     let [(job, refused)] = &outputs.refused[..] else { panic!("{outputs:?}") };
     assert!(matches!(refused, Refused::Conflict { .. }), "{refused:?}");
-    let taken = NotDone::Taken { job: job.clone(), why: refused.clone() };
+    let taken = CommandError::Taken { job: job.clone(), why: refused.clone() };
     assert_eq!(outputs.replies, [(3, Err(taken))]);
     assert!(outputs.events.iter().all(|(of, _)| of != job), "{:?}", outputs.events);
     let next = assigned(&outputs);
     assert_eq!(next.first().map(|it| &*it.job), Some("b"), "its slot is free: {outputs:?}");
     let after = world.done(vec![(4, cancel("a"))]);
-    assert_eq!(after.replies, [(4, Err(NotDone::Unknown("a".into())))]);
+    assert_eq!(after.replies, [(4, Err(CommandError::Unknown("a".into())))]);
     let ended = world.done(vec![(5, succeeded(&next[0]))]);
     assert_eq!(ended.replies, [(5, Ok(()))]);
 }
@@ -144,7 +145,7 @@ fn what_was_decided_on_top_of_a_refused_write_does_not_leave_either() {
     both.join(world.step(vec![(4, cancel("a"))]).expect("an answer"));
     let outputs = world.commit(both);
     assert_eq!(outputs.replies[0], (3, Ok(())));
-    assert!(matches!(outputs.replies[1], (4, Err(NotDone::Unknown(_)))), "{outputs:?}");
+    assert!(matches!(outputs.replies[1], (4, Err(CommandError::Unknown(_)))), "{outputs:?}");
 }
 
 /// In the state of a stored job, something that its next event contradicts.
@@ -172,7 +173,7 @@ fn a_job_that_contradicts_itself_is_parked_and_the_others_go_on() {
     let outputs = later.done(vec![(4, succeeded(&began[0])), (5, succeeded(&began[1]))]);
     let [parked] = &outputs.parked[..] else { panic!("{outputs:?}") };
     assert_eq!(&*parked.job, "bad");
-    assert!(matches!(&outputs.replies[0], (4, Err(NotDone::Stuck { .. }))), "{outputs:?}");
+    assert!(matches!(&outputs.replies[0], (4, Err(CommandError::Stuck { .. }))), "{outputs:?}");
     assert_eq!(outputs.replies[1], (5, Ok(())));
     assert_eq!(later.store.get("bad").expect("memory").expect("there").seq, seq, "untouched");
     assert!(later.store.park("bad", &parked.why).expect("memory"));

@@ -67,7 +67,7 @@ fn of_a_job_that_is_not_there_nothing_is_said_before_it_was_looked_for() {
     assert!(world.step(vec![(1, cancel("ghost"))]).is_none());
     world.controller.loaded(&"ghost".into(), Ok(None), Timestamp(2000));
     let outputs = world.done(vec![]);
-    assert_eq!(outputs.replies, [(1, Err(NotDone::Unknown("ghost".into())))]);
+    assert_eq!(outputs.replies, [(1, Err(CommandError::Unknown("ghost".into())))]);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, Recorded, Requester};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Arriving, Assignment, Clock, Engine, FleetRules, Identity, Live, Observer, Ownership, Room,
-    Unheard, Work, WorkerSpec, Workers,
+    Arriving, Assignment, Clock, Engine, FleetRules, Identity, Live, Observer, Ownership,
+    Placement, SendError, Work, WorkerSpec, Workers,
 };
 use steadfast_store::{
     Filter, Gap, MemoryStore, Owner, Page, Refused, Row, Store, StoreError, Stored, Write,
@@ -139,7 +139,7 @@ fn a_stall_of_the_store_keeps_no_worker_waiting_and_loses_nothing() {
     let live = Live::start(
         Box::new(store),
         Box::new(clock.clone()),
-        Room::fleet(rules),
+        Placement::fleet(rules),
         Ownership { owner, loader: None },
         |_| Assigned(assign),
         Box::new(Silent),
@@ -186,10 +186,10 @@ fn a_stall_of_the_store_keeps_no_worker_waiting_and_loses_nothing() {
     // Work meets the bound of its lane, and whoever sends more is told.
     let cancel = |n: usize| {
         let job = JobId::from(format!("nobody{n}"));
-        inbox.hear(&job, Input::Cancel(Requester::NOBODY), Box::new(|_| ()))
+        inbox.send(&job, Input::Cancel(Requester::NOBODY), Box::new(|_| ()))
     };
     let full = (0..1_000_000).find_map(|n| cancel(n).err());
-    assert_eq!(full, Some(Unheard::Full));
+    assert_eq!(full, Some(SendError::Full));
 
     drop(goes);
     for one in submitting {

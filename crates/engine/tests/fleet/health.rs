@@ -133,7 +133,7 @@ fn play(
             effects.extend(world.report(&about, outcome).expect("current"));
         }
         for news in world.news() {
-            if let FleetNews::Quarantined { worker, why, .. } = news {
+            if let FleetNotification::Quarantined { worker, why, .. } = news {
                 let after = by.get(&*worker).copied().unwrap_or_default();
                 played.after.get_or_insert(after);
                 played.aside.push((worker.to_string(), why));
@@ -315,7 +315,7 @@ fn probation_forgives_one_failure_and_not_many() {
         running = step_on(&mut world, &running);
         running.extend(pass(&mut world, 1000, &["bad", "good"]));
     }
-    assert!(world.news().contains(&FleetNews::OnProbation { worker: "bad".into() }));
+    assert!(world.news().contains(&FleetNotification::OnProbation { worker: "bad".into() }));
     let on_probation = view(&world, "bad");
     assert_eq!(on_probation.0, WorkerState::Connected);
     assert!(on_probation.1.expect("a remark").starts_with("on probation, one attempt at a time"));
@@ -328,7 +328,9 @@ fn probation_forgives_one_failure_and_not_many() {
         failures += 1;
         assert!(failures < 20, "it is as broken as before");
     }
-    let long = |news: &FleetNews| matches!(news, FleetNews::Quarantined { for_ms: 60_000, .. });
+    let long = |news: &FleetNotification| {
+        matches!(news, FleetNotification::Quarantined { for_ms: 60_000, .. })
+    };
     assert!(world.news().iter().any(long), "twice as long");
 }
 

@@ -16,8 +16,8 @@ use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNews, FleetRules, Identity, Log,
-    Missed, Room, Undraining, WorkerSpec, WorkerState,
+    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNotification, FleetRules,
+    Identity, Log, Missed, Placement, Undraining, WorkerSpec, WorkerState,
 };
 use steadfast_store::Gap;
 
@@ -70,7 +70,7 @@ fn identity(fingerprint: &str, proven: bool) -> Identity {
 
 impl World {
     fn new() -> Self {
-        let mut engine = Engine::new(Room::fleet(FleetRules::default()));
+        let mut engine = Engine::new(Placement::fleet(FleetRules::default()));
         engine.hear(1000, 0);
         Self { engine, log: vec![], now: 1000, wall_ahead: 0, sessions: 0, jobs: 0 }
     }
@@ -148,7 +148,7 @@ impl World {
         self.done(batch)
     }
 
-    fn news(&mut self) -> Vec<FleetNews> {
+    fn news(&mut self) -> Vec<FleetNotification> {
         self.engine.take_news()
     }
 
@@ -290,7 +290,7 @@ fn a_silent_worker_is_lost_and_its_items_go_elsewhere_without_a_charge() {
     assert!(!world.engine.beat("w1", "1"), "it must come in anew");
     let late = world.report(assigned(&effects)[0], Outcome::OK);
     assert!(late.expect_err("fenced").contains("stale"));
-    assert!(world.news().contains(&FleetNews::Lost {
+    assert!(world.news().contains(&FleetNotification::Lost {
         worker: "w1".into(),
         attempts: 2,
         why: "it was silent for longer than its lease",
@@ -411,7 +411,7 @@ fn a_worker_that_drains_takes_nothing_new_and_leaves_without_a_loss() {
     assert!(assigned(&next).is_empty());
     world.engine.away("w1", world.sessions);
     assert!(world.engine.workers().is_empty());
-    assert!(world.news().contains(&FleetNews::Left { worker: "w1".into() }));
+    assert!(world.news().contains(&FleetNotification::Left { worker: "w1".into() }));
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn a_drain_that_is_taken_back_holds_until_the_worker_has_heard() {
     assert_eq!(on(&effects, "w1"), 0, "it has not said so");
     world.engine.undrained("w1");
     assert_eq!(on(&world.wait(0), "w1"), 1, "now it has");
-    assert!(world.news().contains(&FleetNews::Undrained { worker: "w1".into() }));
+    assert!(world.news().contains(&FleetNotification::Undrained { worker: "w1".into() }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ const TIMEOUT_MS: u64 = 5000;
 const LONG_MS: u64 = 600_000;
 
 fn patient(mut world: World) -> World {
-    let engine = Engine::new(Room::fleet(FleetRules::default()));
+    let engine = Engine::new(Placement::fleet(FleetRules::default()));
     world.engine = engine.with_timeout_lenience_ms(LENIENCE_MS);
     world.engine.hear(world.now, 0);
     world

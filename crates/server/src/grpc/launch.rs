@@ -6,7 +6,7 @@ use prost::Message as _;
 use steadfast_api::proto;
 use steadfast_jobfile::fluster::{Entrypoint, FlusterJob, FlusterRetry};
 
-use crate::orders::{self, AttachedFile};
+use crate::commands::{self, AttachedFile};
 
 /// Of everything but the idempotency key, which is taken out before. Maps have no order on the wire, and
 /// get one here.
@@ -23,7 +23,7 @@ pub(super) fn digest(request: &proto::LaunchJobRequest) -> String {
     // So that no label can pass for a variable.
     let count = (labels.len() as u64).to_le_bytes();
     let texts = labels.iter().chain(&env).map(String::as_bytes);
-    orders::digest([b"launch".as_slice(), &rest, &count].into_iter().chain(texts))
+    commands::digest([b"launch".as_slice(), &rest, &count].into_iter().chain(texts))
 }
 
 /// The job, and what comes with it.

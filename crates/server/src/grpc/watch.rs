@@ -13,8 +13,8 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::told;
-use crate::archive::Archive;
-use crate::news::Durable;
+use crate::notifications::Durable;
+use crate::queries::JobReader;
 
 /// A job with many items changes thousands of times a second, and each status is all of it.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ const FOLD: Duration = Duration::from_millis(100);
 /// One status: the last. `changes` were followed from before it was read that the job `is_over`. A large job is folded as it
 /// goes, now and then, so that little is left to read when it ends.
 pub(super) fn end(
-    archive: Archive,
+    reader: JobReader,
     id: JobId,
     mut is_over: bool,
     mut changes: watch::Receiver<Durable>,
@@ -39,13 +39,13 @@ pub(super) fn end(
                 Err(_) => {
                     let seq = changes.borrow().seq;
                     if seq > folded {
-                        archive.status(&id).await?;
+                        reader.status(&id).await?;
                         folded = seq;
                     }
                 }
             }
         }
-        Ok(told(archive.status(&id).await?).await?)
+        Ok(told(reader.status(&id).await?).await?)
     })
 }
 
@@ -53,8 +53,8 @@ fn ending() -> Status {
     Status::unavailable("the server is ending; watch the job again")
 }
 
-struct Watched {
-    archive: Archive,
+struct JobWatch {
+    reader: JobReader,
     id: JobId,
     changes: watch::Receiver<Durable>,
     /// What the client has; none before the first.
@@ -64,12 +64,12 @@ struct Watched {
 
 /// `changes` were followed from before `first` was read.
 pub(super) fn statuses(
-    archive: Archive,
+    reader: JobReader,
     id: JobId,
     first: Arc<JobStatus>,
     changes: watch::Receiver<Durable>,
 ) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
-    let watched = Watched { archive, id, changes, shown: None, ended: false };
+    let watched = JobWatch { reader, id, changes, shown: None, ended: false };
     stream::unfold((watched, Some(first)), |(mut watched, first)| async move {
         if watched.ended {
             return None;
@@ -87,14 +87,14 @@ pub(super) fn statuses(
     })
 }
 
-impl Watched {
+impl JobWatch {
     async fn next(&mut self) -> Result<Arc<JobStatus>, Status> {
-        // The end is what most wait for. Seen by another pair of eyes: what comes meanwhile is still news.
+        // The end is what most wait for. what comes meanwhile is still news.
         let mut eyes = self.changes.clone();
         let _ = timeout(PAUSE, eyes.wait_for(|durable| durable.ended)).await;
         loop {
             let open = self.changes.changed().await.is_ok();
-            let status = self.archive.status(&self.id).await?;
+            let status = self.reader.status(&self.id).await?;
             // What was told may have been in the status before.
             if self.shown.as_ref().is_none_or(|shown| !Arc::ptr_eq(shown, &status)) {
                 return Ok(status);

@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use tokio_stream::StreamExt as _;
 
-use crate::trouble::Trouble;
+use crate::error::ApiError;
 
 /// Without parameters, in lower case. None: not said, or said twice.
 pub(super) fn content_type(headers: &HeaderMap) -> Option<String> {
@@ -21,11 +21,11 @@ fn content_types(headers: &HeaderMap) -> impl Iterator<Item = String> {
 }
 
 /// A form is what a web page can send without being asked whether it may.
-pub(super) fn refuse_forms(headers: &HeaderMap) -> Result<(), Trouble> {
+pub(super) fn refuse_forms(headers: &HeaderMap) -> Result<(), ApiError> {
     const FORMS: [&str; 2] = ["application/x-www-form-urlencoded", "multipart/form-data"];
     match content_types(headers).find(|said| FORMS.contains(&said.as_str())) {
         None => Ok(()),
-        Some(form) => Err(Trouble::UnsupportedMedia(format!(
+        Some(form) => Err(ApiError::UnsupportedMedia(format!(
             "{form} is not accepted; nothing here is a form"
         ))),
     }
@@ -35,7 +35,11 @@ pub(super) fn refuse_forms(headers: &HeaderMap) -> Result<(), Trouble> {
 const HEARD_OUT: usize = 16 << 20;
 
 /// Refused before it is held, if its length is said, and as soon as it is too long otherwise.
-pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Vec<u8>, Trouble> {
+pub(super) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<Vec<u8>, ApiError> {
     let said: Option<u64> =
         headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let mut is_taken = said.is_none_or(|said| said <= most as u64);
@@ -47,7 +51,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result
         && let Some(chunk) = chunks.next().await
     {
         let chunk = chunk.map_err(|error| {
-            Trouble::BadRequest(format!("the body could not be read to its end: {error}"))
+            ApiError::BadRequest(format!("the body could not be read to its end: {error}"))
         })?;
         heard += chunk.len();
         is_taken &= heard <= most;
@@ -60,6 +64,6 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result
     if is_taken {
         Ok(bytes)
     } else {
-        Err(Trouble::TooLarge(format!("at most {most} bytes are taken")))
+        Err(ApiError::TooLarge(format!("at most {most} bytes are taken")))
     }
 }

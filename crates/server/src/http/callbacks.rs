@@ -9,11 +9,11 @@ use serde_json::json;
 
 use super::query::Names;
 use super::{App, body};
-use crate::callbacks::{Desk, Taken};
+use crate::callbacks::{CallbackHandler, Taken};
 use crate::config::ServerSettings;
+use crate::error::ApiError;
 use crate::guard::protect_callbacks;
 use crate::listen::{ListenOptions, serve};
-use crate::trouble::Trouble;
 
 /// Beside the output: the rest of a callback's JSON, and an error's text.
 const WRAPPING: usize = 64 << 10;
@@ -23,24 +23,24 @@ pub(super) async fn callback(
     token: Names<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     taken(State(app.callbacks), token, headers, body).await
 }
 
 async fn taken(
-    State(desk): State<Desk>,
+    State(callbacks): State<CallbackHandler>,
     Names(token): Names<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
-    let ticket = desk.admit(&token)?;
+) -> Result<Response, ApiError> {
+    let callback_token = callbacks.admit(&token)?;
     let said = body::content_type(&headers);
     let is_json = |said: &String| said == "application/json" || said.ends_with("+json");
     if !said.as_ref().is_some_and(is_json) {
-        return Err(Trouble::UnsupportedMedia("a callback is application/json".to_owned()));
+        return Err(ApiError::UnsupportedMedia("a callback is application/json".to_owned()));
     }
-    let body = body::read(&headers, body, desk.output_cap + WRAPPING).await?;
-    let counted = desk.take(&ticket, &headers, &body).await? == Taken::Counted;
+    let body = body::read(&headers, body, callbacks.output_cap + WRAPPING).await?;
+    let counted = callbacks.take(&callback_token, &headers, &body).await? == Taken::Counted;
     super::json(StatusCode::OK, &json!({ "counted": counted }))
 }
 
@@ -48,13 +48,13 @@ async fn taken(
 /// server's. The listener does not block.
 pub async fn serve_callbacks(
     listener: std::net::TcpListener,
-    desk: Desk,
+    callbacks: CallbackHandler,
     closing: impl Future<Output = ()> + Send + 'static,
 ) {
     let router = Router::new()
         .route("/v1/callbacks/{token}", axum::routing::post(taken))
         .fallback(super::nothing_here)
-        .with_state(desk);
+        .with_state(callbacks);
     let settings = ServerSettings::default();
     let router = protect_callbacks(router, &settings);
     match tokio::net::TcpListener::from_std(listener) {

@@ -77,9 +77,9 @@ pub(super) fn routes(limits: Limits) -> Routes {
         ))
         .answer(200, "What it waits for, and each verdict with its accounts.", "Explanation")
         .problems(&[400, 404, 503]);
-    let wish = |id, about| {
+    let command = |id, about| {
         Described::of_job(id, about)
-            .body("application/json", "Wish", false)
+            .body("application/json", "Command", false)
             .answer(200, "The status after it.", "JobStatus")
             .problems(&[400, 404, 409, 413, 415, 503, 507])
     };
@@ -151,9 +151,14 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&get, "/v1/jobs/{id}", jobs::status, status)
         .add(&get, "/v1/jobs/{id}/events", events::events, log_of_job)
         .add(&get, "/v1/jobs/{id}/explain", jobs::explain, explain)
-        .add(&post, "/v1/jobs/{id}/cancel", jobs::cancel, wish("cancelJob", "Cancel a job"))
-        .add(&post, "/v1/jobs/{id}/pause", jobs::pause, wish("pauseJob", "Start nothing new of it"))
-        .add(&post, "/v1/jobs/{id}/resume", jobs::resume, wish("resumeJob", "Go on with it"))
+        .add(&post, "/v1/jobs/{id}/cancel", jobs::cancel, command("cancelJob", "Cancel a job"))
+        .add(
+            &post,
+            "/v1/jobs/{id}/pause",
+            jobs::pause,
+            command("pauseJob", "Start nothing new of it"),
+        )
+        .add(&post, "/v1/jobs/{id}/resume", jobs::resume, command("resumeJob", "Go on with it"))
         .add(&post, "/v1/jobs/{id}/retry", jobs::retry, retry)
         .add(&get, "/v1/jobs/{id}/attempts", jobs::attempts, attempts)
         .add(&get, "/v1/jobs/{id}/outputs", jobs::outputs, outputs)

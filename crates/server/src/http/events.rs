@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use super::query::{Names, Params, number};
 use super::{App, json_text};
-use crate::archive::{Archive, job_id};
-use crate::news::Durable;
-use crate::trouble::Trouble;
+use crate::error::ApiError;
+use crate::notifications::Durable;
+use crate::queries::{JobReader, job_id};
 use crate::unread::{Allowance, COUNTED_FROM, Hold};
 
 /// Events read at once, or fewer if they are large.
@@ -43,14 +43,14 @@ pub(super) async fn events(
     headers: HeaderMap,
     params: Params,
     allowance: Option<Extension<Allowance>>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
     let after = params.number("after", A_NUMBER)?.unwrap_or(0);
     let limit = params.limit(app.limits.items)?;
     let last = match headers.get("last-event-id") {
         None => None,
         Some(last) => {
-            let wrong = || Trouble::BadRequest(format!("`Last-Event-ID` must be {A_NUMBER}"));
+            let wrong = || ApiError::BadRequest(format!("`Last-Event-ID` must be {A_NUMBER}"));
             Some(last.to_str().ok().and_then(number).ok_or_else(wrong)?)
         }
     };
@@ -59,14 +59,14 @@ pub(super) async fn events(
         .flat_map(|accept| accept.split(','))
         .any(|range| range.split(';').next().unwrap_or_default().trim() == "text/event-stream");
     if !streams {
-        return page(&app.archive, &id, after, limit).await;
+        return page(&app.reader, &id, after, limit).await;
     }
     let after = last.unwrap_or(after);
     // Following begins before the first reading, so that nothing falls between the two.
-    let told = app.news.follow(&id);
-    let local = app.archive.row(&id).await?.local;
+    let told = app.notifications.follow(&id);
+    let local = app.reader.row(&id).await?.local;
     let follower = Follower {
-        archive: app.archive,
+        reader: app.reader,
         id,
         after,
         told,
@@ -81,16 +81,21 @@ pub(super) async fn events(
     Ok(stream.keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
-async fn page(archive: &Archive, id: &str, after: u64, limit: usize) -> Result<Response, Trouble> {
-    let (_, end) = archive.end(id).await?;
+async fn page(
+    reader: &JobReader,
+    id: &str,
+    after: u64,
+    limit: usize,
+) -> Result<Response, ApiError> {
+    let (_, end) = reader.end(id).await?;
     let mut events: Vec<String> = Vec::new();
     let (mut last, mut bytes) = (after, 0);
     while events.len() < limit && bytes < PAGE_BYTES {
-        let some = archive.events(id, last, CHUNK.min(limit - events.len())).await?;
+        let some = reader.events(id, last, CHUNK.min(limit - events.len())).await?;
         let Some(newest) = some.last() else { break };
         last = newest.seq;
         for record in &some {
-            let text = serde_json::to_string(record).map_err(Trouble::internal)?;
+            let text = serde_json::to_string(record).map_err(ApiError::internal)?;
             bytes += text.len();
             events.push(text);
         }
@@ -100,7 +105,7 @@ async fn page(archive: &Archive, id: &str, after: u64, limit: usize) -> Result<R
 }
 
 struct Follower {
-    archive: Archive,
+    reader: JobReader,
     id: JobId,
     after: u64,
     told: watch::Receiver<Durable>,
@@ -123,8 +128,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(record: &Recorded) -> Result<Self, Trouble> {
-        let data = serde_json::to_string(record).map_err(Trouble::internal)?;
+    fn new(record: &Recorded) -> Result<Self, ApiError> {
+        let data = serde_json::to_string(record).map_err(ApiError::internal)?;
         Ok(Self { seq: record.seq, name: record.event.name(), data })
     }
 }
@@ -157,12 +162,11 @@ impl Follower {
                     self.ended = true;
                     return Some(end);
                 }
-                Ok(None) if self.waiting.is_empty() && self.local => self.look_again().await?,
+                Ok(None) if self.waiting.is_empty() && self.local => self.recheck().await?,
                 Ok(None) if self.waiting.is_empty() => {
                     let more = self.told.changed().await;
                     // The job is over, or the server ends: the store knows which.
-                    if more.is_err() && self.archive.row(&self.id).await.is_ok_and(|row| !row.over)
-                    {
+                    if more.is_err() && self.reader.row(&self.id).await.is_ok_and(|row| !row.over) {
                         return None;
                     }
                 }
@@ -172,31 +176,31 @@ impl Follower {
     }
 
     /// None: the server ends.
-    async fn look_again(&mut self) -> Option<()> {
+    async fn recheck(&mut self) -> Option<()> {
         if let Ok(Err(_)) = timeout(LOOK, self.told.changed()).await {
             return None;
         }
         // Asked before the log is read: what its process wrote last is not missed.
-        let row = self.archive.row(&self.id).await.ok()?;
-        self.alone = self.archive.is_interrupted(&row).await;
+        let row = self.reader.row(&self.id).await.ok()?;
+        self.alone = self.reader.is_interrupted(&row).await;
         Some(())
     }
 
     /// What there is now; the last word, if the job is over or interrupted, and all was said.
-    async fn read(&mut self) -> Result<Option<Event>, Trouble> {
+    async fn read(&mut self) -> Result<Option<Event>, ApiError> {
         self.told.borrow_and_update();
         self.hold = None;
-        let events = self.archive.events(&self.id, self.after, CHUNK).await?;
+        let events = self.reader.events(&self.id, self.after, CHUNK).await?;
         self.waiting = events.iter().map(Waiting::new).collect::<Result<_, _>>()?;
         let bytes = self.waiting.iter().map(|waiting| waiting.data.len()).sum();
         if let Some(allowance) = self.allowance.as_ref().filter(|_| bytes >= COUNTED_FROM) {
-            let full = || Trouble::Overloaded("too much of earlier answers is unread".to_owned());
+            let full = || ApiError::Overloaded("too much of earlier answers is unread".to_owned());
             self.hold = Some(allowance.hold(bytes).ok_or_else(full)?);
         }
         if !self.waiting.is_empty() {
             return Ok(None);
         }
-        let (row, end) = self.archive.end(&self.id).await?;
+        let (row, end) = self.reader.end(&self.id).await?;
         let over = row.over && self.after >= end;
         if !over && self.alone {
             let data = json!({ "state": ShownState::Interrupted }).to_string();

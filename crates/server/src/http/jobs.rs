@@ -13,10 +13,10 @@ use steadfast_core::event::Requester;
 
 use super::query::{Names, Params};
 use super::{App, body};
-use crate::archive::{JobFilter, Listed};
 use crate::caller::Caller;
-use crate::orders::{Again, AttachedFile, Submitted};
-use crate::trouble::Trouble;
+use crate::commands::{AttachedFile, RetryRequest, Submitted};
+use crate::error::ApiError;
+use crate::queries::{JobFilter, Listed};
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
@@ -54,7 +54,7 @@ struct RetryBody {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WishBody {
+struct CommandBody {
     #[serde(default)]
     reason: Option<String>,
 }
@@ -78,7 +78,7 @@ pub(super) async fn submit(
     State(app): State<App>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
     let most = app.operator.max_file_bytes;
     let content_type = body::content_type(&headers);
@@ -89,72 +89,74 @@ pub(super) async fn submit(
         }
         Some(SUBMISSION) => {
             // Text may take twice its bytes as a JSON string, base64 a third more.
-            let most = most.saturating_mul(2) + app.orders.attached().bytes / 3 * 4 + WRAPPING;
+            let most = most.saturating_mul(2) + app.commands.attached().bytes / 3 * 4 + WRAPPING;
             let bytes = body::read(&headers, body, most).await?;
             let (text, files) = tokio::task::spawn_blocking(move || submission(&bytes))
                 .await
-                .map_err(Trouble::internal)??;
+                .map_err(ApiError::internal)??;
             ("job.yaml", text, files)
         }
         other => {
-            return Err(Trouble::UnsupportedMedia(format!(
+            return Err(ApiError::UnsupportedMedia(format!(
                 "a job file is application/yaml or application/json, with files {SUBMISSION}; not {}",
                 other.unwrap_or("without a content type")
             )));
         }
     };
-    created(&app.orders.submit_file(text, name, files, key).await?)
+    created(&app.commands.submit_file(text, name, files, key).await?)
 }
 
-fn submission(bytes: &[u8]) -> Result<(Vec<u8>, Vec<AttachedFile>), Trouble> {
+fn submission(bytes: &[u8]) -> Result<(Vec<u8>, Vec<AttachedFile>), ApiError> {
     let body: SubmissionBody = read_json(bytes)?;
     let files = body.files.into_iter().map(|file| {
         let content = STANDARD.decode(&file.content_base64).map_err(|error| {
-            Trouble::BadRequest(format!("the content of {:?} is not base64: {error}", file.path))
+            ApiError::BadRequest(format!("the content of {:?} is not base64: {error}", file.path))
         })?;
         Ok(AttachedFile { path: file.path, content, executable: file.executable })
     });
-    Ok((body.file.into_bytes(), files.collect::<Result<_, Trouble>>()?))
+    Ok((body.file.into_bytes(), files.collect::<Result<_, ApiError>>()?))
 }
 
-fn read_json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, Trouble> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Trouble::BadRequest(format!("the body is not what it should be: {error}")))
+fn read_json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        ApiError::BadRequest(format!("the body is not what it should be: {error}"))
+    })
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Trouble> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let mut given = headers.get_all("idempotency-key").iter();
     let (key, more) = (given.next(), given.next());
     if more.is_some() {
-        return Err(Trouble::BadRequest("`Idempotency-Key` is given more than once".to_owned()));
+        return Err(ApiError::BadRequest("`Idempotency-Key` is given more than once".to_owned()));
     }
     let unreadable =
-        |_| Trouble::BadRequest("an idempotency key has visible ASCII characters only".to_owned());
+        |_| ApiError::BadRequest("an idempotency key has visible ASCII characters only".to_owned());
     key.map(|key| key.to_str().map(str::to_owned).map_err(unreadable)).transpose()
 }
 
 /// 201 of a new job, 200 of one that this very submission has made before.
-fn created(submitted: &Submitted) -> Result<Response, Trouble> {
+fn created(submitted: &Submitted) -> Result<Response, ApiError> {
     let Submitted { id, existing, warnings } = submitted;
     let status = if *existing { StatusCode::OK } else { StatusCode::CREATED };
     let mut response = super::json(status, &json!({ "id": id, "warnings": warnings }))?;
-    let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).map_err(Trouble::internal)?;
+    let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).map_err(ApiError::internal)?;
     response.headers_mut().insert("location", location);
     Ok(response)
 }
 
-pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, Trouble> {
+pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let state = match params.text("state")? {
         None => None,
         Some(text) => {
             let state = text.parse::<ShownState>();
-            Some(state.map_err(|why| Trouble::BadRequest(format!("`state`: {why}")))?)
+            Some(state.map_err(|why| ApiError::BadRequest(format!("`state`: {why}")))?)
         }
     };
     let label = match params.text("label")? {
         None => None,
         Some(text) => {
-            let wrong = || Trouble::BadRequest(format!("`label` must be NAME=VALUE, not {text:?}"));
+            let wrong =
+                || ApiError::BadRequest(format!("`label` must be NAME=VALUE, not {text:?}"));
             let (name, value) =
                 text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
             Some((name.to_owned(), value.to_owned()))
@@ -163,7 +165,7 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
     let name = params.text("name")?.map(str::to_owned);
     let cursor = params.text("cursor")?.map(str::to_owned);
     let filter = JobFilter { state, name, label };
-    let page = app.archive.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
+    let page = app.reader.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
     let jobs: Vec<_> = (page.jobs.iter())
         .map(|Listed { row, state, damage }| {
             let mut shown = json!({
@@ -183,17 +185,17 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
 pub(super) async fn status(
     State(app): State<App>,
     Names(id): Names<String>,
-) -> Result<Response, Trouble> {
-    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+) -> Result<Response, ApiError> {
+    super::json(StatusCode::OK, &*app.reader.status(&id).await?)
 }
 
 pub(super) async fn explain(
     State(app): State<App>,
     Names(id): Names<String>,
     params: Params,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let now = (app.clock)();
-    let mut explained = app.archive.explain(&id, params.text("step")?, now).await?;
+    let mut explained = app.reader.explain(&id, params.text("step")?, now).await?;
     // Without the engine's word on its workers the rest is still true.
     if let Ok(reasons) = app.workers.why_not_running(&id).await {
         explained.tell_why_not_running(&reasons);
@@ -205,19 +207,19 @@ pub(super) async fn attempts(
     State(app): State<App>,
     Names(id): Names<String>,
     params: Params,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits.items)?);
-    super::json(StatusCode::OK, &app.archive.attempts(&id, cursor, limit).await?)
+    super::json(StatusCode::OK, &app.reader.attempts(&id, cursor, limit).await?)
 }
 
 pub(super) async fn outputs(
     State(app): State<App>,
     Names(id): Names<String>,
     params: Params,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let (step, cursor) = (params.text("step")?, params.text("cursor")?);
     let limit = params.limit(app.limits.items)?;
-    super::json(StatusCode::OK, &app.archive.outputs(&id, step, cursor, limit).await?)
+    super::json(StatusCode::OK, &app.reader.outputs(&id, step, cursor, limit).await?)
 }
 
 pub(super) async fn cancel(
@@ -226,10 +228,10 @@ pub(super) async fn cancel(
     caller: Caller,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
-    let requested = wish(&caller, &headers, body).await?;
-    app.orders.cancel(&id, requested).await?;
-    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+) -> Result<Response, ApiError> {
+    let requested = command(&caller, &headers, body).await?;
+    app.commands.cancel(&id, requested).await?;
+    super::json(StatusCode::OK, &*app.reader.status(&id).await?)
 }
 
 pub(super) async fn pause(
@@ -238,10 +240,10 @@ pub(super) async fn pause(
     caller: Caller,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
-    let requested = wish(&caller, &headers, body).await?;
-    app.orders.pause(&id, requested).await?;
-    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+) -> Result<Response, ApiError> {
+    let requested = command(&caller, &headers, body).await?;
+    app.commands.pause(&id, requested).await?;
+    super::json(StatusCode::OK, &*app.reader.status(&id).await?)
 }
 
 pub(super) async fn resume(
@@ -250,20 +252,20 @@ pub(super) async fn resume(
     caller: Caller,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
-    let requested = wish(&caller, &headers, body).await?;
-    app.orders.resume(&id, requested).await?;
-    super::json(StatusCode::OK, &*app.archive.status(&id).await?)
+) -> Result<Response, ApiError> {
+    let requested = command(&caller, &headers, body).await?;
+    app.commands.resume(&id, requested).await?;
+    super::json(StatusCode::OK, &*app.reader.status(&id).await?)
 }
 
 /// Who wishes something, and why.
-async fn wish(caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Requester, Trouble> {
-    let WishBody { reason } = optional_json(headers, body).await?;
+async fn command(caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Requester, ApiError> {
+    let CommandBody { reason } = optional_json(headers, body).await?;
     caller.requests(reason.as_deref())
 }
 
 /// Nothing, or JSON.
-async fn optional_json<T>(headers: &HeaderMap, body: Body) -> Result<T, Trouble>
+async fn optional_json<T>(headers: &HeaderMap, body: Body) -> Result<T, ApiError>
 where
     T: Default + for<'de> Deserialize<'de>,
 {
@@ -273,7 +275,7 @@ where
     match said.as_deref() {
         _ if bytes.is_empty() => Ok(T::default()),
         Some("application/json") => read_json(&bytes),
-        _ => Err(Trouble::UnsupportedMedia("a body here is application/json".to_owned())),
+        _ => Err(ApiError::UnsupportedMedia("a body here is application/json".to_owned())),
     }
 }
 
@@ -283,10 +285,10 @@ pub(super) async fn retry(
     caller: Caller,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
     let RetryBody { from, grant, reason } = optional_json(&headers, body).await?;
     let requested = caller.requests(reason.as_deref())?;
     let grant = grant.map(|Whole(grant)| grant);
-    created(&app.orders.retry(&id, Again { from, grant, requested, key }).await?)
+    created(&app.commands.retry(&id, RetryRequest { from, grant, requested, key }).await?)
 }

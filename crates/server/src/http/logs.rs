@@ -24,10 +24,10 @@ use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
-use crate::archive::{Archive, job_id, no_part};
+use crate::error::ApiError;
 use crate::log_times;
-use crate::news::Durable;
-use crate::trouble::Trouble;
+use crate::notifications::Durable;
+use crate::queries::{JobReader, job_id, no_part};
 
 /// Bytes sent at once.
 const CHUNK: usize = 64 << 10;
@@ -55,19 +55,19 @@ pub(super) async fn list(
     State(app): State<App>,
     Names(id): Names<String>,
     params: Params,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
     let limit = params.limit(app.limits.items)?;
     let only = params.text("step")?.map(str::to_owned);
     let cursor = match params.text("cursor")? {
         None => None,
         Some(text) => {
-            let wrong = || Trouble::BadCursor(text.to_owned());
+            let wrong = || ApiError::BadCursor(text.to_owned());
             let (step, name) = text.split_once('/').ok_or_else(wrong)?;
             Some((step.to_owned(), name.to_owned()))
         }
     };
-    let job = app.archive.job(&id).await?;
+    let job = app.reader.job(&id).await?;
     let only = match only {
         None => Select::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
@@ -76,7 +76,7 @@ pub(super) async fn list(
     let listing = tokio::task::spawn_blocking(move || {
         listed(&folder, &job.plan, only, cursor.as_ref(), limit)
     });
-    let page = listing.await.map_err(Trouble::internal)?.map_err(Trouble::internal)?;
+    let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
     super::json(StatusCode::OK, &page)
 }
 
@@ -104,8 +104,8 @@ fn listed(
             let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".log")) else {
                 continue;
             };
-            let is_asked_for = |told: Told| {
-                let Told { run, role, item, .. } = told;
+            let is_asked_for = |told: AttemptName| {
+                let AttemptName { run, role, item, .. } = told;
                 only.has(ItemId { run, step: index, role, index: item })
             };
             if !told(step, name).is_some_and(is_asked_for) {
@@ -127,7 +127,7 @@ fn listed(
     let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
     let logs = first.into_iter().filter_map(|(step, name)| {
         let about = fs::symlink_metadata(folder.join(&step).join(format!("{name}.log"))).ok()?;
-        let Told { run, role, item, attempt } = told(&step, &name)?;
+        let AttemptName { run, role, item, attempt } = told(&step, &name)?;
         let datacenter = plan.datacenters().get(run as usize).cloned();
         about.is_file().then_some(LogView {
             step,
@@ -142,7 +142,7 @@ fn listed(
     Ok(LogsPage { logs: logs.collect(), next })
 }
 
-struct Told {
+struct AttemptName {
     run: u32,
     role: Role,
     item: u32,
@@ -150,35 +150,35 @@ struct Told {
 }
 
 /// What [`ItemId::attempt_name`] made the name of.
-fn told(step: &str, name: &str) -> Option<Told> {
+fn told(step: &str, name: &str) -> Option<AttemptName> {
     let (ItemId { run, role, index, .. }, attempt) = ItemId::read_attempt_name(0, step, name)?;
-    Some(Told { run, role, item: index, attempt })
+    Some(AttemptName { run, role, item: index, attempt })
 }
 
 pub(super) async fn log(
     State(app): State<App>,
     Names((id, step, name)): Names<(String, String, String)>,
     params: Params,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
     let path = log_path(&app, &id, &step, &name).await?;
     let opening = tokio::task::spawn_blocking(move || open(&path));
-    let file = match opening.await.map_err(Trouble::internal)? {
+    let file = match opening.await.map_err(ApiError::internal)? {
         Ok(file) => Arc::new(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(no_log(&id, &step, &name));
         }
-        Err(error) => return Err(Trouble::internal(error)),
+        Err(error) => return Err(ApiError::internal(error)),
     };
     let told = follow.then(|| {
-        let mut told = app.news.follow(&id);
+        let mut told = app.notifications.follow(&id);
         // The job may be over already.
         told.mark_changed();
         told
     });
-    let reader = Reader { file, offset, archive: app.archive, id, told, last_look: false };
+    let reader = LogFile { file, offset, reader: app.reader, id, told, last_look: false };
     let headers = [
         ("content-type", "text/plain; charset=utf-8"),
         // A job can print anything, also what a browser would take for a page.
@@ -190,10 +190,10 @@ pub(super) async fn log(
 pub(super) async fn times(
     State(app): State<App>,
     Names((id, step, name)): Names<(String, String, String)>,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     let path = log_path(&app, &id, &step, &name).await?;
     let reading = tokio::task::spawn_blocking(move || log_times::read(&path));
-    match reading.await.map_err(Trouble::internal)? {
+    match reading.await.map_err(ApiError::internal)? {
         Ok(times) => {
             let times = times.into_iter();
             let times: Vec<_> =
@@ -201,18 +201,18 @@ pub(super) async fn times(
             super::json(StatusCode::OK, &json!({ "times": times }))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_log(&id, &step, &name)),
-        Err(error) => Err(Trouble::internal(error)),
+        Err(error) => Err(ApiError::internal(error)),
     }
 }
 
-fn no_log(id: &str, step: &str, name: &str) -> Trouble {
-    Trouble::NotFound(format!("step {step:?} of job {id} has no log {name:?}"))
+fn no_log(id: &str, step: &str, name: &str) -> ApiError {
+    ApiError::NotFound(format!("step {step:?} of job {id} has no log {name:?}"))
 }
 
 /// The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
-async fn log_path(app: &App, id: &str, step: &str, name: &str) -> Result<PathBuf, Trouble> {
+async fn log_path(app: &App, id: &str, step: &str, name: &str) -> Result<PathBuf, ApiError> {
     let id = job_id(id)?;
-    let job = app.archive.job(&id).await?;
+    let job = app.reader.job(&id).await?;
     if job.plan.find(step).is_none() || told(step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
@@ -225,10 +225,10 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
-struct Reader {
+struct LogFile {
     file: Arc<File>,
     offset: u64,
-    archive: Archive,
+    reader: JobReader,
     id: JobId,
     /// Of a log that is followed.
     told: Option<watch::Receiver<Durable>>,
@@ -236,7 +236,7 @@ struct Reader {
     last_look: bool,
 }
 
-impl Reader {
+impl LogFile {
     fn stream(self) -> impl Stream<Item = io::Result<Vec<u8>>> {
         unfold(self, |mut reader| async move {
             let chunk = reader.next().await.transpose()?;
@@ -260,7 +260,7 @@ impl Reader {
                 // The server ends.
                 Ok(Err(_)) => self.last_look = true,
                 Ok(Ok(())) => {
-                    let row = self.archive.row(&self.id).await.map_err(io::Error::other)?;
+                    let row = self.reader.row(&self.id).await.map_err(io::Error::other)?;
                     self.last_look = row.over;
                 }
             }

@@ -4,9 +4,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::trouble::Trouble;
+use crate::error::ApiError;
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
         let status = StatusCode::from_u16(self.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

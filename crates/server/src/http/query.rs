@@ -9,20 +9,20 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use super::PageLimit;
-use crate::trouble::Trouble;
+use crate::error::ApiError;
 
 /// The variable parts of the address. What is not even text names nothing.
 #[derive(Debug)]
 pub(super) struct Names<T>(pub(super) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Names<T> {
-    type Rejection = Trouble;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let names = Path::from_request_parts(parts, state).await;
         names
             .map(|Path(names)| Self(names))
-            .map_err(|_| Trouble::NotFound("the address is not text: nothing is there".to_owned()))
+            .map_err(|_| ApiError::NotFound("the address is not text: nothing is there".to_owned()))
     }
 }
 
@@ -40,38 +40,40 @@ impl<S: Sync> FromRequestParts<S> for Params {
 }
 
 impl Params {
-    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Trouble> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ApiError> {
         let mut given = self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| &**value);
         let first = given.next();
         if given.next().is_some() {
-            return Err(Trouble::BadRequest(format!("`{name}` is given more than once")));
+            return Err(ApiError::BadRequest(format!("`{name}` is given more than once")));
         }
         Ok(first)
     }
 
     /// `what` it must be, for whoever wrote something else.
-    pub(super) fn number(&self, name: &str, what: &str) -> Result<Option<u64>, Trouble> {
+    pub(super) fn number(&self, name: &str, what: &str) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.text(name)? else { return Ok(None) };
-        let wrong = || Trouble::BadRequest(format!("`{name}` must be {what}, not {text:?}"));
+        let wrong = || ApiError::BadRequest(format!("`{name}` must be {what}, not {text:?}"));
         number(text).map(Some).ok_or_else(wrong)
     }
 
-    pub(super) fn limit(&self, page: PageLimit) -> Result<usize, Trouble> {
+    pub(super) fn limit(&self, page: PageLimit) -> Result<usize, ApiError> {
         let PageLimit { usual, most } = page;
         let what = format!("a whole number from 1 to {most}");
         match self.number("limit", &what)? {
             None => Ok(usual.min(most)),
             Some(limit) if (1..=most as u64).contains(&limit) => Ok(limit as usize),
-            Some(limit) => Err(Trouble::BadRequest(format!("`limit` must be {what}, not {limit}"))),
+            Some(limit) => {
+                Err(ApiError::BadRequest(format!("`limit` must be {what}, not {limit}")))
+            }
         }
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<bool, Trouble> {
+    pub(super) fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.text(name)? {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
             Some(text) => {
-                Err(Trouble::BadRequest(format!("`{name}` must be true or false, not {text:?}")))
+                Err(ApiError::BadRequest(format!("`{name}` must be true or false, not {text:?}")))
             }
         }
     }

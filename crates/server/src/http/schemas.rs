@@ -11,7 +11,7 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("Submission", submission()),
         ("Created", object(&[("id", id()), ("warnings", list(&reference("Warning")))])),
         ("Warning", warning()),
-        ("Wish", wish()),
+        ("Command", command()),
         ("Again", again()),
         ("JobsPage", page("jobs", &reference("JobRow"))),
         ("JobRow", job_row()),
@@ -193,7 +193,7 @@ fn reason() -> Value {
     })
 }
 
-fn wish() -> Value {
+fn command() -> Value {
     json!({
         "type": "object",
         "additionalProperties": false,

@@ -11,26 +11,26 @@ use serde_json::json;
 
 use super::query::Names;
 use super::{App, body};
-use crate::trouble::Trouble;
+use crate::error::ApiError;
 
 /// Who knows the workers.
 #[tonic::async_trait]
-pub trait WorkersView: fmt::Debug + Send + Sync {
+pub trait WorkerQueries: fmt::Debug + Send + Sync {
     /// By name.
-    async fn list(&self) -> Result<Vec<WorkerView>, Trouble>;
+    async fn list(&self) -> Result<Vec<WorkerInfo>, ApiError>;
 
-    /// Nothing new goes to it from now on. Of an unknown worker, [`Trouble::NotFound`].
-    async fn drain(&self, name: &str) -> Result<(), Trouble>;
+    /// Nothing new goes to it from now on. Of an unknown worker, [`ApiError::NotFound`].
+    async fn drain(&self, name: &str) -> Result<(), ApiError>;
 
-    /// New work goes to it again. Of an unknown worker, [`Trouble::NotFound`].
-    async fn undrain(&self, name: &str) -> Result<(), Trouble>;
+    /// New work goes to it again. Of an unknown worker, [`ApiError::NotFound`].
+    async fn undrain(&self, name: &str) -> Result<(), ApiError>;
 
     /// Of every step of the job that has something to start: why it has not.
-    async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, Trouble>;
+    async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, ApiError>;
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WorkerView {
+pub struct WorkerInfo {
     pub name: String,
     pub datacenter: Option<String>,
     /// `connected`, `draining`, `quarantined` or `away`.
@@ -49,7 +49,7 @@ pub struct WorkerView {
     pub functions: Vec<String>,
 }
 
-pub(super) async fn list(State(app): State<App>) -> Result<Response, Trouble> {
+pub(super) async fn list(State(app): State<App>) -> Result<Response, ApiError> {
     super::json(StatusCode::OK, &json!({ "workers": app.workers.list().await? }))
 }
 
@@ -57,16 +57,16 @@ pub(super) async fn drain(
     State(app): State<App>,
     Names(name): Names<String>,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     body::refuse_forms(&headers)?;
-    let find = |workers: Vec<WorkerView>| workers.into_iter().find(|worker| worker.name == name);
+    let find = |workers: Vec<WorkerInfo>| workers.into_iter().find(|worker| worker.name == name);
     let before = find(app.workers.list().await?);
     app.workers.drain(&name).await?;
     // One that had nothing to do may be gone by now, as it was told.
-    let gone = before.map(|worker| WorkerView { state: "draining", why: None, ..worker });
+    let gone = before.map(|worker| WorkerInfo { state: "draining", why: None, ..worker });
     match find(app.workers.list().await?).or(gone) {
         Some(worker) => super::json(StatusCode::OK, &worker),
-        None => Err(Trouble::NotFound(format!("worker {name:?} has gone meanwhile"))),
+        None => Err(ApiError::NotFound(format!("worker {name:?} has gone meanwhile"))),
     }
 }
 
@@ -74,12 +74,12 @@ pub(super) async fn undrain(
     State(app): State<App>,
     Names(name): Names<String>,
     headers: HeaderMap,
-) -> Result<Response, Trouble> {
+) -> Result<Response, ApiError> {
     body::refuse_forms(&headers)?;
     app.workers.undrain(&name).await?;
     let worker = app.workers.list().await?.into_iter().find(|worker| worker.name == name);
     match worker {
         Some(worker) => super::json(StatusCode::OK, &worker),
-        None => Err(Trouble::NotFound(format!("worker {name:?} has gone meanwhile"))),
+        None => Err(ApiError::NotFound(format!("worker {name:?} has gone meanwhile"))),
     }
 }

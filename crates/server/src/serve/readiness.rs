@@ -8,8 +8,8 @@ use tonic_health::server::HealthReporter;
 
 use crate::grpc::JobsService;
 use crate::health::{Health, Unready};
-use crate::http::WorkersView as _;
-use crate::hub::Fleet;
+use crate::http::WorkerQueries as _;
+use crate::sessions::FleetQueries;
 
 /// An engine that does not answer for so long is not ready.
 const READY_WITHIN: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(super) async fn ready(readiness: Readiness) -> (StatusCode, String) {
 #[derive(Clone, Debug)]
 pub(super) struct Readiness {
     pub(super) health: Health,
-    pub(super) fleet: Fleet,
+    pub(super) fleet: FleetQueries,
 }
 
 impl Readiness {

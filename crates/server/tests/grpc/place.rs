@@ -14,15 +14,15 @@ use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Assignment, Clock, Inbox, Live, Observer, Ownership, Room, Slots, Work, Workers,
+    Assignment, Clock, Inbox, Live, Observer, Ownership, Placement, Slots, Work, Workers,
 };
 use steadfast_jobfile::Operator;
 use steadfast_jobfile::fluster::FlusterDefaults;
-use steadfast_server::archive::Archive;
+use steadfast_server::commands::JobCommands;
 use steadfast_server::grpc::{JobsService, routes};
 use steadfast_server::health::Health;
-use steadfast_server::news::News;
-use steadfast_server::orders::Orders;
+use steadfast_server::notifications::Notifications;
+use steadfast_server::queries::JobReader;
 use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 use tempfile::TempDir;
 use tonic::transport::Channel;
@@ -48,27 +48,27 @@ impl Place {
         let here = tempfile::tempdir().expect("a folder");
         let folder = Folder::new(here.path().to_owned());
         let mut store = SqliteStore::open(&folder.database()).expect("a store");
-        let news = News::new();
+        let notifications = Notifications::new();
         let owner = store.take(Owner::SHARD, Timestamp(0), None).expect("it writes");
         let live = Live::start(
             Box::new(store),
             Box::new(RealClock),
-            Room::here(slots, "w1"),
+            Placement::here(slots, "w1"),
             Ownership { owner, loader: None },
             Scripted,
-            Box::new(Teller(news.clone())),
+            Box::new(EventSender(notifications.clone())),
         );
-        let archive = Archive::open(&folder, 2).expect("readers");
+        let reader = JobReader::open(&folder, 2).expect("readers");
         let operator = Arc::new(operator);
         let inbox = live.inbox().clone();
-        let orders = Orders::new(
+        let commands = JobCommands::new(
             inbox,
-            archive.clone(),
+            reader.clone(),
             operator.clone(),
             folder.clone(),
             Health::new(&folder, 0, None),
         );
-        let service = JobsService::new(archive, orders, news, operator, defaults);
+        let service = JobsService::new(reader, commands, notifications, operator, defaults);
         let (routes, _) = routes(service).await.expect("the descriptor is valid");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -176,9 +176,9 @@ fn outcome(text: &str) -> Option<Outcome> {
     }
 }
 
-struct Teller(News);
+struct EventSender(Notifications);
 
-impl Observer for Teller {
+impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         let over = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
         if let Some(last) = records.last() {

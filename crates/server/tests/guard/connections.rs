@@ -194,15 +194,15 @@ async fn no_more_connections_are_served_than_are_allowed() {
 
 #[tokio::test]
 async fn who_takes_nothing_of_an_answer_is_cut_off() {
-    struct Told(Option<oneshot::Sender<()>>);
-    impl Drop for Told {
+    struct NotifyOnDrop(Option<oneshot::Sender<()>>);
+    impl Drop for NotifyOnDrop {
         fn drop(&mut self) {
             let _ = self.0.take().expect("once").send(());
         }
     }
     let settings = ServerSettings { write_timeout_ms: 200, ..ServerSettings::default() };
     let (told, dropped) = oneshot::channel();
-    let told = once(Told(Some(told)));
+    let told = once(NotifyOnDrop(Some(told)));
     let endless = move || {
         let told = told();
         let parts = std::iter::repeat_with(move || {

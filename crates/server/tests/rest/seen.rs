@@ -7,7 +7,7 @@ use steadfast_jobfile::Operator;
 use crate::server::{Answer, Server};
 use crate::{HOLD, OK};
 
-fn wish(server: &Server, id: &str, wish: &str, body: &Value) -> RequestBuilder {
+fn command(server: &Server, id: &str, wish: &str, body: &Value) -> RequestBuilder {
     let request = server.client.post(format!("{}/v1/jobs/{id}/{wish}", server.url));
     request.header("as-token", "ci").json(body)
 }
@@ -16,14 +16,14 @@ fn wish(server: &Server, id: &str, wish: &str, body: &Value) -> RequestBuilder {
 async fn who_did_something_to_a_job_and_why_is_seen_everywhere() {
     let server = Server::start().await;
     let id = server.submit(HOLD).await;
-    let paused = Answer::of(wish(&server, &id, "pause", &json!({"reason": "disk swap"}))).await;
+    let paused = Answer::of(command(&server, &id, "pause", &json!({"reason": "disk swap"}))).await;
     let asked = &paused.json["pause_request"];
     assert_eq!((&asked["by"], &asked["reason"]), (&json!("ci"), &json!("disk swap")));
     assert!(asked["at_ms"].is_u64(), "{asked}");
-    let resumed = Answer::of(wish(&server, &id, "resume", &json!({}))).await;
+    let resumed = Answer::of(command(&server, &id, "resume", &json!({}))).await;
     assert_eq!(resumed.json["pause_request"], Value::Null);
     let why = json!({"reason": "wrong input\n\u{1b}[2J"});
-    let cancelled = Answer::of(wish(&server, &id, "cancel", &why)).await;
+    let cancelled = Answer::of(command(&server, &id, "cancel", &why)).await;
     let asked = &cancelled.json["cancel_request"];
     assert_eq!((&asked["by"], &asked["reason"]), (&json!("ci"), &why["reason"]));
     let told = server.until_over(&id).await;
@@ -35,7 +35,7 @@ async fn who_did_something_to_a_job_and_why_is_seen_everywhere() {
     let sentence = explained.json["job"]["sentence"].as_str().unwrap();
     assert!(sentence.starts_with("cancelled: ci cancelled it: wrong input"), "{sentence}");
 
-    let again = Answer::of(wish(&server, &id, "retry", &json!({"reason": "fixed"}))).await;
+    let again = Answer::of(command(&server, &id, "retry", &json!({"reason": "fixed"}))).await;
     assert_eq!(again.status, 201, "{again:?}");
     let new = server.get(&format!("/v1/jobs/{}", again.json["id"].as_str().unwrap())).await;
     let asked = &new.json["retry_request"];
@@ -47,7 +47,7 @@ async fn a_reason_that_is_not_taken_changes_nothing() {
     let server = Server::start().await;
     let id = server.submit(HOLD).await;
     for body in [json!({"reason": "x".repeat(501)}), json!({"reason": ""}), json!({"why": "x"})] {
-        Answer::of(wish(&server, &id, "cancel", &body)).await.is_problem(400, "bad_request");
+        Answer::of(command(&server, &id, "cancel", &body)).await.is_problem(400, "bad_request");
     }
     let text = server.client.post(format!("{}/v1/jobs/{id}/cancel", server.url)).body("because");
     Answer::of(text).await.is_problem(415, "unsupported_media_type");
@@ -121,7 +121,7 @@ async fn a_status_has_what_the_document_says_and_nothing_else() {
             server.until_over(&id).await;
         }
         for wished in wishes {
-            Answer::of(wish(&server, &id, wished, &json!({"reason": "so"}))).await;
+            Answer::of(command(&server, &id, wished, &json!({"reason": "so"}))).await;
         }
         let status = server.get(&format!("/v1/jobs/{id}")).await.json;
         let schema = json!({"$ref": "#/components/schemas/JobStatus"});

@@ -12,23 +12,23 @@ use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Assignment, Clock, Inbox, Live, Observer, Ownership, Room, Slots, Work, Workers,
+    Assignment, Clock, Inbox, Live, Observer, Ownership, Placement, Slots, Work, Workers,
 };
 use steadfast_jobfile::Operator;
-use steadfast_server::archive::Archive;
-use steadfast_server::callbacks::{Desk, Secrets, Tickets};
+use steadfast_server::callbacks::{CallbackHandler, CallbackTokens, Secrets};
+use steadfast_server::commands::JobCommands;
+use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
-use steadfast_server::http::{App, Limits, WorkerView, WorkersView, router};
-use steadfast_server::news::News;
-use steadfast_server::orders::Orders;
+use steadfast_server::http::{App, Limits, WorkerInfo, WorkerQueries, router};
+use steadfast_server::notifications::Notifications;
+use steadfast_server::queries::JobReader;
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
-use steadfast_server::trouble::Trouble;
 use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 
 pub(crate) struct Server {
     pub url: String,
     pub folder: Folder,
-    pub news: News,
+    pub notifications: Notifications,
     pub client: reqwest::Client,
     _root: tempfile::TempDir,
     _live: Live,
@@ -90,9 +90,9 @@ impl Workers for Scripted {
     fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
-struct Tells(News);
+struct EventSender(Notifications);
 
-impl Observer for Tells {
+impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
         self.0.told(job, records.last().map_or(0, |record| record.seq), false);
     }
@@ -102,9 +102,9 @@ impl Observer for Tells {
 struct OneWorker;
 
 #[tonic::async_trait]
-impl WorkersView for OneWorker {
-    async fn list(&self) -> Result<Vec<WorkerView>, Trouble> {
-        Ok(vec![WorkerView {
+impl WorkerQueries for OneWorker {
+    async fn list(&self) -> Result<Vec<WorkerInfo>, ApiError> {
+        Ok(vec![WorkerInfo {
             name: "w1".to_owned(),
             datacenter: None,
             state: "connected",
@@ -120,16 +120,16 @@ impl WorkersView for OneWorker {
         }])
     }
 
-    async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, Trouble> {
+    async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, ApiError> {
         Ok(vec![])
     }
 
-    async fn undrain(&self, name: &str) -> Result<(), Trouble> {
+    async fn undrain(&self, name: &str) -> Result<(), ApiError> {
         self.drain(name).await
     }
 
-    async fn drain(&self, name: &str) -> Result<(), Trouble> {
-        let none = || Trouble::NotFound(format!("there is no worker {name:?}"));
+    async fn drain(&self, name: &str) -> Result<(), ApiError> {
+        let none = || ApiError::NotFound(format!("there is no worker {name:?}"));
         (name == "w1").then_some(()).ok_or_else(none)
     }
 }
@@ -157,40 +157,40 @@ impl Server {
     pub(crate) async fn with(operator: Operator, kept_free: u64) -> Self {
         let root = tempfile::tempdir().unwrap();
         let folder = Folder::new(root.path().to_owned());
-        let news = News::new();
+        let notifications = Notifications::new();
         let operator = Arc::new(operator);
         let mut store = SqliteStore::open(&folder.database()).unwrap();
         let owner = store.take(Owner::SHARD, Timestamp(0), None).unwrap();
         let live = Live::start(
             Box::new(store),
             Box::new(RealTime),
-            Room::here(Slots::unlimited(), "w1"),
+            Placement::here(Slots::unlimited(), "w1"),
             Ownership { owner, loader: None },
             |inbox| Scripted::new(inbox, folder.clone()),
-            Box::new(Tells(news.clone())),
+            Box::new(EventSender(notifications.clone())),
         );
-        let archive = Archive::open(&folder, 3).unwrap();
+        let reader = JobReader::open(&folder, 3).unwrap();
         let inbox = live.inbox().clone();
-        let orders = Orders::new(
+        let commands = JobCommands::new(
             inbox.clone(),
-            archive.clone(),
+            reader.clone(),
             operator.clone(),
             folder.clone(),
             Health::new(&folder, kept_free, None),
         );
-        let callbacks = Desk::new(
-            Tickets::open(&folder).unwrap(),
+        let callbacks = CallbackHandler::new(
+            CallbackTokens::open(&folder).unwrap(),
             Secrets::default(),
             inbox.clone(),
-            archive.clone(),
+            reader.clone(),
             1 << 20,
             Arc::new(now),
         );
         let app = App {
             callbacks,
-            orders,
-            archive,
-            news: news.clone(),
+            commands,
+            reader,
+            notifications: notifications.clone(),
             clock: Arc::new(now),
             operator,
             workers: Arc::new(OneWorker),
@@ -204,7 +204,7 @@ impl Server {
         tokio::spawn(async move { axum::serve(listener, routes).await });
         steadfast_server::tls::use_ring();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, folder, news, client, _root: root, _live: live }
+        Self { url, folder, notifications, client, _root: root, _live: live }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -240,7 +240,7 @@ impl Server {
     }
 
     /// All that happens until the job is over.
-    pub(crate) async fn until_over(&self, id: &str) -> Vec<Told> {
+    pub(crate) async fn until_over(&self, id: &str) -> Vec<StreamedEvent> {
         let mut stream = self.stream(id, None).await;
         let mut all = vec![];
         while let Some(told) = stream.next().await {
@@ -281,7 +281,7 @@ impl Answer {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct StreamedEvent {
     pub id: Option<u64>,
     pub event: String,
     pub data: Value,
@@ -297,14 +297,14 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// None: the server has ended the stream.
-    pub(crate) async fn next(&mut self) -> Option<Told> {
+    pub(crate) async fn next(&mut self) -> Option<StreamedEvent> {
         loop {
             if let Some((one, rest)) = self.text.split_once("\n\n") {
                 let field = |name: &str| {
                     let lines = one.lines().filter_map(|line| line.split_once(": "));
                     lines.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
                 };
-                let told = field("event").map(|event| Told {
+                let told = field("event").map(|event| StreamedEvent {
                     id: field("id").map(|id| id.parse().unwrap()),
                     event: event.to_owned(),
                     data: serde_json::from_str(field("data").unwrap()).unwrap(),

@@ -15,9 +15,9 @@
 
 mod address;
 mod connect;
+mod error;
 mod request;
 mod secrets;
-mod trouble;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,8 +42,8 @@ use steadfast_core::time::human_ms;
 
 pub use address::{Allowed, NotAllowable};
 use connect::{Connector, Resolver, system_resolver};
+use error::HttpError;
 use request::{Draft, LastAddress, points_to};
-use trouble::Trouble;
 
 use crate::Mask;
 
@@ -178,7 +178,11 @@ impl Caller {
         }
     }
 
-    async fn exchange(&self, order: &HttpOrder<'_>, heard: &AtomicU64) -> Result<Called, Trouble> {
+    async fn exchange(
+        &self,
+        order: &HttpOrder<'_>,
+        heard: &AtomicU64,
+    ) -> Result<Called, HttpError> {
         let mut draft = Draft::new(order, &self.last)?;
         let mut followed = 0;
         let response = loop {
@@ -214,20 +218,20 @@ impl Caller {
         &self,
         response: Response<Incoming>,
         heard: &AtomicU64,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, HttpError> {
         let mut body = response.into_body();
         let announced = body.size_hint();
         if announced.lower() > self.response_cap {
-            return Err(Trouble::too_large(self.response_cap));
+            return Err(HttpError::too_large(self.response_cap));
         }
         let mut bytes = Vec::with_capacity(announced.lower() as usize);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| Trouble::of_body(&error))?;
+            let frame = frame.map_err(|error| HttpError::of_body(&error))?;
             let Some(data) = frame.data_ref() else {
                 continue;
             };
             if (bytes.len() + data.len()) as u64 > self.response_cap {
-                return Err(Trouble::too_large(self.response_cap));
+                return Err(HttpError::too_large(self.response_cap));
             }
             bytes.extend_from_slice(data);
             heard.store(bytes.len() as u64, Ordering::Relaxed);

@@ -20,8 +20,8 @@ use steadfast_core::text::quote;
 use url::Url;
 
 use super::HttpOrder;
+use super::error::HttpError;
 use super::secrets::Secrets;
-use super::trouble::Trouble;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const CALLBACK_URL: HeaderName = HeaderName::from_static("steadfast-callback-url");
@@ -56,14 +56,14 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(order: &HttpOrder<'_>, last: &LastAddress) -> Result<Self, Trouble> {
+    pub(super) fn new(order: &HttpOrder<'_>, last: &LastAddress) -> Result<Self, HttpError> {
         let http = order.http;
         let secrets = Secrets(order.secrets);
         let method = Method::from_bytes(http.method.as_bytes())
             .ok()
             .filter(|method| *method != Method::CONNECT)
             .ok_or_else(|| {
-                Trouble::lasting("bad_request", format!("{} is no method", quote(&http.method)))
+                HttpError::lasting("bad_request", format!("{} is no method", quote(&http.method)))
             })?;
         let (mut url, mut uri) = last.or_read(&secrets.url(&http.url)?)?;
         if !http.query.is_empty() {
@@ -106,10 +106,10 @@ impl Draft {
 
     /// Turns to where an answer points, as other clients do: after a 303, and after a 301 or 302 to a POST,
     /// it is a GET without body. Another origin gets no key that was meant for the first.
-    pub(super) fn follow(&mut self, status: StatusCode, location: &str) -> Result<(), Trouble> {
+    pub(super) fn follow(&mut self, status: StatusCode, location: &str) -> Result<(), HttpError> {
         let next = self.url.join(location).map_err(|error| bad_url(&error.to_string()));
         let next = next.and_then(checked).map_err(|trouble| {
-            Trouble::lasting("bad_redirect", format!("it redirects to no address: {trouble}"))
+            HttpError::lasting("bad_redirect", format!("it redirects to no address: {trouble}"))
         })?;
         let becomes_get = match status {
             StatusCode::SEE_OTHER => self.method != Method::HEAD,
@@ -160,16 +160,16 @@ pub(super) fn points_to<B>(response: &Response<B>) -> Option<&str> {
     }
 }
 
-fn refused(why: &str) -> Trouble {
+fn refused(why: &str) -> HttpError {
     let message = format!("it redirects to another origin, which is not followed: {why}");
-    Trouble::lasting("bad_redirect", message)
+    HttpError::lasting("bad_redirect", message)
 }
 
-fn bad_url(why: &str) -> Trouble {
-    Trouble::lasting("bad_url", format!("the address cannot be called: {why}"))
+fn bad_url(why: &str) -> HttpError {
+    HttpError::lasting("bad_url", format!("the address cannot be called: {why}"))
 }
 
-fn address(text: &str) -> Result<Url, Trouble> {
+fn address(text: &str) -> Result<Url, HttpError> {
     let has_breaks = text.contains(|c: char| c.is_control());
     if has_breaks {
         // Other clients leave them out, and call what nobody wrote.
@@ -178,7 +178,7 @@ fn address(text: &str) -> Result<Url, Trouble> {
     Url::parse(text.trim()).map_err(|error| bad_url(&error.to_string())).and_then(checked)
 }
 
-fn sendable(url: &Url) -> Result<Uri, Trouble> {
+fn sendable(url: &Url) -> Result<Uri, HttpError> {
     Uri::try_from(url.as_str()).map_err(|error| bad_url(&format!("it cannot be sent: {error}")))
 }
 
@@ -187,7 +187,7 @@ fn sendable(url: &Url) -> Result<Uri, Trouble> {
 pub(super) struct LastAddress(Mutex<Option<(String, Url, Uri)>>);
 
 impl LastAddress {
-    fn or_read(&self, text: &str) -> Result<(Url, Uri), Trouble> {
+    fn or_read(&self, text: &str) -> Result<(Url, Uri), HttpError> {
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, url, uri)) = &*held()
             && known == text
@@ -208,7 +208,7 @@ impl fmt::Debug for LastAddress {
     }
 }
 
-fn checked(mut url: Url) -> Result<Url, Trouble> {
+fn checked(mut url: Url) -> Result<Url, HttpError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(bad_url("it is neither http nor https"));
     }
@@ -219,9 +219,9 @@ fn checked(mut url: Url) -> Result<Url, Trouble> {
     Ok(url)
 }
 
-fn header_name(name: &str) -> Result<HeaderName, Trouble> {
+fn header_name(name: &str) -> Result<HeaderName, HttpError> {
     let bad =
-        |why: &str| Trouble::lasting("bad_header", format!("the header {} {why}", quote(name)));
+        |why: &str| HttpError::lasting("bad_header", format!("the header {} {why}", quote(name)));
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("has no proper name"))?;
     if OURS.contains(&name) {
         return Err(bad("cannot be set: it belongs to the connection"));
@@ -229,7 +229,7 @@ fn header_name(name: &str) -> Result<HeaderName, Trouble> {
     Ok(name)
 }
 
-fn header_value(name: &str, value: &str) -> Result<HeaderValue, Trouble> {
+fn header_value(name: &str, value: &str) -> Result<HeaderValue, HttpError> {
     if let (true, Ok(value)) = (value.is_ascii(), HeaderValue::from_str(value)) {
         return Ok(value);
     }
@@ -241,7 +241,7 @@ fn header_value(name: &str, value: &str) -> Result<HeaderValue, Trouble> {
         "control characters"
     };
     let message = format!("the header {} would hold {why}", quote(name));
-    Err(Trouble::lasting("bad_header", message))
+    Err(HttpError::lasting("bad_header", message))
 }
 
 /// JSON, unless it is a text that the step says is something else.
@@ -261,7 +261,7 @@ fn encode(body: &Value, headers: &mut HeaderMap) -> Bytes {
 }
 
 /// What every request says of itself. The step may say otherwise, except in the names that are ours.
-fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Trouble> {
+fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), HttpError> {
     let item = order.item;
     let key = item.idempotency_key(order.job_id, order.step);
     let key = header_value("Idempotency-Key", &key)?;
@@ -271,7 +271,7 @@ fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Troubl
     headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
     let [job_id, step, item_index, attempt, datacenter_name] = OURS_SAY;
     let mut ours = |name, value| drop(headers.insert(HeaderName::from_static(name), value));
-    let text = |name, value| Ok::<_, Trouble>((name, header_value(name, value)?));
+    let text = |name, value| Ok::<_, HttpError>((name, header_value(name, value)?));
     let texts = [text(job_id, order.job_id)?, text(step, order.step)?];
     let datacenter = order.datacenter.map(|value| text(datacenter_name, value)).transpose()?;
     texts.into_iter().chain(datacenter).for_each(|(name, value)| ours(name, value));
@@ -281,7 +281,7 @@ fn add_ours(headers: &mut HeaderMap, order: &HttpOrder<'_>) -> Result<(), Troubl
     if order.http.mode == HttpMode::Async {
         let url = order.callback_url.ok_or_else(|| {
             let message = "nobody can be called back here, and the step is `mode: async`";
-            Trouble::passing("no_callback", message)
+            HttpError::passing("no_callback", message)
         })?;
         headers.insert(CALLBACK_URL, header_value("Steadfast-Callback-Url", url)?);
     }

@@ -7,25 +7,25 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use steadfast_core::template::{SECRET_MARK as MARK, has_mark, percent_encode};
 
-use super::trouble::Trouble;
+use super::error::HttpError;
 
 /// The values by name. Never printed.
 #[derive(Clone, Copy)]
 pub(super) struct Secrets<'a>(pub(super) &'a BTreeMap<String, String>);
 
 impl<'a> Secrets<'a> {
-    pub(super) fn text(self, text: &str) -> Result<Cow<'_, str>, Trouble> {
+    pub(super) fn text(self, text: &str) -> Result<Cow<'_, str>, HttpError> {
         self.fill(text, |value, filled| filled.push_str(value))
     }
 
     /// In an address: what stands inside it is one part of it, what it begins with may be all of it.
-    pub(super) fn url(self, text: &str) -> Result<Cow<'_, str>, Trouble> {
+    pub(super) fn url(self, text: &str) -> Result<Cow<'_, str>, HttpError> {
         self.fill(text, |value, filled| {
             if filled.is_empty() { filled.push_str(value) } else { percent_encode(value, filled) }
         })
     }
 
-    fn fill(self, text: &str, put: impl Fn(&str, &mut String)) -> Result<Cow<'_, str>, Trouble> {
+    fn fill(self, text: &str, put: impl Fn(&str, &mut String)) -> Result<Cow<'_, str>, HttpError> {
         let mut parts = text.split(MARK);
         let Some(first) = parts.next().filter(|first| first.len() < text.len()) else {
             return Ok(Cow::Borrowed(text));
@@ -45,11 +45,11 @@ impl<'a> Secrets<'a> {
     }
 
     /// Borrowed: there is none in it.
-    pub(super) fn json(self, value: &Value) -> Result<Cow<'_, Value>, Trouble> {
+    pub(super) fn json(self, value: &Value) -> Result<Cow<'_, Value>, HttpError> {
         if has_mark(value) { self.filled(value).map(Cow::Owned) } else { Ok(Cow::Borrowed(value)) }
     }
 
-    fn filled(self, value: &Value) -> Result<Value, Trouble> {
+    fn filled(self, value: &Value) -> Result<Value, HttpError> {
         Ok(match value {
             Value::String(text) => Value::String(self.text(text)?.into_owned()),
             Value::Array(list) => {
@@ -59,17 +59,17 @@ impl<'a> Secrets<'a> {
                 let entry = |(key, value): (&String, &Value)| {
                     Ok((self.text(key)?.into_owned(), self.filled(value)?))
                 };
-                Value::Object(map.iter().map(entry).collect::<Result<_, Trouble>>()?)
+                Value::Object(map.iter().map(entry).collect::<Result<_, HttpError>>()?)
             }
             other => other.clone(),
         })
     }
 
-    fn value(self, name: &str) -> Result<&'a str, Trouble> {
+    fn value(self, name: &str) -> Result<&'a str, HttpError> {
         self.0.get(name).map(String::as_str).ok_or_else(|| {
             let message =
                 format!("the secret {name:?} is not at hand; `secrets` of the step names it");
-            Trouble::passing("secret_missing", message)
+            HttpError::passing("secret_missing", message)
         })
     }
 }

@@ -14,10 +14,10 @@ use steadfast_api::proto;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use tokio::sync::Notify;
 
+use super::executor::Executor;
 use super::files::Missing;
-use super::hand::Hand;
-use super::places::{is_inside, is_plain, is_plain_folder};
-use super::{Key, places};
+use super::worker_dir::{is_inside, is_plain, is_plain_folder};
+use super::{Key, worker_dir};
 use crate::{
     Attempt, Command, Ended, Order, Port, Stop, Surroundings, User, prepare, run_and_tell,
 };
@@ -70,7 +70,7 @@ pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
 }
 
 pub(super) fn run(
-    hand: &Arc<Hand>,
+    executor: &Arc<Executor>,
     assignment: &proto::Assignment,
     stop: &Stop,
     cancelled: &Notify,
@@ -78,18 +78,18 @@ pub(super) fn run(
     let attempt = assignment.attempt.as_ref().expect("one without was never queued");
     let key = Key::of(attempt);
     // Its own until it has ended.
-    let lent = hand.config.users.as_ref().map(|users| users.take());
+    let lent = executor.config.users.as_ref().map(|users| users.take());
     let begun = match &lent {
         Some(None) => Err(NotBegun::Lost("there is no user left for it".to_owned())),
-        Some(Some(lent)) => begin(hand, assignment, attempt, cancelled, Some(&lent.user)),
-        None => begin(hand, assignment, attempt, cancelled, None),
+        Some(Some(lent)) => begin(executor, assignment, attempt, cancelled, Some(&lent.user)),
+        None => begin(executor, assignment, attempt, cancelled, None),
     };
     let (ended, why) = match begun {
         Ok((process, _ports)) => {
-            let birth = hand.files.births().read().unwrap_or_else(PoisonError::into_inner);
+            let birth = executor.files.births().read().unwrap_or_else(PoisonError::into_inner);
             let ended = run_and_tell(&process, stop, || {
                 drop(birth);
-                hand.started(&key);
+                executor.started(&key);
             });
             (ended, String::new())
         }
@@ -97,15 +97,15 @@ pub(super) fn run(
         Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::NOT_BEGUN), why),
     };
     if lent.is_some() {
-        take_back(&hand.places.work(assignment));
+        take_back(&executor.dir.work(assignment));
     }
-    places::remove(&hand.places.begun(&key));
-    hand.ended(&key, ended, &why);
+    worker_dir::remove(&executor.dir.begun(&key));
+    executor.ended(&key, ended, &why);
 }
 
 /// Furnishes the attempt's folder.
 fn begin(
-    hand: &Hand,
+    executor: &Executor,
     assignment: &proto::Assignment,
     attempt: &proto::AttemptRef,
     cancelled: &Notify,
@@ -113,7 +113,7 @@ fn begin(
 ) -> Result<(Attempt, Vec<Port>), NotBegun> {
     let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
     let command = match &assignment.action {
-        Some(Action::Run(_) | Action::Argv(_)) if !hand.config.processes => {
+        Some(Action::Run(_) | Action::Argv(_)) if !executor.config.processes => {
             return Err(failed("unsupported", "this worker runs no processes".to_owned()));
         }
         Some(Action::Run(script)) => Command::Shell(script.clone()),
@@ -130,39 +130,40 @@ fn begin(
         })?),
     };
     let step = assignment.step_name();
-    let secrets = hand
+    let secrets = executor
         .secrets
         .find(&assignment.secrets)
         .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
     let key = Key::of(attempt);
-    let folder = hand.places.work(assignment);
+    let folder = executor.dir.work(assignment);
     let output = match user {
-        None => places::output_beside(&folder),
-        Some(_) => places::output_of_user(&folder),
+        None => worker_dir::output_beside(&folder),
+        Some(_) => worker_dir::output_of_user(&folder),
     };
-    places::remove(&output);
-    places::remove(&crate::error_beside(&output));
+    worker_dir::remove(&output);
+    worker_dir::remove(&crate::error_beside(&output));
     let lost = |error: std::io::Error| NotBegun::Lost(format!("cannot make a folder: {error}"));
-    File::create(hand.places.begun(&key)).and_then(|_| make(&folder, user)).map_err(lost)?;
+    File::create(executor.dir.begun(&key)).and_then(|_| make(&folder, user)).map_err(lost)?;
     if let (Some(user), Some(result)) = (user, output.parent()) {
         make(result, Some(user)).and_then(|()| give(result, user)).map_err(lost)?;
     }
     if !assignment.files.is_empty() {
-        let client = hand.state().client.clone();
-        hand.files.copy(attempt, &assignment.files, client.as_ref(), cancelled, &folder).map_err(
-            |missing| match missing {
+        let client = executor.state().client.clone();
+        executor
+            .files
+            .copy(attempt, &assignment.files, client.as_ref(), cancelled, &folder)
+            .map_err(|missing| match missing {
                 Missing::Unknown(why) => {
                     NotBegun::Failed(not_completed("files", why, Permanence::Open))
                 }
                 Missing::Unreachable(why) => NotBegun::Lost(why),
-            },
-        )?;
+            })?;
     }
     if let Some(user) = user {
         give(&folder, user).map_err(lost)?;
     }
     // What comes later wins.
-    let passed = hand.config.pass_env.iter();
+    let passed = executor.config.pass_env.iter();
     let mut env: Vec<_> =
         passed.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
     env.extend(assignment.env.clone());
@@ -184,24 +185,24 @@ fn begin(
         inherit_env: false,
         secrets,
         user: user.cloned(),
-        grouped: hand.config.grouped,
+        grouped: executor.config.grouped,
         cwd: folder.clone(),
         folder,
-        log: hand.places.log(&key),
-        log_cap: hand.config.log_cap,
+        log: executor.dir.log(&key),
+        log_cap: executor.config.log_cap,
         // The server notes when it comes in.
         log_times: false,
         output,
-        kill_grace: hand.config.kill_grace,
+        kill_grace: executor.config.kill_grace,
     };
-    prepare(order, place, &hand.ports)
+    prepare(order, place, &executor.ports)
         .map_err(|error| NotBegun::Lost(format!("cannot get a port: {error}")))
 }
 
 /// Empty, whatever an attempt of the same name left there, and for its owner alone.
 fn make(folder: &Path, user: Option<&Arc<User>>) -> std::io::Result<()> {
     let Some(job) = folder.parent() else { return Ok(()) };
-    let passage = if user.is_some() { places::PASSAGE } else { 0o700 };
+    let passage = if user.is_some() { worker_dir::PASSAGE } else { 0o700 };
     loop {
         fs::DirBuilder::new().recursive(true).mode(passage).create(job)?;
         match fs::DirBuilder::new().mode(0o700).create(folder) {

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::dial::{Connected, Dialer};
-use super::hand::Hand;
+use super::executor::Executor;
 use super::{PATIENCE, RemoteError, session};
 
 /// Pauses between tries: the first ones short, because a server that restarts is back soon. With a lease none
@@ -32,37 +32,37 @@ async fn connect(server: &Dialer) -> Result<Client, Status> {
 }
 
 /// One session after the other, for ever; returns what no further try can heal.
-pub(super) async fn sessions(hand: &Arc<Hand>, server: Dialer) -> RemoteError {
+pub(super) async fn sessions(executor: &Arc<Executor>, server: Dialer) -> RemoteError {
     let mut tries = 0;
     let mut said = String::new();
     loop {
-        let lease = hand.lease_length();
+        let lease = executor.lease_length();
         let ended = match timeout(longest_try(lease), connect(&server)).await {
-            Ok(Ok(client)) => session::hold(hand, client).await,
+            Ok(Ok(client)) => session::hold(executor, client).await,
             Ok(Err(status)) => session::Ended { answered: false, welcomed: false, status },
             Err(_) => {
                 let status = Status::deadline_exceeded("the connection takes too long");
                 session::Ended { answered: false, welcomed: false, status }
             }
         };
-        if hand.state().leaving {
+        if executor.state().leaving {
             return std::future::pending().await;
         }
         let status = ended.status;
-        if !hand.is_welcomed() && will_not_heal(status.code()) {
+        if !executor.is_welcomed() && will_not_heal(status.code()) {
             let message = status.message().to_owned();
             return RemoteError::Refused { server: server.address().to_owned(), message };
         }
         if ended.welcomed {
             said.clear();
         }
-        let reason = reason(hand, &status, ended.welcomed);
+        let reason = reason(executor, &status, ended.welcomed);
         if said != reason {
             tracing::warn!(server = server.address(), "{reason}");
             said = reason;
         }
         tries = if ended.answered { 0 } else { tries + 1 };
-        tokio::time::sleep(pause(tries, longest_pause(hand.lease_length()))).await;
+        tokio::time::sleep(pause(tries, longest_pause(executor.lease_length()))).await;
     }
 }
 
@@ -70,13 +70,13 @@ fn will_not_heal(code: Code) -> bool {
     matches!(code, Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument)
 }
 
-fn reason(hand: &Hand, status: &Status, welcomed: bool) -> String {
+fn reason(executor: &Executor, status: &Status, welcomed: bool) -> String {
     let message = status.message();
     match status.code() {
         Code::AlreadyExists => format!(
             "another worker is connected under the name {:?}: {message}. Each worker needs its own \
              name; trying on in case the other one goes",
-            hand.config.name
+            executor.config.name
         ),
         code if will_not_heal(code) => {
             format!("the server does not let this worker in any more: {message}; trying on")

@@ -22,7 +22,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const PIPE: usize = 256 << 10;
 
 /// Where a server within this process takes connections: each is one end of a pipe.
-pub type Door = mpsc::Sender<DuplexStream>;
+pub type Connector = mpsc::Sender<DuplexStream>;
 
 pub type Connected = InterceptedService<Channel, Authority>;
 
@@ -57,7 +57,7 @@ pub struct Dialer {
     address: String,
     endpoint: Endpoint,
     authority: Authority,
-    door: Option<Door>,
+    door: Option<Connector>,
 }
 
 impl Dialer {
@@ -67,7 +67,7 @@ impl Dialer {
         address: &str,
         token: Option<&Token>,
         tls: Option<&ClientTls>,
-        door: Option<Door>,
+        door: Option<Connector>,
         which: LocalToken,
     ) -> Result<Self, RemoteError> {
         let bad = |why: String| RemoteError::Address { address: address.to_owned(), why };

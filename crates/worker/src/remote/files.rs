@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tonic::Code;
 
 use super::connect::Client;
-use super::{held, places};
+use super::{held, worker_dir};
 
 /// Jobs whose files are kept once no attempt needs them: the next attempt of one often comes soon.
 const JOBS: usize = 16;
@@ -108,7 +108,7 @@ impl Files {
             && let Some(at) = jobs.iter().position(|(_, lock)| Arc::strong_count(lock) == 1)
             && let Some((unused, _)) = jobs.remove(at)
         {
-            places::remove(&self.folder.join(unused));
+            worker_dir::remove(&self.folder.join(unused));
         }
         lock
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::hand::{Hand, PREEMPTED};
-use super::{Orders, Told, blocking};
+use super::executor::{Executor, PREEMPTED};
+use super::{ShutdownRequest, ShutdownSignal, blocking};
 use crate::prepare::MARK;
 use crate::processes::terminate_marked;
 
@@ -18,58 +18,62 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Returns when it is time to go.
-pub(super) async fn leave(hand: &Arc<Hand>, Orders(mut orders): Orders) {
+pub(super) async fn leave(executor: &Arc<Executor>, ShutdownSignal(mut orders): ShutdownSignal) {
     let told = tokio::select! {
-        told = at_least(&mut orders, Told::Drain) => told,
-        () = drained(hand) => return goodbye(hand).await,
+        told = at_least(&mut orders, ShutdownRequest::Drain) => told,
+        () = drained(executor) => return goodbye(executor).await,
     };
-    if told == Told::Drain {
-        hand.drain(PREEMPTED);
-        let marks = hand.preempt();
+    if told == ShutdownRequest::Drain {
+        executor.drain(PREEMPTED);
+        let marks = executor.preempt();
         tracing::info!(running = marks.len(), "told to go: what runs is asked to end");
         let asked = blocking(move || terminate_marked(MARK, &marks)).await;
         if let Err(error) = asked {
             tracing::warn!(%error, "what runs cannot be asked to end");
         }
         tokio::select! {
-            () = until(hand, Hand::is_idle) => {}
-            () = tokio::time::sleep(hand.config.drain_grace) => {}
-            _ = at_least(&mut orders, Told::Kill) => {}
+            () = until(executor, Executor::is_idle) => {}
+            () = tokio::time::sleep(executor.config.drain_grace) => {}
+            _ = at_least(&mut orders, ShutdownRequest::Kill) => {}
         }
     }
-    hand.kill_all();
-    if timeout(LAST_WAIT, until(hand, Hand::is_idle)).await.is_err() {
+    executor.kill_all();
+    if timeout(LAST_WAIT, until(executor, Executor::is_idle)).await.is_err() {
         tracing::error!("processes that were killed are still there");
     }
     tokio::select! {
-        heard = timeout(LAST_WAIT, until(hand, Hand::is_heard)) => if heard.is_err() {
+        heard = timeout(LAST_WAIT, until(executor, Executor::is_heard)) => if heard.is_err() {
             tracing::warn!("the server has not taken the last reports; they are kept for the next time");
         },
-        _ = at_least(&mut orders, Told::Kill) => {}
+        _ = at_least(&mut orders, ShutdownRequest::Kill) => {}
     }
-    goodbye(hand).await;
+    goodbye(executor).await;
 }
 
 /// Ends the session in order, so that the server need not wait for our lease to end.
-async fn goodbye(hand: &Hand) {
-    hand.say_goodbye();
-    let _ = timeout(GOODBYE, until(hand, |hand| hand.state().client.is_none())).await;
+async fn goodbye(executor: &Executor) {
+    executor.say_goodbye();
+    let _ = timeout(GOODBYE, until(executor, |executor| executor.state().client.is_none())).await;
 }
 
 /// The server wants us gone, and nothing is left.
-async fn drained(hand: &Hand) {
-    until(hand, |hand| hand.is_draining() && hand.is_idle() && hand.is_heard()).await;
+async fn drained(executor: &Executor) {
+    until(executor, |executor| executor.is_draining() && executor.is_idle() && executor.is_heard())
+        .await;
 }
 
-async fn until(hand: &Hand, what: impl Fn(&Hand) -> bool) {
-    let mut changes = hand.changes();
-    while !what(hand) {
-        // The sender is in the hand.
+async fn until(executor: &Executor, what: impl Fn(&Executor) -> bool) {
+    let mut changes = executor.changes();
+    while !what(executor) {
+        // The sender is in the executor.
         let _ = changes.changed().await;
     }
 }
 
-async fn at_least(orders: &mut tokio::sync::watch::Receiver<Told>, least: Told) -> Told {
+async fn at_least(
+    orders: &mut tokio::sync::watch::Receiver<ShutdownRequest>,
+    least: ShutdownRequest,
+) -> ShutdownRequest {
     let told = orders.wait_for(|told| *told >= least).await.map(|told| *told);
     match told {
         Ok(told) => told,

@@ -8,13 +8,13 @@
 //! | `connect` | reaching the server, for ever, and telling a refusal from a bad moment |
 //! | `session` | one stream: what the server says, and that it is still there |
 //! | `outbox` | what is sent next: beats, reports, what attempts print |
-//! | `hand` | what is queued, running and unreported, shared by all of these |
+//! | `executor` | what is queued, running and unreported, shared by all of these |
 //! | `attempt` | a process, on a thread of its own, from its assignment to its report |
-//! | `tasks`, `line` | a function, as a task of the runtime, likewise |
-//! | `voice` | what tasks say, kept in memory until it is acknowledged |
+//! | `tasks`, `task_control` | a function, as a task of the runtime, likewise |
+//! | `task_reports` | what tasks say, kept in memory until it is acknowledged |
 //! | `lease` | how long we may go on without an answer |
 //! | `leave` | draining: on the server's order, or because we are told to go |
-//! | `places`, `identity`, `reports`, `files`, `secrets` | the worker's own folder |
+//! | `worker_dir`, `identity`, `reports`, `files`, `secrets` | the worker's own folder |
 //!
 //! Decides nothing about retries, and knows no store and no engine. The session is asynchronous, and so are
 //! functions; processes are watched by plain threads, which never wait for the network.
@@ -22,20 +22,20 @@
 mod attempt;
 mod connect;
 mod dial;
+mod executor;
 mod files;
-mod hand;
 mod identity;
 mod lease;
 mod leave;
-mod line;
 mod local;
 mod outbox;
-mod places;
 mod reports;
 mod secrets;
 mod session;
+mod task_control;
+mod task_reports;
 mod tasks;
-mod voice;
+mod worker_dir;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,12 +49,12 @@ use tokio::sync::watch;
 
 use crate::http::{Outbound, OutboundError};
 use crate::{UserError, Users};
-use hand::Hand;
-use places::Places;
+use executor::Executor;
+use worker_dir::WorkerDir;
 
-pub use dial::{Authority, Connected, Dialer, Door};
-pub use line::Line;
+pub use dial::{Authority, Connected, Connector, Dialer};
 pub use local::{LocalToken, LocalTokens};
+pub use task_control::TaskControl;
 pub use tasks::{Call, Functions, Task};
 
 /// How often a folder that is taken is looked at again before it is believed, and how long apart: a process
@@ -72,7 +72,7 @@ pub struct RemoteConfig {
     pub token: Option<Token>,
     pub tls: Option<ClientTls>,
     /// The server is in this process, behind this door.
-    pub door: Option<Door>,
+    pub door: Option<Connector>,
     /// Unique among the workers that are connected to the server.
     pub name: String,
     pub datacenter: Option<String>,
@@ -161,36 +161,36 @@ pub enum RemoteError {
 
 /// What [`serve`] is told from outside. Clones speak to the same worker.
 #[derive(Clone, Debug)]
-pub struct Handle(watch::Sender<Told>);
+pub struct Handle(watch::Sender<ShutdownRequest>);
 
 /// The other end of a [`Handle`].
 #[derive(Debug)]
-pub struct Orders(watch::Receiver<Told>);
+pub struct ShutdownSignal(watch::Receiver<ShutdownRequest>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum ShutdownRequest {
     Nothing,
     Drain,
     Kill,
 }
 
 impl Handle {
-    pub fn new() -> (Self, Orders) {
-        let (sender, receiver) = watch::channel(Told::Nothing);
-        (Self(sender), Orders(receiver))
+    pub fn new() -> (Self, ShutdownSignal) {
+        let (sender, receiver) = watch::channel(ShutdownRequest::Nothing);
+        (Self(sender), ShutdownSignal(receiver))
     }
 
     /// The preemption notice: what runs is told to end, has its grace, is reported, and `serve` returns.
     pub fn drain(&self) {
-        self.tell(Told::Drain);
+        self.tell(ShutdownRequest::Drain);
     }
 
     /// The same without the grace, and without waiting for the server.
     pub fn kill(&self) {
-        self.tell(Told::Kill);
+        self.tell(ShutdownRequest::Kill);
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: ShutdownRequest) {
         self.0.send_if_modified(|before| std::mem::replace(before, told.max(*before)) < told);
     }
 }
@@ -224,32 +224,32 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// Returns an error only where trying again cannot help. To be called inside a runtime of tokio. If the
 /// future is dropped, everything it runs is killed.
-pub async fn serve(config: RemoteConfig, orders: Orders) -> Result<(), RemoteError> {
+pub async fn serve(config: RemoteConfig, orders: ShutdownSignal) -> Result<(), RemoteError> {
     if config.slots == 0 {
         return Err(RemoteError::NoSlots);
     }
     let (token, tls) = (config.token.as_ref(), config.tls.as_ref());
     let server = Dialer::new(&config.server, token, tls, config.door.clone(), LocalToken::Worker)?;
-    let places = lock(&config).await?;
+    let dir = lock(&config).await?;
     let keep = config.keep;
-    let cleared = blocking(move || places.clear(keep).map(|killed| (places, killed))).await;
-    let (places, killed) = cleared.map_err(RemoteError::Leftovers)?;
+    let cleared = blocking(move || dir.clear(keep).map(|killed| (dir, killed))).await;
+    let (dir, killed) = cleared.map_err(RemoteError::Leftovers)?;
     if killed > 0 {
         tracing::info!(killed, "processes of an earlier life of this worker were ended");
     }
-    let hand = Hand::new(config, places)?;
-    let _all = KillAll(hand.clone());
+    let executor = Executor::new(config, dir)?;
+    let _all = KillAll(executor.clone());
     tokio::select! {
-        refused = connect::sessions(&hand, server) => Err(refused),
-        never = hand.guard_the_lease() => match never {},
-        () = leave::leave(&hand, orders) => Ok(()),
+        refused = connect::sessions(&executor, server) => Err(refused),
+        never = executor.guard_the_lease() => match never {},
+        () = leave::leave(&executor, orders) => Ok(()),
     }
 }
 
-async fn lock(config: &RemoteConfig) -> Result<Places, RemoteError> {
+async fn lock(config: &RemoteConfig) -> Result<WorkerDir, RemoteError> {
     for _ in 0..LOCK_LOOKS {
-        if let Some(places) = Places::open(&config.folder, config.users.as_deref())? {
-            return Ok(places);
+        if let Some(dir) = WorkerDir::open(&config.folder, config.users.as_deref())? {
+            return Ok(dir);
         }
         tokio::time::sleep(LOCK_PAUSE).await;
     }
@@ -269,7 +269,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// No process outlives the one that answers for it.
-struct KillAll(Arc<Hand>);
+struct KillAll(Arc<Executor>);
 
 impl Drop for KillAll {
     fn drop(&mut self) {

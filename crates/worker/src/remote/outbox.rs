@@ -1,6 +1,6 @@
 //! What is sent next in a session: that we drain, how attempts ended, what they print.
 //!
-//! Nothing is gathered here: a message is made when the stream has room for it, from what is in the hand and on
+//! Nothing is gathered here: a message is made when the stream has room for it, from what is in the executor and on
 //! disk. So a slow server costs no memory and holds no process up. A session begins from nothing:
 //! what was not acknowledged is sent again, and a log from its beginning.
 
@@ -14,8 +14,8 @@ use std::sync::Arc;
 use proto::from_worker::Kind;
 use steadfast_api::proto;
 
-use super::hand::Hand;
-use super::places::is_plain;
+use super::executor::Executor;
+use super::worker_dir::is_plain;
 use super::{Key, blocking};
 
 /// Bytes of a log in one message.
@@ -27,7 +27,7 @@ const FORGOTTEN: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
-    hand: Arc<Hand>,
+    executor: Arc<Executor>,
     told_draining: bool,
     printed: HashMap<Key, Printed>,
     reported: HashSet<Key>,
@@ -68,9 +68,9 @@ enum Found {
 }
 
 impl Outbox {
-    pub(super) fn new(hand: Arc<Hand>) -> Self {
+    pub(super) fn new(executor: Arc<Executor>) -> Self {
         Self {
-            hand,
+            executor,
             told_draining: false,
             printed: HashMap::new(),
             reported: HashSet::new(),
@@ -117,19 +117,19 @@ impl Outbox {
 
     /// What was made before is on its way by now.
     fn forget_last_words(&self) {
-        let state = self.hand.state();
+        let state = self.executor.state();
         if state.last_words.is_empty() {
             return;
         }
         let sent = |key: &&Key| self.printed.get(*key).is_some_and(|printed| printed.done);
         let sent: Vec<Key> = state.last_words.keys().filter(sent).cloned().collect();
         drop(state);
-        self.hand.last_words_sent(&sent);
+        self.executor.last_words_sent(&sent);
     }
 
     /// What needs no disk.
     fn ready(&mut self) -> Option<Kind> {
-        let mut state = self.hand.state();
+        let mut state = self.executor.state();
         if std::mem::take(&mut state.undrain_unanswered) {
             // Before a drain that came later is told.
             self.told_draining = false;
@@ -158,7 +158,7 @@ impl Outbox {
 
     /// Logs that may have something new, those whose turn it is first.
     fn sources(&mut self) -> Vec<Source> {
-        let state = self.hand.state();
+        let state = self.executor.state();
         let source = |key: &Key, attempt: &proto::AttemptRef, firm: Option<u64>| {
             let printed = self.printed.get(key).copied().unwrap_or_default();
             let again = if firm.is_none() && !printed.ended { NOTE } else { 0 };
@@ -166,7 +166,7 @@ impl Outbox {
                 key: key.clone(),
                 attempt: attempt.clone(),
                 // A key that is no file name never had a log.
-                path: if is_plain(&key.job) { self.hand.places.log(key) } else { PathBuf::new() },
+                path: if is_plain(&key.job) { self.executor.dir.log(key) } else { PathBuf::new() },
                 offset: printed.offset.saturating_sub(again),
                 firm,
             }
@@ -183,7 +183,7 @@ impl Outbox {
         sources.extend(withdrawn.map(|(key, attempt)| source(key, attempt, None)));
         if self.look {
             // The first half of a log is written once; the rest goes round until the end.
-            let firm = Some(self.hand.config.log_cap / 2);
+            let firm = Some(self.executor.config.log_cap / 2);
             sources.extend(
                 state.running.iter().map(|(key, running)| source(key, &running.attempt, firm)),
             );

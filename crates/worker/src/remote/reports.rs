@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use prost::Message as _;
 use steadfast_api::proto;
 
-use super::{Key, places};
+use super::{Key, worker_dir};
 
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
@@ -20,7 +20,7 @@ pub(super) struct Kept {
 
 /// Where reports are written, apart from [`Reports`] so that syncing one holds nobody up.
 #[derive(Clone, Debug)]
-pub(super) struct Drawer {
+pub(super) struct ReportStore {
     folder: PathBuf,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Reports {
     kept: BTreeMap<Key, Kept>,
 }
 
-impl Drawer {
+impl ReportStore {
     pub(super) fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -41,7 +41,7 @@ impl Drawer {
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "tmp") {
-                places::remove(&path);
+                worker_dir::remove(&path);
                 continue;
             }
             match read(&path) {
@@ -68,7 +68,7 @@ impl Drawer {
     }
 
     pub(super) fn remove(&self, key: &Key) {
-        places::remove(&self.folder.join(key.to_string()));
+        worker_dir::remove(&self.folder.join(key.to_string()));
     }
 }
 

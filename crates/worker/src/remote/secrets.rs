@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use super::places::is_plain;
+use super::worker_dir::is_plain;
 
 /// Before the secret's name, in the worker's environment.
 pub(super) const PREFIX: &str = "STEADFAST_SECRET_";

@@ -10,10 +10,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::connect::Client;
-use super::hand::{Hand, SERVER_ASKED};
+use super::executor::{Executor, SERVER_ASKED};
 use super::lease::clock;
 use super::outbox::Outbox;
-use super::voice::Outgoing;
+use super::task_reports::Outgoing;
 use super::{Key, PATIENCE, blocking};
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
@@ -36,46 +36,46 @@ pub(super) struct Ended {
     pub(super) status: Status,
 }
 
-pub(super) async fn hold(hand: &Arc<Hand>, mut client: Client) -> Ended {
+pub(super) async fn hold(executor: &Arc<Executor>, mut client: Client) -> Ended {
     let (sender, receiver) = mpsc::channel(AHEAD);
     let hello_sent = clock();
-    let (mut stream, welcome) = match greet(hand, &mut client, &sender, receiver).await {
+    let (mut stream, welcome) = match greet(executor, &mut client, &sender, receiver).await {
         Ok(greeted) => greeted,
         Err(status) => return Ended { answered: false, welcomed: false, status },
     };
     let lease = Duration::from_millis(welcome.lease_ms);
     let beat = Duration::from_millis(welcome.beat_ms).max(BEAT_LEAST);
-    let known = hand.clone();
+    let known = executor.clone();
     blocking(move || known.identity.proven(welcome.proof)).await;
-    hand.welcomed(client, hello_sent, lease);
-    tracing::info!(server = hand.config.server, worker = hand.config.name, "connected");
+    executor.welcomed(client, hello_sent, lease);
+    tracing::info!(server = executor.config.server, worker = executor.config.name, "connected");
     let mut answered = false;
     let status = tokio::select! {
-        status = receive(hand, &mut stream, lease, &mut answered) => status,
-        said = send(hand, sender, beat) => match said {
-            Said::Goodbye => {
-                let last = receive(hand, &mut stream, lease, &mut answered);
+        status = receive(executor, &mut stream, lease, &mut answered) => status,
+        said = send(executor, sender, beat) => match said {
+            SendEnd::Goodbye => {
+                let last = receive(executor, &mut stream, lease, &mut answered);
                 timeout(GOODBYE, last).await.unwrap_or_else(|_| Status::cancelled("we left"))
             }
-            Said::IntoTheVoid => Status::unavailable("the connection broke"),
+            SendEnd::IntoTheVoid => Status::unavailable("the connection broke"),
         },
-        () = lease_over(hand) => Status::deadline_exceeded("no beat was answered for a whole lease"),
+        () = lease_over(executor) => Status::deadline_exceeded("no beat was answered for a whole lease"),
     };
-    hand.disconnected();
+    executor.disconnected();
     Ended { answered, welcomed: true, status }
 }
 
 async fn greet(
-    hand: &Arc<Hand>,
+    executor: &Arc<Executor>,
     client: &mut Client,
     sender: &mpsc::Sender<proto::FromWorker>,
     receiver: mpsc::Receiver<proto::FromWorker>,
 ) -> Result<(Streaming<proto::ToWorker>, proto::Welcome), Status> {
     let silent = |_| Status::deadline_exceeded("the server does not answer");
     let gone = |_| Status::internal("the stream was closed before it was opened");
-    let hello = from_worker::Kind::Hello(hello(hand));
+    let hello = from_worker::Kind::Hello(hello(executor));
     sender.send(proto::FromWorker { kind: Some(hello) }).await.map_err(gone)?;
-    let opened = timeout(PATIENCE, client.session(Outgoing::new(hand, receiver)));
+    let opened = timeout(PATIENCE, client.session(Outgoing::new(executor, receiver)));
     let mut stream = opened.await.map_err(silent)??.into_inner();
     let first = timeout(PATIENCE, stream.message()).await.map_err(silent)??;
     match first.and_then(|message| message.kind) {
@@ -85,12 +85,12 @@ async fn greet(
     }
 }
 
-fn hello(hand: &Hand) -> proto::Hello {
-    let config = &hand.config;
+fn hello(executor: &Executor) -> proto::Hello {
+    let config = &executor.config;
     proto::Hello {
         name: config.name.clone(),
-        incarnation: hand.incarnation.clone(),
-        returning: hand.is_welcomed(),
+        incarnation: executor.incarnation.clone(),
+        returning: executor.is_welcomed(),
         datacenter: config.datacenter.clone().unwrap_or_default(),
         labels: config.labels.clone().into_iter().collect(),
         slots: config.slots,
@@ -98,17 +98,17 @@ fn hello(hand: &Hand) -> proto::Hello {
         memory_bytes: config.memory_bytes.unwrap_or_default(),
         functions: config.functions.as_ref().map(|known| known.names()).unwrap_or_default(),
         processes: config.processes,
-        http: hand.caller.is_some(),
+        http: executor.caller.is_some(),
         queues: true,
-        holds: hand.holds(),
+        holds: executor.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        secret: hand.identity.secret(),
-        proof: hand.identity.proof(),
+        secret: executor.identity.secret(),
+        proof: executor.identity.proof(),
     }
 }
 
 async fn receive(
-    hand: &Arc<Hand>,
+    executor: &Arc<Executor>,
     stream: &mut Streaming<proto::ToWorker>,
     lease: Duration,
     answered: &mut bool,
@@ -127,11 +127,11 @@ async fn receive(
         match message.kind {
             Some(Kind::Beat(beat)) => {
                 *answered = true;
-                hand.answered(beat.number);
+                executor.answered(beat.number);
             }
-            Some(Kind::Assignment(assignment)) => hand.assign(assignment),
+            Some(Kind::Assignment(assignment)) => executor.assign(assignment),
             Some(Kind::Withdrawal(proto::Withdrawal { attempt: Some(attempt) })) => {
-                hand.withdraw(&Key::of(&attempt));
+                executor.withdraw(&Key::of(&attempt));
             }
             Some(Kind::Acknowledgement(proto::Acknowledgement {
                 attempt: Some(attempt),
@@ -141,10 +141,10 @@ async fn receive(
                 if !counted {
                     tracing::info!(attempt = ?key.to_string(), "the report came too late");
                 }
-                hand.acknowledged(&key);
+                executor.acknowledged(&key);
             }
-            Some(Kind::Drain(_)) => hand.drain(SERVER_ASKED),
-            Some(Kind::Undrain(_)) => hand.undrain(),
+            Some(Kind::Drain(_)) => executor.drain(SERVER_ASKED),
+            Some(Kind::Undrain(_)) => executor.undrain(),
             // A newer server may say more than we understand; what it must know is in what we say.
             Some(Kind::Welcome(_) | Kind::Withdrawal(_) | Kind::Acknowledgement(_)) | None => {}
         }
@@ -152,49 +152,53 @@ async fn receive(
 }
 
 /// Why nothing more is sent.
-enum Said {
+enum SendEnd {
     /// Everything was said, and our half of the stream is closed.
     Goodbye,
     IntoTheVoid,
 }
 
-async fn send(hand: &Arc<Hand>, sender: mpsc::Sender<proto::FromWorker>, beat: Duration) -> Said {
+async fn send(
+    executor: &Arc<Executor>,
+    sender: mpsc::Sender<proto::FromWorker>,
+    beat: Duration,
+) -> SendEnd {
     use from_worker::Kind;
     let mut beats = interval(beat);
     // Late beats are not made up for: the next answer counts.
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut changes = hand.changes();
-    let mut outbox = Outbox::new(hand.clone());
+    let mut changes = executor.changes();
+    let mut outbox = Outbox::new(executor.clone());
     loop {
         // Before looking, so that no change between looking and waiting is missed.
         changes.mark_unchanged();
         let next = tokio::select! {
             biased;
-            _ = beats.tick() => Some(Kind::Beat(proto::Beat { number: hand.beat() })),
+            _ = beats.tick() => Some(Kind::Beat(proto::Beat { number: executor.beat() })),
             next = outbox.next() => next,
         };
         if let Some(kind) = next {
             if sender.send(proto::FromWorker { kind: Some(kind) }).await.is_err() {
-                return Said::IntoTheVoid;
+                return SendEnd::IntoTheVoid;
             }
             continue;
         }
         outbox.rest();
         let (follow, leaving) = {
-            let state = hand.state();
+            let state = executor.state();
             (!state.running.is_empty(), state.leaving)
         };
         if leaving {
-            return Said::Goodbye;
+            return SendEnd::Goodbye;
         }
         tokio::select! {
             biased;
             _ = beats.tick() => {
-                let beat = Kind::Beat(proto::Beat { number: hand.beat() });
+                let beat = Kind::Beat(proto::Beat { number: executor.beat() });
                 if sender.send(proto::FromWorker { kind: Some(beat) }).await.is_err() {
-                    return Said::IntoTheVoid;
+                    return SendEnd::IntoTheVoid;
                 }
             }
             _ = changes.changed() => {}
@@ -203,9 +207,9 @@ async fn send(hand: &Arc<Hand>, sender: mpsc::Sender<proto::FromWorker>, beat: D
     }
 }
 
-async fn lease_over(hand: &Hand) {
-    let mut changes = hand.changes();
-    while !hand.lease_is_over() {
+async fn lease_over(executor: &Executor) {
+    let mut changes = executor.changes();
+    while !executor.lease_is_over() {
         tokio::select! {
             _ = changes.changed() => {}
             () = sleep(LOOK) => {}

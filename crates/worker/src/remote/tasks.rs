@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use proto::assignment::Action;
-use steadfast_api::{Said, awaiting_report, proto, to_report};
+use steadfast_api::{WorkerReport, awaiting_report, proto, to_report};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::Http;
 use tokio::time::{Instant, sleep_until};
 
-use super::hand::{Cut, Hand, settle};
-use super::line::{End, Line};
-use super::voice::Printed;
+use super::executor::{Cut, Executor, settle};
+use super::task_control::{End, TaskControl};
+use super::task_reports::Printed;
 use super::{Key, attempt};
 use crate::http::{Called, HttpOrder};
 use crate::{Ended, OUTPUT_CAP};
@@ -31,7 +31,7 @@ use crate::{Ended, OUTPUT_CAP};
 /// More often nobody wants to know how far an attempt is, and what it writes into its log.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-pub type Task = Pin<Box<dyn Future<Output = Said> + Send>>;
+pub type Task = Pin<Box<dyn Future<Output = WorkerReport> + Send>>;
 
 /// What `call` steps can name.
 pub trait Functions: Send + Sync + fmt::Debug {
@@ -49,25 +49,25 @@ pub struct Call {
     pub input: String,
     /// What else the server said of the attempt.
     pub assignment: proto::Assignment,
-    pub line: Line,
+    pub control: TaskControl,
 }
 
 /// A task that runs.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) attempt: proto::AttemptRef,
-    line: Line,
+    control: TaskControl,
     cut: Option<Cut>,
 }
 
 impl Running {
     pub(super) fn new(attempt: proto::AttemptRef) -> Self {
-        Self { attempt, line: Line::new(), cut: None }
+        Self { attempt, control: TaskControl::new(), cut: None }
     }
 
     pub(super) fn cut(&mut self, cut: Cut, end: End) {
         cut.instead_of(&mut self.cut);
-        self.line.tell(end);
+        self.control.tell(end);
     }
 
     pub(super) fn why_cut(&self) -> Option<Cut> {
@@ -80,7 +80,7 @@ pub(super) fn is_one(assignment: &proto::Assignment) -> bool {
     matches!(assignment.action, Some(Action::Call(_) | Action::HttpJson(_)))
 }
 
-impl Hand {
+impl Executor {
     /// Its slot is taken, and it is known to run.
     pub(super) fn start_task(
         self: &Arc<Self>,
@@ -88,13 +88,13 @@ impl Hand {
         running: Running,
         mut assignment: proto::Assignment,
     ) {
-        let Running { attempt, line, .. } = running;
+        let Running { attempt, control, .. } = running;
         let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let (mut timeout, mut silence) =
             (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
         let task = match assignment.action.take() {
             Some(Action::Call(proto::Call { name, input_json })) => {
-                let call = Call { name, input: input_json, assignment, line: line.clone() };
+                let call = Call { name, input: input_json, assignment, control: control.clone() };
                 self.call(call)
             }
             Some(Action::HttpJson(json)) => {
@@ -105,14 +105,14 @@ impl Hand {
             }
             _ => Err(attempt::permanent("unsupported", "this is no function".to_owned())),
         };
-        let hand = self.clone();
-        let watch = Watch { hand, key, attempt, line, timeout, silence };
+        let executor = self.clone();
+        let watch = Watch { executor, key, attempt, control, timeout, silence };
         self.runtime.spawn(async move {
             let ended = match task {
                 Ok(task) => watch.over(task).await,
-                Err(outcome) => Some(Said::Ended(outcome)),
+                Err(outcome) => Some(WorkerReport::Ended(outcome)),
             };
-            watch.hand.task_ended(&watch, ended);
+            watch.executor.task_ended(&watch, ended);
         });
     }
 
@@ -139,11 +139,11 @@ impl Hand {
             let why = "this worker calls no web services".to_owned();
             return Err(attempt::permanent("unsupported", why));
         };
-        let hand = self.clone();
+        let executor = self.clone();
         Ok(Box::pin(async move {
-            let secrets = match hand.secrets.find(&assignment.secrets) {
+            let secrets = match executor.secrets.find(&assignment.secrets) {
                 Ok(secrets) => secrets.into_iter().collect(),
-                Err(why) => return Said::Ended(attempt::secret_missing(why)),
+                Err(why) => return WorkerReport::Ended(attempt::secret_missing(why)),
             };
             let attempt = assignment.attempt.unwrap_or_default();
             let text = |text: &'_ String| Some(text.clone()).filter(|text| !text.is_empty());
@@ -161,14 +161,14 @@ impl Hand {
                 secrets: &secrets,
             };
             match caller.call(&order).await {
-                Called::Ended(outcome) => Said::Ended(outcome),
-                Called::AwaitsCallback => Said::AwaitsCallback,
+                Called::Ended(outcome) => WorkerReport::Ended(outcome),
+                Called::AwaitsCallback => WorkerReport::AwaitsCallback,
             }
         }))
     }
 
     /// `None`: it was dropped before it ended.
-    fn task_ended(self: &Arc<Self>, watch: &Watch, said: Option<Said>) {
+    fn task_ended(self: &Arc<Self>, watch: &Watch, said: Option<WorkerReport>) {
         let (key, attempt) = (&watch.key, watch.attempt.clone());
         let mut state = self.state();
         state.busy -= 1;
@@ -178,25 +178,25 @@ impl Hand {
             Cut::LeaseEnded.instead_of(&mut running.cut);
         }
         let report = match said {
-            Some(Said::AwaitsCallback) if running.cut.is_none() => awaiting_report(attempt),
+            Some(WorkerReport::AwaitsCallback) if running.cut.is_none() => awaiting_report(attempt),
             said => {
                 let ended = match said {
-                    Some(Said::Ended(outcome)) => {
+                    Some(WorkerReport::Ended(outcome)) => {
                         Ended::Outcome(outcome.within(OUTPUT_CAP as usize))
                     }
-                    Some(Said::AwaitsCallback) | None => Ended::Stopped,
+                    Some(WorkerReport::AwaitsCallback) | None => Ended::Stopped,
                 };
                 let (outcome, why) = settle(running.cut, ended, true, "");
                 to_report(attempt, &outcome, why)
             }
         };
         let waker = if running.cut == Some(Cut::Withdrawn) {
-            state.voice.forget(key);
+            state.task_reports.forget(key);
             None
         } else {
-            let written = state.voice.log(key, || watch.printed(), &watch.line);
-            let last = watch.line.take_progress().map(|progress| watch.progress(progress));
-            written.or(state.voice.report(key.clone(), last, report))
+            let written = state.task_reports.log(key, || watch.printed(), &watch.control);
+            let last = watch.control.take_progress().map(|progress| watch.progress(progress));
+            written.or(state.task_reports.report(key.clone(), last, report))
         };
         let matters = state.draining.is_some() || state.is_idle();
         drop(state);
@@ -212,10 +212,10 @@ impl Hand {
 
 /// Of one task.
 struct Watch {
-    hand: Arc<Hand>,
+    executor: Arc<Executor>,
     key: Key,
     attempt: proto::AttemptRef,
-    line: Line,
+    control: TaskControl,
     timeout: Option<Duration>,
     silence: Option<Duration>,
 }
@@ -226,16 +226,16 @@ impl Watch {
     }
 
     fn printed(&self) -> Printed {
-        Printed { attempt: self.attempt.clone(), line: self.line.clone() }
+        Printed { attempt: self.attempt.clone(), control: self.control.clone() }
     }
 
     /// How far it is, and what it has written.
     fn speak(&self) {
-        let mut state = self.hand.state();
-        let written = state.voice.log(&self.key, || self.printed(), &self.line);
-        let progress = self.line.take_progress();
-        let progressed =
-            progress.and_then(|progress| state.voice.progress(&self.key, self.progress(progress)));
+        let mut state = self.executor.state();
+        let written = state.task_reports.log(&self.key, || self.printed(), &self.control);
+        let progress = self.control.take_progress();
+        let progressed = progress
+            .and_then(|progress| state.task_reports.progress(&self.key, self.progress(progress)));
         drop(state);
         for waker in [written, progressed].into_iter().flatten() {
             waker.wake();
@@ -243,11 +243,11 @@ impl Watch {
     }
 
     fn has_something_to_say(&self) -> bool {
-        self.line.has_progress() || self.line.has_log()
+        self.control.has_progress() || self.control.has_log()
     }
 
     /// Until it has ended, or is dropped: then there is nothing to be said.
-    async fn over(&self, task: Task) -> Option<Said> {
+    async fn over(&self, task: Task) -> Option<WorkerReport> {
         let mut task = pin!(AssertUnwindSafe(task).catch_unwind());
         // Most are short: those that end at once need no watching.
         let first = poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await;
@@ -263,7 +263,7 @@ impl Watch {
         let mut dropped = None;
         loop {
             let at = now();
-            if self.line.spoke() {
+            if self.control.spoke() {
                 heard = at;
             }
             if self.has_something_to_say()
@@ -272,7 +272,7 @@ impl Watch {
                 said = Some(at);
                 self.speak();
             }
-            match self.line.end() {
+            match self.control.end() {
                 End::Killed => return instead,
                 End::Soon if dropped.is_none() => dropped = Some(now() + self.grace()),
                 End::NotYet | End::Asked | End::Soon => {}
@@ -288,7 +288,7 @@ impl Watch {
                     let done = done.unwrap_or_else(|panic| panicked(&*panic));
                     return instead.or(Some(done));
                 }
-                () = self.line.stirred() => continue,
+                () = self.control.stirred() => continue,
                 () = sleep_until(next.unwrap_or(begun)), if next.is_some() => now(),
             };
             let is_past = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= at);
@@ -296,13 +296,13 @@ impl Watch {
                 return instead;
             }
             if is_past(over) {
-                instead = Some(Said::Ended(FailureKind::TimedOut.into()));
+                instead = Some(WorkerReport::Ended(FailureKind::TimedOut.into()));
             } else if is_past(silent) {
                 let ms = self.silence.unwrap_or_default().as_millis() as u64;
-                instead = Some(Said::Ended(Outcome::silent(ms)));
+                instead = Some(WorkerReport::Ended(Outcome::silent(ms)));
             }
             if instead.is_some() {
-                self.line.tell(End::Soon);
+                self.control.tell(End::Soon);
             }
             if is_past(word) {
                 said = Some(at);
@@ -313,16 +313,19 @@ impl Watch {
 
     /// Only who listens can make use of one.
     fn grace(&self) -> Duration {
-        if self.line.listens() { self.hand.config.kill_grace } else { Duration::ZERO }
+        if self.control.listens() { self.executor.config.kill_grace } else { Duration::ZERO }
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Said {
+fn panicked(panic: &(dyn Any + Send)) -> WorkerReport {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let message = format!("the function panicked: {}", text.unwrap_or("without a word"));
     let error = Some(ErrorText { kind: Some("panic".to_owned()), message });
-    Said::Ended(Outcome::Failed(Failure { error, ..Failure::new(FailureKind::HandlerFailed) }))
+    WorkerReport::Ended(Outcome::Failed(Failure {
+        error,
+        ..Failure::new(FailureKind::HandlerFailed)
+    }))
 }
 
 fn now() -> Instant {

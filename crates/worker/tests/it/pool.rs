@@ -9,13 +9,13 @@ use steadfast_worker::{Folders, LONGEST_WAIT, Over, Pool, Prepared, Tasks};
 use super::*;
 
 /// Tasks are attempts; what becomes of them is told in order.
-struct Shop {
+struct LocalExecutor {
     told: Sender<(u32, Over)>,
     under_way: AtomicUsize,
     most: Arc<AtomicUsize>,
 }
 
-impl Tasks for Shop {
+impl Tasks for LocalExecutor {
     type Key = u32;
     type Task = Attempt;
 
@@ -33,10 +33,10 @@ impl Tasks for Shop {
     }
 }
 
-fn pool(slots: u32) -> (Pool<Shop>, Receiver<(u32, Over)>, Arc<AtomicUsize>) {
+fn pool(slots: u32) -> (Pool<LocalExecutor>, Receiver<(u32, Over)>, Arc<AtomicUsize>) {
     let (told, over) = channel();
     let most = Arc::new(AtomicUsize::new(0));
-    let shop = Shop { told, under_way: AtomicUsize::new(0), most: most.clone() };
+    let shop = LocalExecutor { told, under_way: AtomicUsize::new(0), most: most.clone() };
     (Pool::new(slots, Arc::new(shop)), over, most)
 }
 
@@ -45,7 +45,7 @@ fn succeeded() -> Over {
 }
 
 /// One that has begun, and goes on until something is written to the second pipe.
-fn begin_long(pool: &Pool<Shop>, folder: &Folder, key: u32) -> PathBuf {
+fn begin_long(pool: &Pool<LocalExecutor>, folder: &Folder, key: u32) -> PathBuf {
     let (begun, go) = (folder.fifo(&format!("begun{key}")), folder.fifo(&format!("go{key}")));
     pool.assign(key, folder.shell(&format!("echo > begun{key}; read line < go{key}")));
     fs::read(begun).unwrap();

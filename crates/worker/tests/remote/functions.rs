@@ -9,7 +9,7 @@ use proto::assignment::Action;
 use proto::failed::Kind;
 use proto::from_worker;
 use proto::report::Outcome as Wire;
-use steadfast_api::{Said, proto};
+use steadfast_api::{WorkerReport, proto};
 use steadfast_core::outcome::Outcome;
 use steadfast_worker::remote::{Call, Functions, RemoteConfig, Task};
 
@@ -47,7 +47,7 @@ impl Functions for Named {
         let task: Task = match call.name.as_str() {
             "echo" => Box::pin(async move {
                 let output = serde_json::from_str(&call.input).ok();
-                Said::Ended(Outcome::Succeeded { output })
+                WorkerReport::Ended(Outcome::Succeeded { output })
             }),
             "hang" => Box::pin(async move {
                 let _counted = OnDrop(known.clone());
@@ -57,28 +57,28 @@ impl Functions for Named {
             // Listens, and ends as its input says.
             "ends_when_asked" => Box::pin(async move {
                 known.begun.fetch_add(1, Ordering::SeqCst);
-                call.line.cancelled().await;
+                call.control.cancelled().await;
                 known.cancelled.fetch_add(1, Ordering::SeqCst);
                 if call.input == "null" {
-                    return Said::Ended(Outcome::OK);
+                    return WorkerReport::Ended(Outcome::OK);
                 }
                 panic!("{}", call.input)
             }),
             "listens_and_goes_on" => Box::pin(async move {
                 let _counted = OnDrop(known.clone());
                 known.begun.fetch_add(1, Ordering::SeqCst);
-                call.line.cancelled().await;
+                call.control.cancelled().await;
                 known.cancelled.fetch_add(1, Ordering::SeqCst);
                 pending().await
             }),
             "beats" => Box::pin(async move {
                 // Longer than the silence that is allowed, but not silent.
                 for beat in 0..10 {
-                    call.line.say(Some(format!("{{\"beat\":{beat}}}")));
+                    call.control.say(Some(format!("{{\"beat\":{beat}}}")));
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 let output = serde_json::from_str(&call.assignment.progress_json).ok();
-                Said::Ended(Outcome::Succeeded { output })
+                WorkerReport::Ended(Outcome::Succeeded { output })
             }),
             "panics" => Box::pin(async move { panic!("no {}", call.input) }),
             _ => return None,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use steadfast_api::{Said, from_report, proto};
+use steadfast_api::{WorkerReport, from_report, proto};
 use steadfast_core::outcome::{FailureKind, Outcome, Permanence};
 use steadfast_worker::remote::{RemoteConfig, RemoteError};
 
@@ -110,7 +110,7 @@ async fn a_file_that_the_server_does_not_have_is_a_failure_of_the_job() {
     runs.files = vec!["missing.sh".to_owned()];
     session.assign(&runs).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    let Said::Ended(Outcome::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+    let WorkerReport::Ended(Outcome::Failed(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.error.as_ref().unwrap().kind.as_deref(), Some("files"));
     assert!(failure.describe().contains("missing.sh"), "{}", failure.describe());
 }
@@ -135,7 +135,7 @@ async fn secrets_come_from_the_worker_and_go_nowhere_but_the_process() {
     lacks.secrets = vec!["API_KEY".to_owned(), "OTHER_KEY".to_owned()];
     session.assign(&lacks).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    let Said::Ended(Outcome::Failed(failure)) = outcome else { panic!("{outcome:?}") };
+    let WorkerReport::Ended(Outcome::Failed(failure)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(failure.kind, FailureKind::NotCompleted);
     let error = failure.error.unwrap();
     assert_eq!(error.kind.as_deref(), Some("secret_missing"));
@@ -177,7 +177,7 @@ async fn names_that_are_paths_are_refused() {
         session.acknowledge(&report).await;
         let (attempt, outcome) = from_report(report).unwrap();
         assert_eq!(Some(attempt), assignment.attempt);
-        let Said::Ended(Outcome::Failed(failure)) = outcome else {
+        let WorkerReport::Ended(Outcome::Failed(failure)) = outcome else {
             panic!("{assignment:?}: {outcome:?}")
         };
         assert_eq!(failure.permanence, Permanence::Said, "{assignment:?}");
@@ -233,7 +233,7 @@ async fn a_folder_that_cannot_be_made_costs_the_job_nothing() {
     std::fs::write(folder.path().join("work"), "in the way").unwrap();
     session.assign(&shell(1, "exit 0")).await;
     let (_, outcome) = from_report(session.report().await).unwrap();
-    let Said::Ended(Outcome::Lost { started: false, why: Some(why) }) = outcome else {
+    let WorkerReport::Ended(Outcome::Lost { started: false, why: Some(why) }) = outcome else {
         panic!("{outcome:?}")
     };
     assert!(why.contains("cannot make a folder"), "{why}");
@@ -261,7 +261,7 @@ async fn a_secret_that_the_operator_does_not_allow_is_given_to_no_step() {
     refused.secrets = vec!["DATABASE".to_owned()];
     session.assign(&refused).await;
     let (_, said) = from_report(session.report().await).unwrap();
-    let Said::Ended(Outcome::Failed(failure)) = said else { panic!("{said:?}") };
+    let WorkerReport::Ended(Outcome::Failed(failure)) = said else { panic!("{said:?}") };
     let error = failure.error.unwrap();
     assert_eq!(error.kind.as_deref(), Some("secret_missing"));
     assert!(error.message.contains("`--secret DATABASE`"), "{}", error.message);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use proto::assignment::Action;
-use steadfast_api::{Said, proto};
+use steadfast_api::{WorkerReport, proto};
 use steadfast_core::outcome::Outcome;
 use steadfast_worker::remote::{Call, Functions, RemoteConfig, Task};
 
@@ -131,7 +131,7 @@ impl Functions for Counted {
                 tokio::task::yield_now().await;
             }
             now.fetch_sub(1, Ordering::SeqCst);
-            Said::Ended(Outcome::OK)
+            WorkerReport::Ended(Outcome::OK)
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use steadfast_api::{Said, from_report, proto};
+use steadfast_api::{WorkerReport, from_report, proto};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_worker::remote::{RemoteConfig, RemoteError, Token};
 use tonic::Status;
@@ -103,7 +103,7 @@ async fn ends_are_reported_as_they_were() {
         let report = session.report().await;
         session.acknowledge(&report).await;
         let (attempt, said) = from_report(report).unwrap();
-        let Said::Ended(outcome) = said else { panic!("{said:?}") };
+        let WorkerReport::Ended(outcome) = said else { panic!("{said:?}") };
         assert_eq!(Some(attempt), assignment.attempt);
         assert!(is_right(&outcome), "{outcome:?}");
     }

@@ -1,0 +1,184 @@
+//! The token of a callback: which attempt it is for, signed with a key of the data folder, so that nothing
+//! needs to be kept for the millions that are never used.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use steadfast_core::event::{ItemId, JobId, Role};
+use steadfast_store::Folder;
+
+/// Of the signature: nobody guesses so many.
+const SIGNED_BYTES: usize = 16;
+const KEY_BYTES: usize = 32;
+
+/// Which attempt a callback is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackToken {
+    pub job: JobId,
+    pub item: ItemId,
+    pub attempt: u32,
+    /// The fence.
+    pub token: u64,
+}
+
+/// Makes tokens, and reads those that it has made.
+#[derive(Clone)]
+pub struct CallbackTokens(Hmac<Sha256>);
+
+impl fmt::Debug for CallbackTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallbackTokens(…)")
+    }
+}
+
+impl CallbackTokens {
+    /// With the key of the folder, which is made if there is none yet.
+    pub fn open(folder: &Folder) -> io::Result<Self> {
+        let path = folder.callback_key();
+        let key = match fs::read(&path) {
+            Ok(key) => key,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut key = [0; KEY_BYTES];
+                getrandom::fill(&mut key).map_err(io::Error::other)?;
+                // Whole or not there, also if two make one at the same moment: the first one counts.
+                let draft = path.with_extension(format!("{}", std::process::id()));
+                let mut file = fs::File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(true)
+                    .mode(0o600)
+                    .open(&draft)?;
+                file.write_all(&key)?;
+                file.sync_all()?;
+                let linked = fs::hard_link(&draft, &path);
+                fs::remove_file(&draft)?;
+                match linked {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(error),
+                }
+                fs::read(&path)?
+            }
+            Err(error) => return Err(error),
+        };
+        if key.len() != KEY_BYTES {
+            let why = format!("{} is not a key of {KEY_BYTES} bytes", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Hmac::new_from_slice(&key).map(Self).map_err(io::Error::other)
+    }
+
+    /// A key for something else, which tells nothing about this one. No token is about a label: they have dots.
+    pub(crate) fn derived(&self, label: &str) -> Hmac<Sha256> {
+        assert!(!label.contains('.'), "a label without dots");
+        let mut mac = self.0.clone();
+        mac.update(label.as_bytes());
+        let key = mac.finalize().into_bytes();
+        Hmac::new_from_slice(&key).expect("HMAC takes keys of any length")
+    }
+
+    pub fn token(&self, callback_token: &CallbackToken) -> String {
+        let named = named(callback_token);
+        let signed = URL_SAFE_NO_PAD.encode(self.sign(&named));
+        format!("{named}.{signed}")
+    }
+
+    /// None: it was not made here.
+    pub fn read(&self, token: &str) -> Option<CallbackToken> {
+        let (named, signed) = token.rsplit_once('.')?;
+        let mut mac = self.0.clone();
+        mac.update(named.as_bytes());
+        let signed = URL_SAFE_NO_PAD.decode(signed).ok()?;
+        if signed.len() != SIGNED_BYTES {
+            return None;
+        }
+        // In constant time.
+        mac.verify_truncated_left(&signed).ok()?;
+        let mut parts = named.split('.');
+        let job = parts.next()?.into();
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let run = number()? as u32;
+        let step = number()? as u32;
+        let role =
+            [Role::Item, Role::Fallback, Role::Compensation].get(number()? as usize).copied()?;
+        let index = number()? as u32;
+        let attempt = number()? as u32;
+        let token = number()?;
+        Some(CallbackToken { job, item: ItemId { run, step, role, index }, attempt, token })
+    }
+
+    fn sign(&self, named: &str) -> [u8; SIGNED_BYTES] {
+        let mut mac = self.0.clone();
+        mac.update(named.as_bytes());
+        let whole = mac.finalize().into_bytes();
+        let mut signed = [0; SIGNED_BYTES];
+        signed.copy_from_slice(&whole[..SIGNED_BYTES]);
+        signed
+    }
+}
+
+fn named(callback_token: &CallbackToken) -> String {
+    let CallbackToken { job, item, attempt, token } = callback_token;
+    let role = match item.role {
+        Role::Item => 0,
+        Role::Fallback => 1,
+        Role::Compensation => 2,
+    };
+    format!("{job}.{}.{}.{role}.{}.{attempt}.{token}", item.run, item.step, item.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn callback_tokens() -> (tempfile::TempDir, Folder, CallbackTokens) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().to_owned());
+        let callback_tokens = CallbackTokens::open(&folder).unwrap();
+        (dir, folder, callback_tokens)
+    }
+
+    fn callback_token() -> CallbackToken {
+        let item = ItemId { run: 1, step: 2, role: Role::Fallback, index: 3 };
+        CallbackToken { job: "01k".into(), item, attempt: 4, token: u64::MAX }
+    }
+
+    #[test]
+    fn a_token_is_read_by_whoever_has_the_key_also_after_a_restart() {
+        let (_dir, folder, callback_tokens) = callback_tokens();
+        let token = callback_tokens.token(&callback_token());
+        assert_eq!(callback_tokens.read(&token), Some(callback_token()));
+        assert_eq!(CallbackTokens::open(&folder).unwrap().read(&token), Some(callback_token()));
+    }
+
+    #[test]
+    fn what_was_not_made_with_the_key_is_refused() {
+        let (_dir, _folder, callback_tokens) = callback_tokens();
+        let token = callback_tokens.token(&callback_token());
+        let (_other_dir, _other_folder, other) = self::callback_tokens();
+        assert_eq!(other.read(&token), None, "another folder's key");
+        for at in 0..token.len() {
+            let mut forged: Vec<u8> = token.clone().into_bytes();
+            forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
+            let forged = String::from_utf8(forged).unwrap();
+            assert!(forged == token || callback_tokens.read(&forged).is_none(), "{forged}");
+            assert_eq!(callback_tokens.read(&token[..at]), None, "cut at {at}");
+        }
+        for odd in ["", ".", "....", "é.é", &format!("{token}0"), &format!(".{token}")] {
+            assert_eq!(callback_tokens.read(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_tampered_with_is_not_used() {
+        let (_dir, folder, _) = callback_tokens();
+        fs::write(folder.callback_key(), "short").unwrap();
+        assert!(CallbackTokens::open(&folder).is_err());
+    }
+}

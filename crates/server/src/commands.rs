@@ -1,0 +1,362 @@
+//! What people and programs want of jobs: taken to the engine, answered once it is durable.
+//!
+//! Nothing is decided here. An idempotency key is looked up and used under a lock of its own, so that
+//! one key is one job however many ask at once.
+
+mod files;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as Held, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use steadfast_core::decide::{Input, Refusal};
+use steadfast_core::event::{Accepted, JobId, JobState, Requester};
+use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
+use steadfast_core::retry_job::{CannotRetry, retry_job};
+use steadfast_engine::{CommandError, Inbox};
+use steadfast_jobfile::{JobFile, Operator, Warning, load};
+use steadfast_store::{Folder, IdempotencyKey};
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::error::ApiError;
+use crate::health::Health;
+use crate::queries::{JobReader, job_id};
+
+pub use files::{Attached, AttachedFile};
+
+/// Job files that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
+/// when its client has left.
+const READ_AT_ONCE: usize = 4;
+/// Longer keys are somebody's mistake.
+const KEY_CHARS: usize = 255;
+
+#[derive(Clone, Debug)]
+pub struct JobCommands {
+    inbox: Inbox,
+    reader: JobReader,
+    operator: Arc<Operator>,
+    folder: Folder,
+    keys: Keys,
+    attached: Attached,
+    health: Health,
+    /// Services know where to call back.
+    callbacks: bool,
+    /// Turns to read a job file.
+    reading: Arc<Semaphore>,
+}
+
+/// A job that is to be run.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    pub plan: Arc<Plan>,
+    pub files: Vec<AttachedFile>,
+    /// What the door found odd about it.
+    pub warnings: Vec<Warning>,
+    pub key: Option<String>,
+    /// Of everything that makes the submission what it is: [`digest`].
+    pub digest: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    pub id: JobId,
+    /// It was submitted before, with the same key and body.
+    pub existing: bool,
+    /// What is valid and will still surprise, by this server's settings.
+    pub warnings: Vec<Warning>,
+}
+
+/// How a job is to be run again.
+#[derive(Clone, Debug, Default)]
+pub struct RetryRequest {
+    /// That step and all that need it run again even if they succeeded.
+    pub from: Option<String>,
+    /// More attempts and budget.
+    pub grant: Option<u32>,
+    pub requested: Requester,
+    pub key: Option<String>,
+}
+
+/// Of the parts of a submission, in order.
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        // With its length, so that no two lists of parts are the same bytes.
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        text.push_str(&format!("{byte:02x}"));
+        text
+    })
+}
+
+impl JobCommands {
+    pub fn new(
+        inbox: Inbox,
+        reader: JobReader,
+        operator: Arc<Operator>,
+        folder: Folder,
+        health: Health,
+    ) -> Self {
+        let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
+        let reading = Arc::new(Semaphore::new(READ_AT_ONCE));
+        Self { inbox, reader, operator, folder, keys, attached, health, callbacks, reading }
+    }
+
+    /// How much may come with a job.
+    #[must_use]
+    pub fn attaching(mut self, attached: Attached) -> Self {
+        self.attached = attached;
+        self
+    }
+
+    pub fn attached(&self) -> Attached {
+        self.attached
+    }
+
+    /// Nobody knows how services reach this server.
+    #[must_use]
+    pub fn without_callbacks(mut self) -> Self {
+        self.callbacks = false;
+        self
+    }
+
+    /// A job file and what came with it. `name` is what messages call it.
+    pub async fn submit_file(
+        &self,
+        text: Vec<u8>,
+        name: &str,
+        files: Vec<AttachedFile>,
+        key: Option<String>,
+    ) -> Result<Submitted, ApiError> {
+        let executable = |file: &AttachedFile| [u8::from(file.executable)];
+        let flags: Vec<[u8; 1]> = files.iter().map(executable).collect();
+        let attached = files.iter().zip(&flags);
+        let parts = attached.flat_map(|(file, flag)| [file.path.as_bytes(), &file.content, flag]);
+        let digest = digest(std::iter::once(text.as_slice()).chain(parts));
+        // The same body again is the same job, whatever reading it gives: what is valid may have changed since.
+        let known = self.known(key.as_deref(), &digest).await?;
+        let (operator, name) = (self.operator.clone(), name.to_owned());
+        // Who left while waiting for a turn leaves nothing to be done.
+        let turn = self.reading.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        let loaded = tokio::task::spawn_blocking(move || {
+            let _until_it_is_read = turn;
+            load(&name, &text, &operator)
+        });
+        let loaded = loaded.await.map_err(ApiError::internal)?;
+        if let Some(known) = known {
+            // Whoever asks again may not have heard the first answer.
+            let warnings = loaded.map(|job| warned(&job)).unwrap_or_default();
+            return Ok(Submitted { warnings, ..known });
+        }
+        let job = loaded.map_err(ApiError::InvalidJob)?;
+        let warnings = warned(&job);
+        let plan = Arc::new(job.plan);
+        self.submit(Submission { plan, files, warnings, key, digest }).await
+    }
+
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, ApiError> {
+        let Submission { plan, files, warnings, key, digest } = submission;
+        self.fits(&plan)?;
+        let files = files::checked(files, &plan, self.attached)?;
+        let id = new_id();
+        let accepted = Accepted::new(id.clone(), plan);
+        let folder = self.folder.clone();
+        let put = move || files::put(&folder, &id, &files);
+        let submitted = self.accept(accepted, put, key, digest).await?;
+        Ok(Submitted { warnings, ..submitted })
+    }
+
+    pub async fn cancel(&self, id: &str, requested: Requester) -> Result<(), ApiError> {
+        self.command(id, Input::Cancel(requested), JobState::Cancelled).await
+    }
+
+    pub async fn pause(&self, id: &str, requested: Requester) -> Result<(), ApiError> {
+        self.command(id, Input::Pause(requested), JobState::Paused).await
+    }
+
+    pub async fn resume(&self, id: &str, requested: Requester) -> Result<(), ApiError> {
+        self.command(id, Input::Resume(requested), JobState::Running).await
+    }
+
+    /// A new job that keeps what succeeded.
+    pub async fn retry(&self, id: &str, how: RetryRequest) -> Result<Submitted, ApiError> {
+        let old = self.reader.job(id).await?;
+        let RetryRequest { from, grant, requested, key } = how;
+        let grant_text = grant.map(|grant| grant.to_string()).unwrap_or_default();
+        let from_text = from.as_deref().map(|step| format!("from {step}")).unwrap_or_default();
+        let reason = requested.reason.as_deref().unwrap_or_default();
+        let parts = ["retry", id, &from_text, &grant_text, reason];
+        let digest = digest(parts.map(str::as_bytes));
+        if let Some(known) = self.known(key.as_deref(), &digest).await? {
+            return Ok(known);
+        }
+        let new = new_id();
+        let accepted = retry_job(&old, new.clone(), from.as_deref(), grant);
+        let mut accepted = accepted.map_err(|why| match why {
+            CannotRetry::NoSuchStep { .. } => ApiError::NotFound(why.to_string()),
+            CannotRetry::Grant { .. } => ApiError::BadRequest(why.to_string()),
+            why => ApiError::NotPossible(why.to_string()),
+        })?;
+        accepted.source = None;
+        accepted.requested = requested;
+        self.fits(&accepted.plan)?;
+        let (folder, before) = (self.folder.clone(), old.id.clone());
+        let wanted = files::wanted(&accepted.plan)?;
+        let put = move || files::copy(&folder, &before, &new, &wanted);
+        self.accept(accepted, put, key, digest).await
+    }
+
+    /// The job that was submitted before with this key and body.
+    pub(crate) async fn known(
+        &self,
+        key: Option<&str>,
+        digest: &str,
+    ) -> Result<Option<Submitted>, ApiError> {
+        let Some(key) = key else { return Ok(None) };
+        check_key(key)?;
+        match self.reader.find_key(key).await? {
+            None => Ok(None),
+            Some((id, known)) if known == digest => {
+                Ok(Some(Submitted { id, existing: true, warnings: vec![] }))
+            }
+            Some((job, _)) => Err(ApiError::IdempotencyConflict { job }),
+        }
+    }
+
+    /// Its files are there before the job is: whoever runs it finds them.
+    async fn accept(
+        &self,
+        accepted: Accepted,
+        put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
+        key: Option<String>,
+        digest: String,
+    ) -> Result<Submitted, ApiError> {
+        let commands = self.clone();
+        // Its own task: a client that hangs up must not let go of the key half way.
+        let accepting = tokio::spawn(async move {
+            let turn = match &key {
+                Some(key) => Some(commands.keys.of(key).lock_owned().await),
+                None => None,
+            };
+            if let Some(known) = commands.known(key.as_deref(), &digest).await? {
+                return Ok(known);
+            }
+            let id = accepted.id.clone();
+            let key = key.map(|key| IdempotencyKey { key, digest });
+            let asking = tokio::task::spawn_blocking(move || {
+                // Kept while a thread is at it, whoever else goes.
+                let _turn = turn;
+                let folder = commands.folder.files(&accepted.id);
+                let taken = commands.health.takes_jobs().and_then(|()| put()).and_then(|()| {
+                    match commands.inbox.submit(accepted, key) {
+                        // Whether it was taken is not known: its files stay.
+                        Err(CommandError::Stopped) => {
+                            Ok(Err(ApiError::from(CommandError::Stopped)))
+                        }
+                        answer => answer.map(Ok).map_err(ApiError::from),
+                    }
+                });
+                if taken.is_err() {
+                    let _ = std::fs::remove_dir_all(&folder);
+                }
+                taken?
+            });
+            asking.await.map_err(ApiError::internal)??;
+            Ok(Submitted { id, existing: false, warnings: vec![] })
+        });
+        accepting.await.map_err(ApiError::internal)?
+    }
+
+    fn fits(&self, plan: &Plan) -> Result<(), ApiError> {
+        let is_async =
+            |action: &Action| matches!(action, Action::Http(http) if http.mode == HttpMode::Async);
+        if !self.callbacks && plan.steps().iter().any(|step| step.actions().any(is_async)) {
+            return Err(ApiError::BadRequest(
+                "the job has a step with `mode: async`, and this server does not know by which address \
+                 services could call back: it listens on all of them, or on none. Set `server.public_url`"
+                    .to_owned(),
+            ));
+        }
+        has_no_source(plan)
+    }
+
+    /// `wanted`: a job that is so already is as wished.
+    async fn command(&self, id: &str, input: Input, wanted: JobState) -> Result<(), ApiError> {
+        let id = job_id(id)?;
+        let (inbox, job) = (self.inbox.clone(), id.clone());
+        let health = self.health.clone();
+        let asking = tokio::task::spawn_blocking(move || {
+            health.takes_commands()?;
+            Ok::<_, ApiError>(inbox.command(&job, input))
+        });
+        match asking.await.map_err(ApiError::internal)?? {
+            Ok(()) | Err(CommandError::Refused(Refusal::AlreadyPaused | Refusal::NotPaused)) => {
+                Ok(())
+            }
+            Err(CommandError::Unknown(_) | CommandError::Refused(Refusal::Ended)) => {
+                let row = self.reader.row(&id).await?;
+                if let Some(why) = self.reader.damage(&id).await? {
+                    Err(ApiError::Stuck { job: id, why })
+                } else if row.state == wanted && !row.local {
+                    Ok(())
+                } else if row.state.is_terminal() {
+                    Err(ApiError::AlreadyEnded { job: id, state: row.state })
+                } else {
+                    // A local `run` has it, and is asked on its own machine.
+                    Err(ApiError::NotPossible(format!(
+                        "job {id} was begun by `steadfast run` and is not this server's; give \
+                         --data DIR, its data folder, instead of --server"
+                    )))
+                }
+            }
+            Err(why) => Err(why.into()),
+        }
+    }
+}
+
+/// What is odd about a job anywhere, and on workers elsewhere in particular.
+fn warned(job: &JobFile) -> Vec<Warning> {
+    [job.warnings.as_slice(), &job.worker_warnings].concat()
+}
+
+fn new_id() -> JobId {
+    ulid::Ulid::generate().to_string().to_lowercase().into()
+}
+
+/// There is no folder that the job file lies in.
+fn has_no_source(plan: &Plan) -> Result<(), ApiError> {
+    let steps = plan.steps().iter();
+    let steps = steps.map(|step| (format!("steps.{}.cwd", step.name), &step.surroundings));
+    let mut places = std::iter::once(("cwd".to_owned(), plan.surroundings())).chain(steps);
+    match places.find(|(_, around)| around.cwd == Some(Cwd::Source)) {
+        None => Ok(()),
+        Some((place, _)) => Err(ApiError::BadRequest(format!(
+            "`{place}: source` is for `steadfast run`: a server does not have the job file's \
+             folder. Leave it out, and name what the job needs in `files`"
+        ))),
+    }
+}
+
+fn check_key(key: &str) -> Result<(), ApiError> {
+    let fits = (1..=KEY_CHARS).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+    if fits {
+        return Ok(());
+    }
+    Err(ApiError::BadRequest(format!(
+        "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
+    )))
+}
+
+/// A lock for each key that is being used, gone with its last user.
+#[derive(Clone, Debug, Default)]
+struct Keys(Arc<Held<HashMap<String, Arc<Mutex<()>>>>>);
+
+impl Keys {
+    fn of(&self, key: &str) -> Arc<Mutex<()>> {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, lock| Arc::strong_count(lock) > 1);
+        keys.entry(key.to_owned()).or_default().clone()
+    }
+}

@@ -1,0 +1,258 @@
+//! What is stored of jobs, for whoever asks. Everything shown comes from the store, so nothing is
+//! shown before it is durable; the engine is never asked, and never waited for.
+
+mod attempts;
+mod cache;
+mod list;
+mod outputs;
+mod readers;
+
+use std::sync::Arc;
+
+use steadfast_api::{JobStatus, ShownState};
+use steadfast_core::event::{ItemId, JobId, Recorded};
+use steadfast_core::explain::{Explanation, explain};
+use steadfast_core::job::Job;
+use steadfast_core::select::{NoSuchPart, Select};
+use steadfast_core::time::Timestamp;
+use steadfast_engine::Unreadable;
+use steadfast_store::{Folder, Row, Store, StoreError};
+use tokio::sync::Semaphore;
+
+use crate::error::ApiError;
+use cache::Cache;
+use readers::Readers;
+
+pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage, HowEnded};
+pub use list::{JobFilter, JobsPage, Listed, interrupted, list, shown_state};
+pub use outputs::{OutputRow, OutputsPage};
+
+/// Events read at once while a log is walked.
+const CHUNK: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub struct JobReader {
+    readers: Readers,
+    folder: Folder,
+    cache: Cache,
+    /// An explanation holds a whole log: one at a time.
+    explaining: Arc<Semaphore>,
+}
+
+impl JobReader {
+    /// `readers`: how many read at the same moment.
+    pub fn open(folder: &Folder, readers: usize) -> Result<Self, StoreError> {
+        Ok(Self {
+            readers: Readers::open(folder.database(), readers)?,
+            folder: folder.clone(),
+            cache: Cache::default(),
+            explaining: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    pub async fn row(&self, id: &str) -> Result<Row, ApiError> {
+        Ok(self.end(id).await?.0)
+    }
+
+    /// The row, and the number of the last event that there is.
+    pub async fn end(&self, id: &str) -> Result<(Row, u64), ApiError> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| store.row(&id)?.ok_or_else(|| ApiError::no_job(&id))).await
+    }
+
+    pub async fn list(
+        &self,
+        filter: JobFilter,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Result<JobsPage, ApiError> {
+        let folder = self.folder.clone();
+        self.readers
+            .read(move |store| Ok(list(store, &folder, &filter, cursor.as_deref(), limit)?))
+            .await
+    }
+
+    /// A job of `run` that no process has.
+    pub async fn is_interrupted(&self, row: &Row) -> bool {
+        let (row, folder) = (row.clone(), self.folder.clone());
+        let asking = tokio::task::spawn_blocking(move || {
+            shown_state(&row, &folder) == ShownState::Interrupted
+        });
+        asking.await.unwrap_or(false)
+    }
+
+    /// What is wrong with what is stored of a job.
+    pub async fn damage(&self, id: &str) -> Result<Option<String>, ApiError> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| Ok(store.damage(&id)?)).await
+    }
+
+    /// The events after `after`; none once there are no more yet.
+    pub async fn events(
+        &self,
+        id: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, ApiError> {
+        let id = job_id(id)?;
+        self.readers
+            .read(move |store| {
+                let events = store.events(&id, after, limit)?;
+                if events.is_empty() && store.row(&id)?.is_none() {
+                    return Err(ApiError::no_job(&id));
+                }
+                Ok(events)
+            })
+            .await
+    }
+
+    pub async fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| state(store, &id).map(Arc::new)).await
+    }
+
+    pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, ApiError> {
+        let id = job_id(id)?;
+        let mut folded = self.cache.of(&id).lock_owned().await;
+        let (cache, known, folder) = (self.cache.clone(), id.clone(), self.folder.clone());
+        self.readers
+            .read(move |store| {
+                let status = folded.status(store, &known).inspect_err(|_| cache.forget(&known))?;
+                cache.holds(&known, folded.bytes());
+                let alone = status.local && !status.state.is_terminal() && !folder.is_run(&known);
+                if alone { Ok(Arc::new((*status).clone().without_a_process())) } else { Ok(status) }
+            })
+            .await
+    }
+
+    /// All outputs of a job, or of a part of it, in the order of its runs, steps and items.
+    pub async fn outputs(
+        &self,
+        id: &str,
+        part: Option<&str>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<OutputsPage, ApiError> {
+        let id = job_id(id)?;
+        let after = outputs::read_cursor(cursor)?;
+        let part = part.map(str::to_owned);
+        let mut folded = self.cache.of(&id).lock_owned().await;
+        let cache = self.cache.clone();
+        self.readers
+            .read(move |store| {
+                let job = folded.job(store, &id).inspect_err(|_| cache.forget(&id))?;
+                let only = match part {
+                    None => Select::default(),
+                    Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
+                };
+                let page = outputs::page(job, only, after, limit);
+                cache.holds(&id, folded.bytes());
+                Ok(page)
+            })
+            .await
+    }
+
+    /// Why the job, or a step of it, is where it is.
+    pub async fn explain(
+        &self,
+        id: &str,
+        step: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Explanation, ApiError> {
+        let id = job_id(id)?;
+        let step = step.map(str::to_owned);
+        let turn = self.explaining.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        self.readers
+            .read(move |store| {
+                let _turn = turn;
+                let mut log = Vec::new();
+                each_event(store, &id, 0, |record| {
+                    log.push(record);
+                    Ok(())
+                })?;
+                let select = match (step, plan_of(&log)) {
+                    (_, None) => return Err(ApiError::no_job(&id)),
+                    (None, _) => None,
+                    (Some(name), Some(plan)) => {
+                        Some(plan.select(&name).map_err(|why| no_part(&id, &why))?)
+                    }
+                };
+                explain(&log, now, select.as_ref()).map_err(ApiError::internal)
+            })
+            .await
+    }
+
+    /// All attempts of a job, in the order in which they began.
+    pub async fn attempts(
+        &self,
+        id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<AttemptsPage, ApiError> {
+        let id = job_id(id)?;
+        let after = attempts::read_cursor(cursor)?;
+        self.readers.read(move |store| attempts::page(store, &id, after, limit)).await
+    }
+
+    /// How an attempt ended, as far as somebody asks who comes too late.
+    pub async fn attempt_end(
+        &self,
+        id: &str,
+        item: ItemId,
+        attempt: u32,
+    ) -> Result<AttemptEnd, ApiError> {
+        let id = job_id(id)?;
+        self.readers.read(move |store| attempts::end(store, &id, item, attempt)).await
+    }
+
+    /// The job that was submitted with a key, and the digest of its body.
+    pub async fn find_key(&self, key: &str) -> Result<Option<(JobId, String)>, ApiError> {
+        let key = key.to_owned();
+        self.readers.read(move |store| Ok(store.key(&key)?)).await
+    }
+}
+
+/// A step or item that the job does not have.
+pub fn no_part(id: &str, why: &NoSuchPart) -> ApiError {
+    ApiError::NotFound(format!("job {id}: {why}"))
+}
+
+fn state(store: &mut dyn Store, id: &str) -> Result<Job, ApiError> {
+    steadfast_engine::state(store, id).map_err(|error| match error {
+        Unreadable::Store(error) => error.into(),
+        Unreadable::Missing(id) => ApiError::no_job(&id),
+        Unreadable::Parked(why) => ApiError::Stuck { job: id.into(), why },
+        Unreadable::State { job, why } => ApiError::Stuck { job, why },
+    })
+}
+
+/// An id as jobs have them. Anything else is no job, and never becomes part of a path.
+pub fn job_id(text: &str) -> Result<JobId, ApiError> {
+    let fits = text.len() == ulid::ULID_LEN
+        && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
+    if fits { Ok(text.into()) } else { Err(ApiError::no_job(text)) }
+}
+
+fn plan_of(log: &[Recorded]) -> Option<&steadfast_core::plan::Plan> {
+    match &log.first()?.event {
+        steadfast_core::event::Event::JobAccepted(accepted) => Some(&accepted.plan),
+        _ => None,
+    }
+}
+
+/// Every event after one, in order.
+fn each_event(
+    store: &mut dyn Store,
+    job: &str,
+    mut after: u64,
+    mut see: impl FnMut(Recorded) -> Result<(), ApiError>,
+) -> Result<(), ApiError> {
+    loop {
+        let page = store.events(job, after, CHUNK)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.seq;
+        for record in page {
+            see(record)?;
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Workers' sessions: what the engine assigns goes out, what workers say goes in.
+//!
+//! Decides nothing: whether a worker is believed, and what becomes of its attempts, is the engine's. A
+//! session that breaks leaves everything as it is; the worker comes back, or its lease ends.
+
+mod assignment;
+mod files;
+mod hello;
+mod log;
+mod proof;
+mod queue;
+mod session;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use steadfast_api::proto;
+use steadfast_core::event::JobId;
+use steadfast_engine::{
+    Assignment, AttemptKey, Clock, Engine, Inbox, SendError, Undraining, Work, Workers,
+};
+use steadfast_store::Folder;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tonic::Status;
+
+use crate::callbacks::CallbackUrls;
+use crate::error::ApiError;
+use crate::health::Health;
+use crate::http::{WorkerInfo, WorkerQueries};
+use crate::observability::{Observability, SessionEnd};
+use crate::tokens::Tokens;
+use proof::Holder;
+use proto::to_worker::Kind;
+use queue::Outgoing;
+
+pub use proof::Proofs;
+pub use session::{LARGEST_MESSAGE, WorkerSessions};
+
+/// How long whoever drains a worker waits for the worker to know.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// How workers are to behave, which they are told when they come.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionRules {
+    pub lease_ms: u64,
+    pub beat_ms: u64,
+    /// Bytes kept of what one attempt printed.
+    pub log_cap: u64,
+    /// Of its output.
+    pub output_cap: usize,
+    /// All workers are this program's own, and nobody else can come in: each has the name that it says.
+    pub inside: bool,
+}
+
+/// Cheap to clone: all are the same registry.
+#[derive(Clone, Debug)]
+pub struct SessionRegistry(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    rules: SessionRules,
+    parts: SessionParts,
+    sessions: Mutex<HashMap<Arc<str>, Session>>,
+    last_session: AtomicU64,
+}
+
+/// What a registry works with.
+#[derive(Debug)]
+pub struct SessionParts {
+    pub folder: Folder,
+    pub watch: Observability,
+    pub callbacks: CallbackUrls,
+    pub health: Health,
+    pub proofs: Proofs,
+    pub tokens: Arc<Tokens>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A worker's way out.
+#[derive(Debug)]
+struct Session {
+    id: u64,
+    /// Of the worker's secret.
+    fingerprint: Arc<str>,
+    /// The id of its token. None: a server without tokens.
+    token: Option<Arc<str>>,
+    out: Outgoing,
+    /// Attempts whose output is taken from this worker.
+    held: HashSet<AttemptKey>,
+    /// Those that were withdrawn from it last: what they print until they have ended is taken too.
+    withdrawn: VecDeque<AttemptKey>,
+    /// The worker has said that it takes nothing new.
+    drains: watch::Sender<bool>,
+    /// How often it has said that it takes new work again.
+    undrained: watch::Sender<u64>,
+}
+
+/// Withdrawn attempts of a worker whose output is still taken. Most say soon that it was the last.
+const WITHDRAWN: usize = 1024;
+
+impl Session {
+    /// The output of that attempt is this worker's to send.
+    fn may_print(&self, key: &AttemptKey) -> bool {
+        self.held.contains(key) || self.withdrawn.contains(key)
+    }
+
+    fn withdraw(&mut self, key: AttemptKey) {
+        if self.held.remove(&key) {
+            self.withdrawn.push_back(key);
+            if self.withdrawn.len() > WITHDRAWN {
+                self.withdrawn.pop_front();
+            }
+        }
+    }
+}
+
+impl SessionRegistry {
+    pub fn new(rules: SessionRules, parts: SessionParts) -> Self {
+        let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
+        Self(Arc::new(Shared { rules, parts, sessions, last_session }))
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
+        // A session that panicked left a plain map behind, which is still right.
+        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_session(&self) -> u64 {
+        self.0.last_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Ends all sessions: they are requests that would go on for ever. What runs goes on, and the workers
+    /// come to whoever is next.
+    pub fn close(&self) {
+        self.sessions().values().for_each(|session| session.out.hang_up());
+    }
+
+    /// The token of a session was good when it began.
+    fn still_admitted(&self, token: Option<&str>) -> Result<(), Status> {
+        let Some(token) = token else { return Ok(()) };
+        let Shared { parts, .. } = &*self.0;
+        let still = parts.tokens.still(token, parts.clock.now());
+        still.map_err(|why| Status::unauthenticated(why.to_string()))
+    }
+
+    fn tell(&self, worker: &str, kind: Kind) {
+        // One that has gone hears of it when it comes back.
+        if let Some(session) = self.sessions().get(worker) {
+            self.send(worker, session, kind);
+        }
+    }
+
+    fn send(&self, worker: &str, session: &Session, kind: Kind) {
+        if let Err(why) = session.out.send(kind) {
+            self.dropped(worker, SessionEnd::Unread, why);
+        }
+    }
+
+    fn dropped(&self, worker: &str, end: SessionEnd, why: &str) {
+        self.0.parts.watch.session_ended(worker, end, why);
+    }
+}
+
+impl Workers for SessionRegistry {
+    fn assign(&mut self, work: Box<Work>) {
+        let Shared { parts, .. } = &*self.0;
+        let worker = work.assignment.worker.clone();
+        let key = (work.assignment.job.clone(), work.assignment.token);
+        let mut message = assignment::assignment(*work, &parts.folder, &parts.callbacks);
+        let mut sessions = self.sessions();
+        let Some(session) = sessions.get_mut(&worker) else { return };
+        // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.
+        if let Err(why) = self.still_admitted(session.token.as_deref()) {
+            self.dropped(&worker, SessionEnd::Token, why.message());
+            session.out.end(why);
+            return;
+        }
+        if let Some(attempt) = &mut message.attempt {
+            let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
+            attempt.proof = parts.proofs.attempt(attempt, holder);
+        }
+        session.held.insert(key);
+        self.send(&worker, session, Kind::Assignment(message));
+    }
+
+    fn withdraw(&mut self, over: Assignment) {
+        let Assignment { job, item, attempt, token, worker } = over;
+        let named = proto::AttemptRef::new(&job, item, attempt, token);
+        let mut sessions = self.sessions();
+        if let Some(session) = sessions.get_mut(&worker) {
+            session.withdraw((job, token));
+            let kind = Kind::Withdrawal(proto::Withdrawal { attempt: Some(named) });
+            self.send(&worker, session, kind);
+        }
+    }
+
+    fn settled(&mut self, _: &JobId, _: u64) {}
+}
+
+/// The workers, as the engine knows them, for people.
+#[derive(Clone, Debug)]
+pub struct FleetQueries {
+    pub registry: SessionRegistry,
+    pub inbox: Inbox,
+}
+
+impl FleetQueries {
+    /// Asks the engine; soon answered, as it waits for no disk.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (tell, told) = oneshot::channel();
+        self.inbox.look(move |engine| drop(tell.send(question(engine)))).map_err(unheard)?;
+        told.await.map_err(|_| unheard(SendError::Stopped))
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
+fn unheard(why: SendError) -> ApiError {
+    ApiError::Overloaded(why.to_string())
+}
+
+#[tonic::async_trait]
+impl WorkerQueries for FleetQueries {
+    async fn list(&self) -> Result<Vec<WorkerInfo>, ApiError> {
+        let views = self.ask(Engine::workers).await?;
+        Ok(views.into_iter().map(shown).collect())
+    }
+
+    async fn drain(&self, name: &str) -> Result<(), ApiError> {
+        let (tell, told) = oneshot::channel();
+        let reply = Box::new(move |known| {
+            let _ = tell.send(known);
+        });
+        self.inbox.drain_worker(name, reply).map_err(unheard)?;
+        match told.await {
+            Ok(true) => {
+                let drains =
+                    self.registry.sessions().get(name).map(|session| session.drains.subscribe());
+                self.registry.tell(name, Kind::Drain(proto::Drain {}));
+                // Once the worker knows, it goes on draining whatever becomes of this server.
+                if let Some(mut drains) = drains {
+                    let _ = timeout(KNOWN_WITHIN, drains.wait_for(|known| *known)).await;
+                }
+                Ok(())
+            }
+            Ok(false) => {
+                let name: String = name.chars().take(64).collect();
+                Err(ApiError::NotFound(format!("there is no worker {name:?}")))
+            }
+            Err(_) => Err(unheard(SendError::Stopped)),
+        }
+    }
+
+    async fn undrain(&self, name: &str) -> Result<(), ApiError> {
+        let (tell, told) = oneshot::channel();
+        let reply = Box::new(move |undraining| {
+            let _ = tell.send(undraining);
+        });
+        // From before it is asked, so that its answer is not missed.
+        let undrained =
+            self.registry.sessions().get(name).map(|session| session.undrained.subscribe());
+        self.inbox.undrain_worker(name, reply).map_err(unheard)?;
+        match told.await {
+            Ok(Undraining::NotDraining | Undraining::Away) => Ok(()),
+            Ok(Undraining::Ask) => {
+                self.registry.tell(name, Kind::Undrain(proto::Undrain {}));
+                let Some(mut undrained) = undrained else { return Ok(()) };
+                match timeout(KNOWN_WITHIN, undrained.changed()).await {
+                    Ok(Ok(())) => Ok(()),
+                    _ => Err(ApiError::NotPossible(format!(
+                        "worker {name:?} has not said within {} s that it takes new work again: it may be \
+                         leaving, or be of a version that cannot; `steadfast workers` shows what it does",
+                        KNOWN_WITHIN.as_secs()
+                    ))),
+                }
+            }
+            Ok(Undraining::Unknown) => {
+                let name: String = name.chars().take(64).collect();
+                Err(ApiError::NotFound(format!(
+                    "there is no worker {name:?}; one that was drained leaves when it has finished: start \
+                     it again"
+                )))
+            }
+            Err(_) => Err(unheard(SendError::Stopped)),
+        }
+    }
+
+    async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, ApiError> {
+        let job = job.to_owned();
+        self.ask(move |engine| engine.why_not_running(&job)).await
+    }
+}
+
+fn shown(view: steadfast_engine::WorkerInfo) -> WorkerInfo {
+    let spec = view.spec;
+    WorkerInfo {
+        name: spec.name.to_string(),
+        datacenter: spec.datacenter,
+        state: view.state.name(),
+        why: view.why,
+        slots: spec.slots,
+        busy: view.running,
+        cpu: spec.cpu,
+        cpu_used: view.cpu_used,
+        memory_bytes: spec.memory_bytes,
+        memory_used: view.memory_used,
+        labels: spec.labels,
+        functions: spec.functions.into_iter().collect(),
+    }
+}

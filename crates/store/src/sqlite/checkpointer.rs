@@ -1,0 +1,89 @@
+//! Moves what is in the write-ahead log to the file, beside the writer.
+//!
+//! The writer would do it itself every so often, and whoever waits for a commit would wait for that too.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::fault::Fault;
+use crate::StoreError;
+
+/// After so many bytes of events.
+const EVERY: usize = 1 << 20;
+
+/// Dropped, it finishes what it is at.
+#[derive(Debug, Default)]
+pub(super) struct Checkpointer {
+    unmoved: usize,
+    /// As soon as there is something to move: most who open a file write little.
+    hand: Option<CheckpointThread>,
+    failed: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct CheckpointThread {
+    wake: SyncSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Checkpointer {
+    /// So many bytes of events were written to the file.
+    pub(super) fn written(&mut self, path: &Path, bytes: usize) {
+        self.unmoved += bytes;
+        if self.unmoved < EVERY {
+            return;
+        }
+        self.unmoved = 0;
+        if self.hand.is_none() {
+            // Without one the writer does it all.
+            self.hand = CheckpointThread::start(path, self.failed.clone());
+        }
+        if let Some(hand) = &self.hand {
+            let _ = hand.wake.try_send(());
+        }
+    }
+
+    /// The disk has failed it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        if let Some(CheckpointThread { wake, thread }) = self.hand.take() {
+            drop(wake);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl CheckpointThread {
+    fn start(path: &Path, failed: Arc<AtomicBool>) -> Option<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).ok()?;
+        let (wake, woken) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("store file".to_owned());
+        let path = path.to_owned();
+        let thread = thread.spawn(move || run(&connection, &path, &woken, &failed)).ok()?;
+        Some(Self { wake, thread })
+    }
+}
+
+fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failed: &AtomicBool) {
+    while woken.recv().is_ok() {
+        let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        // Somebody else is at it, or there is no room: later, then.
+        if let Err(error) = moved
+            && let StoreError::Io { .. } =
+                Fault::from(error).at(path, "moving the log", super::BUSY)
+        {
+            return failed.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Between a task and those who watch over it: it is told to end, and says that it lives, how far it is, and
+//! what is to stand in its log.
+//!
+//! Waits for nothing and reads no clock; [`super::tasks`] does.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+use super::held;
+
+/// Bytes that a task's log has at most: it is kept in memory until the server has acknowledged the report.
+pub(super) const LONGEST_LOG: usize = 4 << 20;
+const LEFT_OUT: &str = "… the rest is left out: the log of a function has at most 4 MiB …\n";
+
+/// What a task has been told. Never taken back, only made more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    NotYet,
+    /// When it can; whoever said so kills it if it does not.
+    Asked,
+    /// Within the worker's grace.
+    Soon,
+    /// Now.
+    Killed,
+}
+
+const ENDS: [End; 4] = [End::NotYet, End::Asked, End::Soon, End::Killed];
+
+#[derive(Clone, Debug)]
+pub struct TaskControl(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    end: AtomicU8,
+    /// The task has asked whether it should end: one that never does is not waited for.
+    listens: AtomicBool,
+    /// Since the last look.
+    spoke: AtomicBool,
+    /// The latest word that was not taken yet, as JSON.
+    progress: Mutex<Option<String>>,
+    log: Mutex<Log>,
+    /// For the task.
+    cancelled: Notify,
+    /// For who watches over it.
+    stirred: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    bytes: Vec<u8>,
+    /// So many of them were taken to be sent.
+    taken: usize,
+    full: bool,
+}
+
+impl TaskControl {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Shared {
+            end: AtomicU8::new(End::NotYet as u8),
+            listens: AtomicBool::new(false),
+            spoke: AtomicBool::new(false),
+            progress: Mutex::new(None),
+            log: Mutex::default(),
+            cancelled: Notify::new(),
+            stirred: Notify::new(),
+        }))
+    }
+
+    /// The attempt is not wanted any more, or the worker has to go.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.listens.store(true, Ordering::Relaxed);
+        self.end() > End::NotYet
+    }
+
+    /// Returns when it is. What listens here has a grace before it is dropped.
+    pub async fn cancelled(&self) {
+        let mut notified = std::pin::pin!(self.0.cancelled.notified());
+        // Before looking, so that nothing between looking and waiting is missed.
+        notified.as_mut().enable();
+        if !self.is_cancelled() {
+            notified.await;
+        }
+    }
+
+    /// It lives; and, if it says so, how far it is, as JSON.
+    pub fn say(&self, progress: Option<String>) {
+        if let Some(progress) = progress {
+            *held(&self.0.progress) = Some(progress);
+        }
+        self.0.spoke.store(true, Ordering::Release);
+        self.0.stirred.notify_one();
+    }
+
+    /// Into the attempt's log. That is no sign of life: only [`say`](Self::say) is.
+    pub fn write(&self, text: &str) {
+        let mut log = held(&self.0.log);
+        if log.full {
+            return;
+        }
+        let room = LONGEST_LOG - LEFT_OUT.len() - log.bytes.len();
+        if text.len() <= room {
+            log.bytes.extend_from_slice(text.as_bytes());
+        } else {
+            log.full = true;
+            log.bytes.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(room)]);
+            log.bytes.extend_from_slice(LEFT_OUT.as_bytes());
+        }
+        drop(log);
+        self.0.stirred.notify_one();
+    }
+
+    pub(super) fn has_log(&self) -> bool {
+        let log = held(&self.0.log);
+        log.taken < log.bytes.len()
+    }
+
+    /// What was written since it was taken last, and where in the log that stands.
+    pub(super) fn take_log(&self) -> Option<(u64, Vec<u8>)> {
+        let mut log = held(&self.0.log);
+        let (from, all) = (log.taken, log.bytes.len());
+        log.taken = all;
+        (from < all).then(|| (from as u64, log.bytes[from..].to_vec()))
+    }
+
+    /// All that was taken.
+    pub(super) fn taken_log(&self) -> Vec<u8> {
+        let log = held(&self.0.log);
+        log.bytes[..log.taken].to_vec()
+    }
+
+    pub(super) fn end(&self) -> End {
+        ENDS[usize::from(self.0.end.load(Ordering::Acquire))]
+    }
+
+    pub(super) fn tell(&self, end: End) {
+        self.0.end.fetch_max(end as u8, Ordering::AcqRel);
+        self.0.cancelled.notify_waiters();
+        self.0.stirred.notify_one();
+    }
+
+    pub(super) fn listens(&self) -> bool {
+        self.0.listens.load(Ordering::Relaxed)
+    }
+
+    /// Whether it spoke since the last look.
+    pub(super) fn spoke(&self) -> bool {
+        self.0.spoke.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn has_progress(&self) -> bool {
+        held(&self.0.progress).is_some()
+    }
+
+    pub(super) fn take_progress(&self) -> Option<String> {
+        held(&self.0.progress).take()
+    }
+
+    /// Returns when it spoke or was told something.
+    pub(super) async fn stirred(&self) {
+        self.0.stirred.notified().await;
+    }
+}
