@@ -1,7 +1,7 @@
 //! A person steps in: `retry` runs an ended job again, `cancel` ends one.
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, JobState, Recorded, Requester};
+use steadfast_core::event::{JobId, JobState, RecordedEvent, Requester};
 use steadfast_core::retry_job::retry_job;
 use steadfast_engine::{Assignment, Live, Observer, Ownership, Placement, Work, Workers};
 
@@ -114,5 +114,5 @@ impl Workers for Nobody {
 }
 
 impl Observer for Nobody {
-    fn committed(&mut self, _: &JobId, _: Vec<Recorded>) {}
+    fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use steadfast_api::{Attempts, JobStatus, ShownState};
 use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Requester, Source};
+use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent, Requester, SourceFile};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
 use steadfast_engine::{Adopted, Live, Lost, Observer, Ownership, Placement, Stopped};
@@ -45,10 +45,10 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     // What came from standard input has no file that could change.
     let from_stdin = args.file == Path::new("-");
     let digest = if from_stdin { String::new() } else { digest(&source.text) };
-    let source = Source { path: path.display().to_string(), digest };
+    let source = SourceFile { path: path.display().to_string(), digest };
     let id = new_id();
     let plan = Arc::new(job.plan);
-    let mut accepted = Accepted::new(id.clone(), plan.clone());
+    let mut accepted = AcceptedJob::new(id.clone(), plan.clone());
     accepted.source = Some(source);
     let begin = |live: &Live| live.inbox().submit(accepted, None);
     let session = Session { id, plan, here: &args.here, output: args.common.output };
@@ -192,13 +192,13 @@ fn can_run(plan: &Plan) -> Result<(), String> {
 struct EventSender(Sender<Progress>);
 
 enum Progress {
-    Events(Vec<Recorded>),
+    Events(Vec<RecordedEvent>),
     /// The job cannot go on here.
     Gone(String),
 }
 
 impl Observer for EventSender {
-    fn committed(&mut self, _: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, _: &JobId, records: Vec<RecordedEvent>) {
         let _ = self.0.send(Progress::Events(records));
     }
 
@@ -440,7 +440,7 @@ enum End {
 }
 
 impl Progress {
-    fn into_events(self) -> Vec<Recorded> {
+    fn into_events(self) -> Vec<RecordedEvent> {
         match self {
             Self::Events(records) => records,
             Self::Gone(_) => vec![],
@@ -457,7 +457,7 @@ struct Seen {
 
 impl Seen {
     /// A resumed job's state was read before its events are told: it may know one already.
-    fn take(&mut self, record: &Recorded) -> Result<(), String> {
+    fn take(&mut self, record: &RecordedEvent) -> Result<(), String> {
         if self.job.as_ref().is_some_and(|job| record.seq <= job.seq) {
             return Ok(());
         }

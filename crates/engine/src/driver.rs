@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Owner, Refused, Store, StoreError};
@@ -72,7 +72,7 @@ pub trait Workers: Send {
 
 /// Who wants to know. Called with durable events only.
 pub trait Observer: Send {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>);
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>);
 
     /// Of the workers.
     fn fleet(&mut self, _news: Vec<FleetNotification>) {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use steadfast_core::decide::{Input, Refusal};
-use steadfast_core::event::{Accepted, ItemId, JobId};
+use steadfast_core::event::{AcceptedJob, ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_store::{Gap, IdempotencyKey, Refused};
 
@@ -138,7 +138,7 @@ impl Inbox {
 
     /// Takes a new job in; durable when this returns, with its key. That no other job has the key is for the
     /// one who submits to see to.
-    pub fn submit(&self, accepted: Accepted, key: Option<IdempotencyKey>) -> Answer {
+    pub fn submit(&self, accepted: AcceptedJob, key: Option<IdempotencyKey>) -> Answer {
         self.ask(Request::Submit { accepted: Box::new(accepted), key })
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex as Held, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use steadfast_core::decide::{Input, Refusal};
-use steadfast_core::event::{Accepted, JobId, JobState, Requester};
+use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{CommandError, Inbox};
@@ -161,7 +161,7 @@ impl JobCommands {
         self.fits(&plan)?;
         let files = files::checked(files, &plan, self.attached)?;
         let id = new_id();
-        let accepted = Accepted::new(id.clone(), plan);
+        let accepted = AcceptedJob::new(id.clone(), plan);
         let folder = self.folder.clone();
         let put = move || files::put(&folder, &id, &files);
         let submitted = self.accept(accepted, put, key, digest).await?;
@@ -228,7 +228,7 @@ impl JobCommands {
     /// Its files are there before the job is: whoever runs it finds them.
     async fn accept(
         &self,
-        accepted: Accepted,
+        accepted: AcceptedJob,
         put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
         key: Option<String>,
         digest: String,

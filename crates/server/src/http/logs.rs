@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 use steadfast_core::event::{ItemId, JobId, Role};
 use steadfast_core::plan::Plan;
-use steadfast_core::select::Select;
+use steadfast_core::select::ItemSelector;
 use tokio::sync::watch;
 
 use super::App;
@@ -69,7 +69,7 @@ pub(super) async fn list(
     };
     let job = app.reader.job(&id).await?;
     let only = match only {
-        None => Select::default(),
+        None => ItemSelector::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
     let folder = app.folder.logs(&id);
@@ -84,7 +84,7 @@ pub(super) async fn list(
 fn listed(
     folder: &Path,
     plan: &Plan,
-    only: Select,
+    only: ItemSelector,
     cursor: Option<&(String, String)>,
     limit: usize,
 ) -> io::Result<LogsPage> {
