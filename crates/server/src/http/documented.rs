@@ -16,6 +16,8 @@ use super::{App, Limits, PageLimit, callbacks, events, jobs, logs, schemas, work
 
 /// What the guard answers in front of every route, and what a defect and a server that has no room are.
 const ANYWHERE: [u16; 6] = [401, 403, 415, 429, 500, 503];
+/// Of what is with the store when the caller has waited long enough.
+const OPEN: &str = "The store has not confirmed it yet: the outcome is open. Look at the job in a moment, or send the same again.";
 
 pub(super) struct Routes {
     router: Router<App>,
@@ -48,6 +50,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .job_file()
         .answer(201, "The job is accepted, and durable.", "Created")
         .answer(200, "It was submitted before, with the same key and body.", "Created")
+        .answer(202, OPEN, "Unconfirmed")
         .problems(&[400, 409, 413, 507]);
     let list = Described::new("listJobs", "List jobs, the newest first")
         .parameter(query("state", "Only jobs in this state.", &states))
@@ -84,6 +87,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         Described::of_job(id, about)
             .body("application/json", "Command", false)
             .answer(200, "The status after it.", "JobStatus")
+            .answer(202, OPEN, "Unconfirmed")
             .problems(&[400, 404, 409, 413, 507])
     };
     let retry = Described::of_job("retryJob", "Run an ended job again, keeping what succeeded")
@@ -91,6 +95,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .body("application/json", "Again", false)
         .answer(201, "The new job is accepted, and durable.", "Created")
         .answer(200, "It was asked for before, with the same key.", "Created")
+        .answer(202, OPEN, "Unconfirmed")
         .problems(&[400, 404, 409, 413, 507]);
     let attempts = Described::of_job("listAttempts", "All attempts, in the order they began")
         .parameter(query("cursor", "The `next` of the page before.", &event_cursor))
