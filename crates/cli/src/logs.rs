@@ -8,7 +8,7 @@ use steadfast_core::event::ItemId;
 use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Plan, Step};
 use steadfast_core::select::ItemSelector;
-use steadfast_server::log_times;
+use steadfast_store::log_times;
 
 use crate::args::LogsArgs;
 use crate::data::{self, Data};
@@ -116,7 +116,7 @@ impl Shown {
         let step = self.path.parent().and_then(Path::file_name).unwrap_or_default();
         let step = step.to_string_lossy();
         if printer.wants_times() {
-            printer.times = Times::new(log_times::read(&self.path)?);
+            printer.times = Times::new(log_times(&self.path)?);
         }
         file.seek(SeekFrom::Start(self.from))?;
         let mut chunk = vec![0; CHUNK];
@@ -139,7 +139,7 @@ fn begin(path: &Path, tail: Option<u64>, since: Option<u64>) -> io::Result<u64> 
     let mut from = 0;
     if let Some(since) = since {
         let length = path.metadata()?.len();
-        from = Times::new(log_times::read(path)?).since(since).unwrap_or(length);
+        from = Times::new(log_times(path)?).since(since).unwrap_or(length);
     }
     if let Some(lines) = tail {
         let mut file = File::open(path)?;
