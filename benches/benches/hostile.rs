@@ -7,15 +7,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use steadfast_benches::{Folder, Server};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::time::{sleep, timeout};
@@ -38,7 +36,9 @@ fn main() {
     let hostile = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(HOSTILE);
     // Each end of a hostile connection has a descriptor; ours are in this process.
     steadfast_server::listen::connections_within(hostile + 1000);
-    let server = Server::start();
+    let folder = Folder::new();
+    let server = Server::start("server", &folder, &[]);
+    let address: SocketAddr = server.address.parse().expect("an address");
     round("warming up", &server);
     let quiet = round("alone", &server);
     let runtime =
@@ -46,7 +46,7 @@ fn main() {
     let runtime = runtime.expect("a runtime");
     let open = Arc::new(AtomicUsize::new(0));
     for number in 0..hostile {
-        runtime.spawn(hostile_connection(number, server.address, open.clone()));
+        runtime.spawn(hostile_connection(number, address, open.clone()));
     }
     std::thread::sleep(GATHER);
     // Most of those that were closed at once have not noticed yet.
@@ -80,14 +80,15 @@ fn p99(sorted: &[Duration]) -> Duration {
 
 /// Of reads and of submissions, each on a connection of its own, sorted.
 fn round(name: &str, server: &Server) -> (Vec<Duration>, Vec<Duration>) {
+    let address: SocketAddr = server.address.parse().expect("an address");
     let (mut reads, mut submissions) = (Vec::new(), Vec::new());
     for number in 0..ASKED {
         let begun = Instant::now();
-        ask(server.address, "GET /v1/jobs?limit=10", "");
+        ask(address, "GET /v1/jobs?limit=10", "");
         reads.push(begun.elapsed());
         if number % 10 == 0 {
             let begun = Instant::now();
-            ask(server.address, "POST /v1/jobs", JOB);
+            ask(address, "POST /v1/jobs", JOB);
             submissions.push(begun.elapsed());
         }
     }
@@ -99,7 +100,7 @@ fn round(name: &str, server: &Server) -> (Vec<Duration>, Vec<Duration>) {
         p99(&reads),
         p50(&submissions),
         p99(&submissions),
-        server.resident(),
+        server.standing(),
     );
     (reads, submissions)
 }
@@ -152,49 +153,5 @@ async fn hostile_connection(number: usize, server: SocketAddr, open: Arc<AtomicU
             open.fetch_sub(1, Ordering::Relaxed);
         }
         sleep(AGAIN).await;
-    }
-}
-
-struct Server {
-    child: Child,
-    address: SocketAddr,
-    folder: PathBuf,
-}
-
-impl Server {
-    fn start() -> Self {
-        let folder = std::env::temp_dir().join(format!("steadfast-bench-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        let mut program = std::env::current_exe().expect("a path");
-        program.pop();
-        program.pop();
-        let mut child = Command::new(program.join("steadfast"))
-            .args(["server", "--listen", "127.0.0.1:0", "--data"])
-            .arg(&folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program starts; build it with `cargo build --release`");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line.trim().rsplit_once("http://").expect("an address").1;
-        Self { child, address: address.parse().expect("an address"), folder }
-    }
-
-    fn resident(&self) -> String {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = fs::read_to_string(path).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        line.trim().to_owned()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
