@@ -205,17 +205,17 @@ pub(crate) fn is_of_a_server(job: &Job) -> bool {
     job.source.is_none()
 }
 
-/// The job that somebody names: see [`Named`].
+/// The job that somebody names: see [`JobRef`].
 pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
     let mut newest = |filter: &Filter, limit: usize| {
         let page = store.list(filter, None, limit).map_err(|error| error.to_string());
         page.map(|page| page.jobs)
     };
     let of_name = |name: &str| Filter { name: Some(name.to_owned()), ..Filter::default() };
-    let found = match Named::read(name) {
-        Named::Last => newest(&Filter::default(), 1)?.pop(),
-        Named::LastOf(name) => newest(&of_name(name), 1)?.pop(),
-        Named::Any(name) => {
+    let found = match JobRef::read(name) {
+        JobRef::Last => newest(&Filter::default(), 1)?.pop(),
+        JobRef::LastOf(name) => newest(&of_name(name), 1)?.pop(),
+        JobRef::Any(name) => {
             let named = newest(&of_name(name), 1)?.pop();
             let mut begin: Vec<Row> = if is_like_an_id(name) {
                 newest(&Filter::default(), LOOKED_THROUGH)?
@@ -227,7 +227,7 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
                 Ok(Some((row, _))) => Some(row),
                 // One whose row is damaged is in the list all the same.
                 Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {
-                    Named::one(name, named, begin, |row| &row.id)?
+                    JobRef::one(name, named, begin, |row| &row.id)?
                 }
                 Err(error) => return Err(error.to_string().into()),
             }
@@ -245,13 +245,13 @@ const LOOKED_THROUGH: usize = 20_000;
 /// name; or by a beginning of its id. What is both one job's name and the beginning of another's id is
 /// refused: `last NAME` and more of the id say which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named<'a> {
+pub(crate) enum JobRef<'a> {
     Last,
     LastOf(&'a str),
     Any(&'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> JobRef<'a> {
     pub(crate) fn read(text: &'a str) -> Self {
         match text.split_once(' ') {
             Some(("last", name)) => Self::LastOf(name),

@@ -5,12 +5,12 @@ use steadfast_core::event::{JobId, JobState, RecordedEvent, Requester};
 use steadfast_core::retry_job::retry_job;
 use steadfast_engine::{Assignment, Live, Observer, Ownership, Placement, Work, Workers};
 
-use crate::args::{Common, Output, RetryArgs, Why};
+use crate::args::{Common, Output, ReasonArg, RetryArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data};
 use crate::input::Wrong;
 use crate::run::{Session, adopted, conclude, new_id};
-use crate::{Done, Exit, input, jobs};
+use crate::{Done, Exit, folder, input};
 
 /// How often the answer of the process that runs the job is looked for.
 const LOOKS: u32 = 300;
@@ -44,15 +44,15 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
 }
 
 /// Whoever works on the data folder itself.
-fn local(why: &Why) -> Result<Requester, Wrong> {
+fn local(why: &ReasonArg) -> Result<Requester, Wrong> {
     Requester::local(why.reason.as_deref()).map_err(|why| why.to_string().into())
 }
 
-pub(crate) fn cancel(common: &Common, why: &Why, job: &str) -> Done {
+pub(crate) fn cancel(common: &Common, why: &ReasonArg, job: &str) -> Done {
     conclude(try_cancel(common, why, job), common.output)
 }
 
-fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
+fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong> {
     let requested = local(why)?;
     let data = Data::at(common.data.as_deref())?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
@@ -96,7 +96,7 @@ fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
     let job = data::state(&mut store, &row.id)?;
     match common.output {
         Output::Json => {
-            let status = jobs::status_of(&data, &mut store, &row.id)?;
+            let status = folder::status_of(&data, &mut store, &row.id)?;
             input::print_json(&status).map_err(|error| error.to_string())?;
         }
         Output::Human => println!("{} {}", row.id, job.state()),

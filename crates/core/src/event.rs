@@ -1,5 +1,7 @@
 //! Recorded facts, in the past tense. The log of a job's events is the truth; its state is their fold.
 
+mod state;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use crate::plan::Plan;
 use crate::ranges::Ranges;
 use crate::time::Timestamp;
 use crate::verdict::{Cause, StopReason};
+
+pub use state::{CompletionReason, JobState, StepState};
 
 /// Sorts by time. Made by whoever accepts the job, never here.
 pub type JobId = Arc<str>;
@@ -37,7 +41,9 @@ impl fmt::Display for AttemptId {
 }
 
 /// Which work item: of which run (by index into the datacenters), step, and for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct ItemId {
     pub run: u32,
     pub step: u32,
@@ -408,74 +414,6 @@ pub enum RunEnd {
     TimedOut,
     /// By a person, or because another run failed the job.
     Cancelled,
-}
-
-macro_rules! states {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($variant),+ }
-
-        impl $name {
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-    };
-}
-
-states! {
-    /// Of a job; a run is never `partial`.
-    JobState {
-        Pending = "pending", Running = "running", Paused = "paused", Succeeded = "succeeded",
-        Partial = "partial", Failed = "failed", Cancelled = "cancelled",
-    }
-}
-
-states! {
-    StepState {
-        Waiting = "waiting", Running = "running", Succeeded = "succeeded", Failed = "failed",
-        Skipped = "skipped", Cancelled = "cancelled",
-    }
-}
-
-states! {
-    /// Why a job ended.
-    CompletionReason {
-        AllReported = "all_reported", MinDatacentersReached = "min_datacenters_reached",
-        DeadlineExpired = "deadline_expired", RunFailed = "run_failed", TimedOut = "timed_out",
-        Cancelled = "cancelled",
-    }
-}
-
-impl JobState {
-    pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Partial | Self::Failed | Self::Cancelled)
-    }
-}
-
-impl StepState {
-    pub const fn is_terminal(self) -> bool {
-        !matches!(self, Self::Waiting | Self::Running)
-    }
-}
-
-impl CompletionReason {
-    /// The other datacenters go on after it.
-    pub const fn leaves_runs(self) -> bool {
-        matches!(self, Self::MinDatacentersReached | Self::DeadlineExpired)
-    }
 }
 
 impl Event {

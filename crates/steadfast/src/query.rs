@@ -1,8 +1,9 @@
 //! Which jobs of a server, and what its list says of each.
 
 use steadfast_api::proto;
+use steadfast_core::event::JobState;
 
-use crate::State;
+use crate::status::job_state;
 
 /// The newest ones first. All that is asked for must hold.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl Query {
     }
 
     #[must_use]
-    pub fn state(mut self, state: State) -> Self {
+    pub fn state(mut self, state: JobState) -> Self {
         state.name().clone_into(&mut self.state);
         self
     }
@@ -107,7 +108,7 @@ impl RetryOptions {
 pub struct Summary {
     pub id: String,
     pub name: String,
-    pub state: State,
+    pub state: JobState,
     pub submitted_at_ms: u64,
     pub finished_at_ms: Option<u64>,
 }
@@ -115,7 +116,7 @@ pub struct Summary {
 impl From<proto::JobSummary> for Summary {
     fn from(told: proto::JobSummary) -> Self {
         Self {
-            state: told.state().into(),
+            state: job_state(told.state()),
             id: told.job_id,
             name: told.name,
             submitted_at_ms: u64::try_from(told.submitted_at_ms).unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! One thing that could have been written differently, and how to write it so.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::account::SharedAccounts;
@@ -253,7 +253,7 @@ pub(super) struct Spellings<'a> {
 }
 
 /// A change as its author would write it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WrittenChange {
     pub key: String,
     pub from: Value,

@@ -15,9 +15,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
-use serde::Serialize;
-use serde_json::json;
-use steadfast_core::event::{ItemId, JobId, Role};
+use steadfast_api::{AttemptName, LogRow, LogTime, LogTimes, LogsPage};
+use steadfast_core::event::{ItemId, JobId};
 use steadfast_core::plan::Plan;
 use steadfast_core::select::ItemSelector;
 use tokio::sync::watch;
@@ -33,23 +32,6 @@ use crate::queries::{JobReader, job_id, no_part};
 const CHUNK: usize = 64 << 10;
 /// Printing is not an event, so a followed file is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
-
-#[derive(Debug, Serialize)]
-struct LogsPage {
-    logs: Vec<LogView>,
-    next: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct LogView {
-    step: String,
-    name: String,
-    datacenter: Option<String>,
-    role: Role,
-    item: u32,
-    attempt: u32,
-    size: u64,
-}
 
 pub(super) async fn list(
     State(app): State<App>,
@@ -104,11 +86,8 @@ fn listed(
             let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".log")) else {
                 continue;
             };
-            let is_asked_for = |told: AttemptName| {
-                let AttemptName { run, role, item, .. } = told;
-                only.has(ItemId { run, step: index, role, index: item })
-            };
-            if !told(step, name).is_some_and(is_asked_for) {
+            let of = ItemId::read_attempt_name(index, step, name);
+            if !of.is_some_and(|(item, _)| only.has(item)) {
                 continue;
             }
             let key = (step.clone(), name.to_owned());
@@ -127,32 +106,12 @@ fn listed(
     let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
     let logs = first.into_iter().filter_map(|(step, name)| {
         let about = fs::symlink_metadata(folder.join(&step).join(format!("{name}.log"))).ok()?;
-        let AttemptName { run, role, item, attempt } = told(&step, &name)?;
-        let datacenter = plan.datacenters().get(run as usize).cloned();
-        about.is_file().then_some(LogView {
-            step,
-            name,
-            datacenter,
-            role,
-            item,
-            attempt,
-            size: about.len(),
-        })
+        let (item, attempt) = ItemId::read_attempt_name(0, &step, &name)?;
+        let datacenter = plan.datacenters().get(item.run as usize).cloned();
+        let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
+        about.is_file().then_some(LogRow { of, name, size: about.len() })
     });
     Ok(LogsPage { logs: logs.collect(), next })
-}
-
-struct AttemptName {
-    run: u32,
-    role: Role,
-    item: u32,
-    attempt: u32,
-}
-
-/// What [`ItemId::attempt_name`] made the name of.
-fn told(step: &str, name: &str) -> Option<AttemptName> {
-    let (ItemId { run, role, index, .. }, attempt) = ItemId::read_attempt_name(0, step, name)?;
-    Some(AttemptName { run, role, item: index, attempt })
 }
 
 pub(super) async fn log(
@@ -195,10 +154,8 @@ pub(super) async fn times(
     let reading = tokio::task::spawn_blocking(move || log_times::read(&path));
     match reading.await.map_err(ApiError::internal)? {
         Ok(times) => {
-            let times = times.into_iter();
-            let times: Vec<_> =
-                times.map(|(offset, at_ms)| json!({"offset": offset, "at_ms": at_ms})).collect();
-            super::json(StatusCode::OK, &json!({ "times": times }))
+            let times = times.into_iter().map(|(offset, at_ms)| LogTime { offset, at_ms });
+            super::json(StatusCode::OK, &LogTimes { times: times.collect() })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_log(&id, &step, &name)),
         Err(error) => Err(ApiError::internal(error)),
@@ -213,7 +170,7 @@ fn no_log(id: &str, step: &str, name: &str) -> ApiError {
 async fn log_path(app: &App, id: &str, step: &str, name: &str) -> Result<PathBuf, ApiError> {
     let id = job_id(id)?;
     let job = app.reader.job(&id).await?;
-    if job.plan.find(step).is_none() || told(step, name).is_none() {
+    if job.plan.find(step).is_none() || ItemId::read_attempt_name(0, step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
     Ok(app.folder.logs(&id).join(step).join(format!("{name}.log")))
