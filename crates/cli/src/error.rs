@@ -167,7 +167,7 @@ impl CliError {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,
-            Self::Refused(refused) => matches!(refused.status, 429 | 502 | 503 | 504),
+            Self::Refused(refused) => matches!(refused.status, 202 | 429 | 502 | 503 | 504),
             Self::Tls { .. } | Self::Odd { .. } | Self::Wrong(_) | Self::Output(_) => false,
         }
     }
@@ -195,7 +195,9 @@ impl CliError {
             Self::NoServer { .. } | Self::Lost { .. } | Self::Tls { .. } | Self::Odd { .. } => {
                 Exit::NoServer
             }
-            Self::Refused(refused) if refused.status >= 500 => Exit::NoServer,
+            Self::Refused(refused) if refused.status == 202 || refused.status >= 500 => {
+                Exit::NoServer
+            }
             Self::Refused(_) | Self::Wrong(_) | Self::Output(_) => Exit::Wrong,
         }
     }

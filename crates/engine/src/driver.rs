@@ -381,7 +381,7 @@ impl Decider {
                 let _ = self.recovered.send(result);
             }
             Message::Drain => self.controller.engine.drain(),
-            Message::Placement | Message::Stop => {}
+            Message::WriterReady | Message::Stop => {}
         }
     }
 
@@ -435,7 +435,7 @@ impl Writer {
             let mut sent = vec![first];
             sent.extend(self.unsynced.try_iter());
             if self.waits.swap(false, Ordering::SeqCst) {
-                let _ = self.decider.send(Message::Placement, Lane::Liveness, true);
+                let _ = self.decider.send(Message::WriterReady, Lane::Liveness, true);
             }
             self.commit(sent)?;
         }
@@ -553,7 +553,7 @@ impl Loading {
                     // What is due must be found, however long the store cannot be read.
                     while read.is_err() {
                         std::thread::park_timeout(FULL);
-                        if self.decider.send(Message::Placement, Lane::Liveness, false).is_err() {
+                        if self.decider.send(Message::WriterReady, Lane::Liveness, false).is_err() {
                             return;
                         }
                         read = self.due(after, until);

@@ -107,7 +107,7 @@ pub(crate) enum Message {
     /// All that was due at the start has been loaded.
     Recovered(Result<usize, Unreadable>),
     /// The writer can take groups again.
-    Placement,
+    WriterReady,
     Drain,
     Stop,
 }
@@ -142,6 +142,16 @@ impl Inbox {
         self.ask(Request::Submit { accepted: Box::new(accepted), key })
     }
 
+    /// The same without waiting: `reply` is called once the job is durable. Refused, the engine has not seen it.
+    pub fn try_submit(
+        &self,
+        accepted: AcceptedJob,
+        key: Option<IdempotencyKey>,
+        reply: Reply<Answer>,
+    ) -> Result<(), SendError> {
+        self.try_request(Request::Submit { accepted: Box::new(accepted), key }, reply)
+    }
+
     /// Goes on with a stored job.
     pub fn adopt(&self, adopted: Adopted) -> Answer {
         self.ask(Request::Adopt(Box::new(adopted)))
@@ -152,8 +162,7 @@ impl Inbox {
         self.ask(Request::Input { job: job.clone(), input })
     }
 
-    /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable.
-    /// Gives the reply back if the engine cannot hear it now.
+    /// A worker's report or a person's command, without waiting: `reply` is called once what it came to is durable.
     pub fn send(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
         self.try_request(Request::Input { job: job.clone(), input }, reply)
     }

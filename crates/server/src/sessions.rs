@@ -4,6 +4,7 @@
 //! session that breaks leaves everything as it is; the worker comes back, or its lease ends.
 
 mod assignment;
+mod backlog;
 mod files;
 mod hello;
 mod log;
