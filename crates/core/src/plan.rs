@@ -7,7 +7,7 @@ mod check;
 mod draft;
 mod reach;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub const DAY_MS: u64 = 24 * 3600 * 1000;
 pub struct Plan {
     draft: PlanDraft,
     steps: Vec<Step>,
-    index: HashMap<String, u32>,
+    index: BTreeMap<String, u32>,
     goals: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! What templates name, checked against the plan: steps that exist and have ended by then, items
 //! where there are items.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 use steadfast_core::plan::{ForEach, Plan, nearest};
@@ -130,7 +130,7 @@ fn holds_braces(node: &Node) -> bool {
 /// What the names alone can tell. `index` holds the steps that were read, valid or not.
 pub(crate) fn check_names(
     uses: &[Use],
-    index: &HashMap<&str, usize>,
+    index: &BTreeMap<&str, usize>,
     fans_out: impl Fn(usize) -> bool,
     has_secret: impl Fn(usize, &str) -> bool,
 ) -> Vec<Problem> {
