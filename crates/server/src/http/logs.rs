@@ -62,7 +62,8 @@ pub(super) async fn list(
     super::json(StatusCode::OK, &page)
 }
 
-/// The first names after the cursor. However many there are, so many are held.
+/// The first names after the cursor, at most one more than `limit` of which are held. Only the folders of steps that the
+/// page is about are read: pages of a job with many steps do not read all of them each time.
 fn listed(
     folder: &Path,
     plan: &Plan,
@@ -71,10 +72,16 @@ fn listed(
     limit: usize,
 ) -> io::Result<LogsPage> {
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
-    for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
-        let index = index as u32;
-        if only.step.is_some_and(|only| only != index) {
+    let mut steps: Vec<(&String, u32)> =
+        plan.steps().iter().map(|step| &step.name).zip(0..).collect();
+    steps.sort_unstable();
+    for (step, index) in steps {
+        let is_before = cursor.is_some_and(|(at, _)| step < at);
+        if is_before || only.step.is_some_and(|only| only != index) {
             continue;
+        }
+        if first.len() > limit {
+            break;
         }
         let entries = match fs::read_dir(folder.join(step)) {
             Ok(entries) => entries,
