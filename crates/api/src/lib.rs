@@ -18,7 +18,7 @@ pub use pages::{
     AttemptName, AttemptRow, AttemptsPage, JobRow, JobsPage, LogRow, LogTime, LogTimes, LogsPage,
     OutputRow, OutputsPage, WorkerInfo, WorkersPage,
 };
-pub use shown_state::{NoState, ShownState};
+pub use shown_state::{InvalidState, ShownState};
 pub use status::{
     AttemptState, AttemptStatus, Attempts, BestEffortStatus, CompletionStatus, ItemProgress,
     ItemState, ItemStatus, JobStatus, MinDatacenters, RequestInfo, RetryBudgetStatus, RetryLimits,

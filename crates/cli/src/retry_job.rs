@@ -72,8 +72,8 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
                 Box::new(SystemClock),
                 Placement::here(steadfast_engine::Slots::unlimited(), "cancel"),
                 Ownership { owner, loader: None },
-                |_| Nobody,
-                Box::new(Nobody),
+                |_| NoWorkers,
+                Box::new(NoWorkers),
             );
             live.inbox().drain();
             live.inbox().adopt(adopted)?;
@@ -105,14 +105,14 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
 }
 
 /// Nothing starts while a job is cancelled, and nobody watches.
-struct Nobody;
+struct NoWorkers;
 
-impl Workers for Nobody {
+impl Workers for NoWorkers {
     fn assign(&mut self, _: Box<Work>) {}
     fn withdraw(&mut self, _: Assignment) {}
     fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
-impl Observer for Nobody {
+impl Observer for NoWorkers {
     fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }

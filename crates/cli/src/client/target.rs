@@ -11,7 +11,7 @@ use reqwest::Url;
 use steadfast_worker::TOKEN_VARIABLE;
 
 use super::api::{Address, Trust, is_loopback};
-use super::profile::{self, Named, Profiles};
+use super::profile::{self, NamedProfile, Profiles};
 use super::token::Token;
 use crate::args::Remote;
 use crate::style::{WAIT, inert, paint};
@@ -157,7 +157,7 @@ fn choice(said: TargetOptions, env: Env) -> Result<Choice, String> {
     }
 }
 
-fn profile_named(name: &str, env: Env) -> Result<Named, String> {
+fn profile_named(name: &str, env: Env) -> Result<NamedProfile, String> {
     let Some(path) = profile::path(env) else {
         return Err("there is no home folder to look for profiles in; give --server URL".into());
     };
@@ -173,7 +173,11 @@ fn profile_named(name: &str, env: Env) -> Result<Named, String> {
     }
 }
 
-fn of_profile(profile: Named, token: Option<Token>, flags: String) -> Result<Address, String> {
+fn of_profile(
+    profile: NamedProfile,
+    token: Option<Token>,
+    flags: String,
+) -> Result<Address, String> {
     let url = address(&profile.server, &format!("{}: `server`", profile.place))?;
     Ok(Address { url, token, trust: profile.trust, flags, is_default: false })
 }
