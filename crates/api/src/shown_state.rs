@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use steadfast_core::event::JobState;
 
 /// A job's own state, or `interrupted`: a job of `run` that has not ended, and whose process is gone.
-/// That is never stored, as nobody is there to store it: whoever shows the job looks at its lock.
+/// That is never stored, as the process that would store it is gone: the reader looks at the job's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShownState {
     Of(JobState),

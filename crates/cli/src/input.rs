@@ -257,7 +257,7 @@ pub(crate) fn warn(warnings: &[Warning], source: &Source) {
     }
 }
 
-/// `code` and the rest as whoever has read the file says it.
+/// `code` and the rest as this program or the server that has read the file says it.
 pub(crate) fn warn_one(code: &str, path: &str, line: u32, message: &str, source: &Source) {
     let head = paint(WAIT.bold(), format!("warning[{code}]"));
     anstream::eprintln!("{head}{}", paint(BOLD, format!(": {message}")));

@@ -81,7 +81,7 @@ pub(crate) fn only_calls(plan: &Plan, step: Option<&str>) -> bool {
     actions.all(|action| matches!(action, Action::Http(_)))
 }
 
-/// Beside what is printed, which stays empty: nobody need wonder what became of the log.
+/// Beside what is printed, which stays empty: why there is no log.
 fn tell_no_log(plan: &Plan, args: &LogsArgs) {
     let step = args.step.as_deref();
     let what = step.map_or_else(|| "this job".to_owned(), |name| format!("`{name}`"));

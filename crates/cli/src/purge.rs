@@ -74,7 +74,7 @@ fn ended(
     }
 }
 
-/// Those that stopped before a moment: nothing was written since. Whoever resumes one meanwhile has its
+/// Those that stopped before a moment: nothing was written since. A process that resumes one meanwhile has its
 /// lock, and keeps it.
 fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
     let mut purged = 0;

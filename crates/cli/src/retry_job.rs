@@ -43,7 +43,7 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
     session.open(args.common.data.as_deref(), None, begin)
 }
 
-/// Whoever works on the data folder itself.
+/// The user who works on the data folder itself.
 fn local(why: &ReasonArg) -> Result<Requester, Wrong> {
     Requester::local(why.reason.as_deref()).map_err(|why| why.to_string().into())
 }
@@ -82,7 +82,7 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
             data.forget_lock(&row.id);
         }
         Err(_) => {
-            // Whoever runs it looks for this.
+            // The process that runs it looks for this.
             data.ask_to_cancel(&row.id, &requested)?;
             for _ in 0..LOOKS {
                 if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
@@ -104,7 +104,7 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
     Ok(if job.state() == JobState::Cancelled { Exit::Ok } else { Exit::Failed })
 }
 
-/// Nothing starts while a job is cancelled, and nobody watches.
+/// Nothing starts while a job is cancelled, and no view follows it.
 struct NoWorkers;
 
 impl Workers for NoWorkers {

@@ -1,4 +1,4 @@
-//! Colours and columns. Colour goes away by itself when nobody looks, or with `NO_COLOR`.
+//! Colours and columns. There are none where the output is no terminal, or with `NO_COLOR`.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};

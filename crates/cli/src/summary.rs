@@ -226,7 +226,7 @@ impl StepFacts {
             && self.running + self.called + self.backing_off == 0
     }
 
-    /// The lower, the more somebody wants to see it.
+    /// The lower, the earlier a reader wants to see it.
     fn rank(&self) -> u8 {
         let retried = self.attempts.is_some_and(|attempts| attempts > self.tally.items);
         match self.state {

@@ -64,7 +64,7 @@ impl View {
         screen.draw(lines);
     }
 
-    /// Something that whoever looks must know from now on.
+    /// A note that stays below the picture from now on.
     pub(crate) fn note(&mut self, note: &'static str) {
         self.note = Some(note);
         if self.screen.is_none() {

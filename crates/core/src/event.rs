@@ -17,7 +17,7 @@ use crate::verdict::{Cause, StopReason};
 
 pub use state::{CompletionReason, JobState, StepState};
 
-/// Sorts by time. Made by whoever accepts the job, never here.
+/// Sorts by time. Made by the server or `run`, which accept the job, never here.
 pub type JobId = Arc<str>;
 
 /// One attempt, in all crates, on the wire and in names of files: tokens rise over all attempts of a job.
@@ -141,7 +141,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Requester::is_unknown")]
         requested: Requester,
     },
-    /// Somebody wants it to end; the end itself follows.
+    /// An operator, or `run` on Ctrl-C, wants it to end; the end itself follows.
     CancelRequested {
         #[serde(default, skip_serializing_if = "Requester::is_unknown")]
         requested: Requester,
@@ -296,7 +296,7 @@ pub struct AcceptedJob {
 /// Who asked for something, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
-    /// The name of a token, or [`LOCAL_USER`]. None: a server that asks nobody who they are.
+    /// The name of a token, or [`LOCAL_USER`]. None: a server without tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Arc<str>>,
     /// In their own words: shown as text, never trusted.
@@ -304,7 +304,7 @@ pub struct Requester {
     pub reason: Option<Arc<str>>,
 }
 
-/// Whoever works on a data folder directly, without a server that would know a token.
+/// The user who works on a data folder directly, without a server that would know a token.
 pub const LOCAL_USER: &str = "local user";
 /// Characters of a reason: a sentence or two, because it stays in the log for good.
 pub const LONGEST_REASON: usize = 500;
@@ -315,7 +315,7 @@ pub const LONGEST_REASON: usize = 500;
 pub struct InvalidReason(usize);
 
 impl Requester {
-    /// Nobody in particular.
+    /// Not known.
     pub const NOBODY: Self = Self { by: None, reason: None };
 
     pub fn new(by: Option<&str>, reason: Option<&str>) -> Result<Self, InvalidReason> {

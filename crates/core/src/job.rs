@@ -38,7 +38,7 @@ pub struct Job {
     /// Who paused it, as long as it is paused.
     #[serde(default, skip_serializing_if = "Requester::is_unknown")]
     pub paused_by: Requester,
-    /// Somebody cancelled it, or what was left of it after its end.
+    /// The request that cancelled it, or what was left of it after its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<CancelRequest>,
     /// Who asked for it to be retried, if it is a retry.
@@ -67,7 +67,7 @@ pub struct Completion {
     pub of: u32,
 }
 
-/// When somebody wanted the job to end, who, and why.
+/// When the job was to end, who asked for that, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     pub at: Timestamp,

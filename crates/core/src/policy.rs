@@ -1,6 +1,6 @@
 //! The retry rules of a step, constructed only valid.
 //!
-//! A [`PolicyDraft`] holds what somebody wrote; [`Policy::new`] refuses it with every reason at
+//! A [`PolicyDraft`] holds what the author wrote; [`Policy::new`] refuses it with every reason at
 //! once, or compiles it. Nothing is repaired on the way.
 
 mod draft;

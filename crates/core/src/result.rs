@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::job::Job;
 use crate::plan::ForEach;
 
-/// Of a fan-out the first so many outputs are part of a result; its log has them all.
+/// Of a fan-out the first `MOST_OUTPUTS` are part of a result; its log has them all.
 pub const MOST_OUTPUTS: u32 = 100;
 /// Outputs are shown while all together are no more, as JSON: what one output may have.
 const SHOWN_BYTES: usize = 1 << 20;

@@ -50,7 +50,7 @@ impl Query {
         self
     }
 
-    /// The next page, if so many are known and something may be missing.
+    /// The next page, if `known` jobs are known and something may be missing.
     pub(crate) fn page(&self, known: usize, cursor: String) -> Option<proto::ListJobsRequest> {
         let left = self.at_most.checked_sub(known).filter(|left| *left > 0)?;
         Some(proto::ListJobsRequest {
@@ -87,7 +87,7 @@ impl RetryOptions {
         self
     }
 
-    /// So many more attempts, and so much more of the budget.
+    /// `attempts` more, and as many more retries of the budget.
     #[must_use]
     pub fn grant(mut self, attempts: u32) -> Self {
         self.grant = Some(attempts);

@@ -23,7 +23,7 @@ use crate::logs::Times;
 use crate::style::inert;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A server that streams says something every 15 seconds; one that says nothing for so long is gone.
+/// A server that streams says something every 15 seconds; one that is silent for `SILENCE` is gone.
 const SILENCE: Duration = Duration::from_mins(1);
 /// No answer is larger; what is, comes from something else.
 const MOST_BYTES: usize = 256 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct Address {
     pub(crate) trust: Trust,
     /// What to type to come here again, ` --server URL` as an example; empty if nothing.
     pub(crate) flags: String,
-    /// Nobody named it.
+    /// It was found at the default address, which no flag named.
     pub(crate) is_default: bool,
 }
 
@@ -81,7 +81,7 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
-            // Nothing here redirects; whoever does is not the server, and gets no token.
+            // A Steadfast server does not redirect; what does is another, and gets no token.
             .redirect(reqwest::redirect::Policy::none());
         if is_loopback(&url) {
             builder = builder.no_proxy();
@@ -376,7 +376,7 @@ impl Client {
     }
 }
 
-/// This machine: no proxy is between, and nobody listens on the way.
+/// This machine: no proxy is between, and no network to listen on.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();

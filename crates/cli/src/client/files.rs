@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use steadfast_core::plan::Plan;
 
-/// A server takes no more; whoever names a home folder by mistake learns it before it is read.
+/// A server takes no more; a home folder named by mistake is refused before it is read.
 const MOST_BYTES: u64 = 32 << 20;
 const MOST_FILES: usize = 1000;
 
@@ -61,7 +61,7 @@ impl FoundFiles {
             std::io::ErrorKind::NotFound => format!("there is no {}", whole.display()),
             _ => format!("{}: {error}", whole.display()),
         })?;
-        // Who submits somebody else's job means the files that came with it, not his own.
+        // The submitter of another's job means the files that came with it, not their own.
         let real =
             fs::canonicalize(&whole).map_err(|error| format!("{}: {error}", whole.display()))?;
         if !real.starts_with(&self.root) {

@@ -20,7 +20,7 @@ use crate::style::{DIM, paint};
 use crate::view::View;
 use crate::{Exit, clock, input, jobs};
 
-/// How long a server may be away where nobody said how long to wait.
+/// How long a server may be away without `--timeout`.
 const PATIENCE: Duration = Duration::from_mins(10);
 /// Before it is asked for again, doubling.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ async fn read(client: Client, id: String, tell: Sender<Notifications>) {
     let (mut after, mut pause) = (0, FIRST_PAUSE);
     loop {
         let trouble = match one_connection(&client, &id, &mut after, &mut pause, &tell).await {
-            // All was said, or nobody listens any more.
+            // All was sent, or the command has ended.
             Ok(()) => return,
             Err(trouble) => trouble,
         };
@@ -188,7 +188,7 @@ async fn ended(
     id: &str,
     absence: &mut Absence,
 ) -> Result<Answer<JobStatus>, CliError> {
-    // Whoever cannot reach the server at the beginning wants to know, not to wait.
+    // A server that cannot be reached at the beginning is an error at once, not waited for.
     let status = client.status(id).await?;
     if status.value.state.is_terminal() || status.value.state == ShownState::Interrupted {
         return Ok(status);
@@ -265,7 +265,7 @@ pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, CliError> 
     Ok(exit_of(ended.value.state))
 }
 
-/// The last status, for people; programs were told every event. None: somebody has seen enough.
+/// The last status, for people; programs were told every event. None: the user has pressed Ctrl-C.
 async fn show(
     client: &Client,
     id: &str,
@@ -277,7 +277,7 @@ async fn show(
     let mut absence = Absence::new(Some(PATIENCE));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // Whoever cannot reach the server at the beginning wants to know, not to wait.
+    // A server that cannot be reached at the beginning is an error at once, not waited for.
     client.status(id).await?;
     let mut told = events(client, id);
     loop {

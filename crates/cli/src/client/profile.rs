@@ -1,4 +1,4 @@
-//! The profile file: servers by name, so that nobody types addresses and tokens.
+//! The profile file: servers by name, so that addresses and tokens need not be typed.
 //!
 //! ```toml
 //! default = "prod"
@@ -163,7 +163,7 @@ fn place(path: &Path, text: &str, span: Option<Range<usize>>) -> String {
 }
 
 pub(super) fn warn_if_others_read(path: &Path) {
-    // A pipe or a terminal is nobody else's.
+    // A pipe or a terminal is the user's own.
     let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
     let mode = about.map_or(0, |about| about.permissions().mode());
     if mode & 0o077 != 0 {

@@ -209,7 +209,7 @@ impl Change {
         }
     }
 
-    /// Makes the change in what somebody wrote. A step that is not there stays so.
+    /// Makes the change in what the author wrote. A step that is not there stays so.
     pub fn apply_to_plan(&self, plan: &mut PlanDraft, step: u32) -> Result<(), Problems> {
         let mut nothing_shared = SharedAccounts::alone(crate::backoff::Draw::from_bits(0));
         match self {

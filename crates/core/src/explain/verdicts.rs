@@ -317,7 +317,7 @@ fn number(limit: Option<u32>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string())
 }
 
-/// Who says that trying again cannot help: a status, the handler, or nobody but ourselves.
+/// Who says that trying again cannot help: a status, the handler, or the policy alone.
 fn permanent(failure: Option<&Failure>) -> String {
     let by_handler = "the handler said that the error is permanent".to_owned();
     let Some(failure) = failure else { return by_handler };

@@ -26,7 +26,7 @@ pub struct Waiting {
     pub why: WaitingReason,
     #[serde(rename = "since_ms")]
     pub since: Option<Timestamp>,
-    /// When this ends at the latest; none: nobody knows.
+    /// When this ends at the latest; none: that is not known.
     #[serde(rename = "until_ms")]
     pub until: Option<Timestamp>,
     /// Why no worker takes it, where that is known.
@@ -101,7 +101,7 @@ pub enum WaitsFor {
         most: u32,
         running: u32,
     },
-    /// Somebody to resume the job.
+    /// An operator's `resume`.
     Resume,
 }
 

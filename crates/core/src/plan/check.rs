@@ -6,7 +6,7 @@ use super::reach::Reachability;
 use super::{ForEach, MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, MaxFailed, PlanDraft, StepDraft};
 use crate::policy::Problem;
 
-/// Problems that are told; the rest of a plan that has so many is not looked at.
+/// Problems that are told; the rest of a plan with this many is not looked at.
 const MOST: usize = 1000;
 /// How many of them come with a guess at what was meant, which is the slow part.
 const GUESSES: usize = 20;

@@ -334,7 +334,7 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetCounts {
-    /// Those after failures: a worker that goes away is nobody's fault.
+    /// Those after failures: a worker that goes away is not the job's fault.
     #[default]
     Failures,
     /// Those after losses and failed dispatches too. Deferrals and waiting for a worker never.
