@@ -6,7 +6,7 @@ use steadfast_core::time::Timestamp;
 
 pub(crate) use steadfast_server::clock::SystemClock;
 
-#[allow(clippy::disallowed_methods, reason = "somebody has to ask")]
+#[allow(clippy::disallowed_methods, reason = "the program has to ask")]
 pub(crate) fn system_time() -> SystemTime {
     SystemTime::now()
 }

@@ -111,6 +111,7 @@ pub(crate) fn status_of(data: &Data, store: &mut dyn Store, id: &str) -> Result<
     Ok(if data.folder.is_run(id) { status } else { status.without_a_process() })
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
 fn text(error: impl Display) -> String {
     error.to_string()
 }

@@ -30,9 +30,10 @@ pub(crate) fn list(source: &mut dyn JobSource, args: &ListArgs) -> Result<Exit, 
     if page.jobs.is_empty() {
         let ListArgs { state, name, label, cursor, .. } = args;
         let is_part = state.is_some() || name.is_some() || label.is_some() || cursor.is_some();
-        print(&match is_part {
-            true => "no jobs match\n".to_owned(),
-            false => format!("no jobs yet; {}\n", words.first),
+        print(&if is_part {
+            "no jobs match\n".to_owned()
+        } else {
+            format!("no jobs yet; {}\n", words.first)
         })?;
         return Ok(Exit::Ok);
     }

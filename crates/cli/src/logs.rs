@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use steadfast_api::{AttemptName, LogRow};
 use steadfast_core::plan::{Action, Plan, Step};
@@ -17,8 +16,6 @@ mod print;
 
 pub(crate) use print::{LastLines, Printer, Times};
 
-/// Printing is no event, so what is followed is looked at again after this.
-const LOOK: Duration = Duration::from_millis(250);
 /// Bytes in which the last lines are looked for at once.
 const TAIL_CHUNK: u64 = 256 << 10;
 
@@ -48,7 +45,8 @@ pub(crate) fn logs(
         }
         printer.flush()?;
         match activity {
-            Activity::GoesOn => std::thread::sleep(LOOK),
+            // Printing is no event, so it is looked for.
+            Activity::GoesOn => clock::wait_a_little(),
             Activity::Over => {
                 printer.end()?;
                 if logs.is_empty()

@@ -27,7 +27,7 @@ pub(crate) struct Routing {
 enum Route {
     /// The job's name, or its id if a server knew it.
     Folder(String),
-    Server(ServerSource, String),
+    Server(Box<ServerSource>, String),
 }
 
 impl Routing {
@@ -134,7 +134,7 @@ impl Routing {
         look: impl FnOnce(&mut dyn JobSource, &str) -> Result<Exit, CliError>,
     ) -> Done {
         let looked = self.route(remote, common, job).and_then(|route| match route {
-            Route::Server(mut source, id) => look(&mut source, &id),
+            Route::Server(mut source, id) => look(&mut *source, &id),
             Route::Folder(name) => {
                 let mut source = FolderSource::open(common)?;
                 let id = source.find(&name)?;
@@ -174,7 +174,7 @@ impl Routing {
         let source = ServerSource::new(address)?;
         Ok(match locate(&source, job, unnamed)? {
             JobPlace::Folder(id) => Route::Folder(id),
-            JobPlace::Server(id) => Route::Server(source, id),
+            JobPlace::Server(id) => Route::Server(Box::new(source), id),
         })
     }
 
