@@ -120,9 +120,11 @@ impl Callbacks {
         listener.set_nonblocking(true).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         data.keep_callback_port(job, address.port()).map_err(wrong)?;
-        let callback_tokens = CallbackTokens::open(&data.folder).map_err(wrong)?;
+        let callback_tokens =
+            CallbackTokens::open(&*data.folder.storage().settings()).map_err(wrong)?;
         let addresses = CallbackUrls::new(callback_tokens.clone(), &format!("http://{address}"));
-        let reader = JobReader::open(&data.folder, 1).map_err(|error| error.to_string())?;
+        let reader =
+            JobReader::open(data.folder.storage(), 1).map_err(|error| error.to_string())?;
         Ok(Self { listener, callback_tokens, reader, addresses })
     }
 }

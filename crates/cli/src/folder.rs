@@ -15,9 +15,8 @@ use steadfast_core::job::Job;
 use steadfast_core::plan::Plan;
 use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
-use steadfast_server::log_times;
 use steadfast_server::queries::{self, JobFilter};
-use steadfast_store::{SqliteStore, Store};
+use steadfast_store::{SqliteStore, Store, log_times};
 
 use crate::args::{Common, ListArgs};
 use crate::data::{self, Data};
@@ -126,7 +125,8 @@ impl JobSource for FolderSource {
         let Some(store) = store else { return Ok(Answer::Made(JobsPage::default())) };
         let ListArgs { state, name, label, cursor, limit, .. } = query;
         let filter = JobFilter { state: *state, name: name.clone(), label: label.clone() };
-        let page = queries::list(store, &data.folder, &filter, cursor.as_deref(), *limit);
+        let is_run = |job: &str| data.folder.is_run(job);
+        let page = queries::list(store, &is_run, &filter, cursor.as_deref(), *limit);
         Ok(Answer::Made(page.map_err(text)?))
     }
 
@@ -228,7 +228,7 @@ impl JobSource for FolderSource {
     }
 
     fn log_times(&mut self, id: &str, log: &LogRow) -> Result<Times, CliError> {
-        Ok(Times::new(log_times::read(&self.log_path(id, log))?))
+        Ok(Times::new(log_times(&self.log_path(id, log))?))
     }
 
     fn activity(&mut self, id: &str) -> Result<Activity, CliError> {

@@ -3,7 +3,6 @@
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
 
-pub mod backup;
 pub mod callbacks;
 pub mod caller;
 pub mod clock;
@@ -16,7 +15,6 @@ mod hand_over;
 pub mod health;
 pub mod http;
 pub mod listen;
-pub mod log_times;
 pub mod notifications;
 pub mod observability;
 pub mod purge;

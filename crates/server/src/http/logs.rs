@@ -3,10 +3,7 @@
 //! Names in requests are held against how names are made; none of them becomes a path by itself.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +14,14 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use steadfast_api::{AttemptName, LogRow, LogTime, LogTimes, LogsPage};
 use steadfast_core::event::{ItemId, JobId};
-use steadfast_core::plan::Plan;
+use steadfast_core::job::Job;
 use steadfast_core::select::ItemSelector;
+use steadfast_store::{Blobs, LogName, LogReader};
 use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
 use crate::error::ApiError;
-use crate::log_times;
 use crate::notifications::Durable;
 use crate::queries::{JobReader, job_id, no_part};
 
@@ -54,10 +51,9 @@ pub(super) async fn list(
         None => ItemSelector::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
-    let folder = app.folder.logs(&id);
-    let listing = tokio::task::spawn_blocking(move || {
-        listed(&folder, &job.plan, only, cursor.as_ref(), limit)
-    });
+    let blobs = app.blobs;
+    let listing =
+        tokio::task::spawn_blocking(move || listed(&*blobs, &job, only, cursor.as_ref(), limit));
     let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
     super::json(StatusCode::OK, &page)
 }
@@ -65,15 +61,15 @@ pub(super) async fn list(
 /// The first names after the cursor, at most one more than `limit` of which are held. Only the folders of steps that the
 /// page is about are read: pages of a job with many steps do not read all of them each time.
 fn listed(
-    folder: &Path,
-    plan: &Plan,
+    blobs: &dyn Blobs,
+    job: &Job,
     only: ItemSelector,
     cursor: Option<&(String, String)>,
     limit: usize,
 ) -> io::Result<LogsPage> {
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
     let mut steps: Vec<(&String, u32)> =
-        plan.steps().iter().map(|step| &step.name).zip(0..).collect();
+        job.plan.steps().iter().map(|step| &step.name).zip(0..).collect();
     steps.sort_unstable();
     for (step, index) in steps {
         let is_before = cursor.is_some_and(|(at, _)| step < at);
@@ -83,28 +79,18 @@ fn listed(
         if first.len() > limit {
             break;
         }
-        let entries = match fs::read_dir(folder.join(step)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        for entry in entries {
-            let file = entry?.file_name();
-            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".log")) else {
-                continue;
-            };
+        blobs.each_log(&job.id, step, &mut |name| {
             let of = ItemId::read_attempt_name(index, step, name);
-            if !of.is_some_and(|(item, _)| only.has(item)) {
-                continue;
-            }
             let key = (step.clone(), name.to_owned());
-            if cursor.is_none_or(|cursor| key > *cursor) {
+            if of.is_some_and(|(item, _)| only.has(item))
+                && cursor.is_none_or(|cursor| key > *cursor)
+            {
                 first.insert(key);
                 if first.len() > limit + 1 {
                     first.pop_last();
                 }
             }
-        }
+        })?;
     }
     let more = first.len() > limit;
     if more {
@@ -112,11 +98,13 @@ fn listed(
     }
     let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
     let logs = first.into_iter().filter_map(|(step, name)| {
-        let about = fs::symlink_metadata(folder.join(&step).join(format!("{name}.log"))).ok()?;
-        let (item, attempt) = ItemId::read_attempt_name(0, &step, &name)?;
-        let datacenter = plan.datacenters().get(item.run as usize).cloned();
+        let log = LogName { job: job.id.clone(), step, name };
+        let size = blobs.log_size(&log).ok()??;
+        let (item, attempt) = ItemId::read_attempt_name(0, &log.step, &log.name)?;
+        let datacenter = job.plan.datacenters().get(item.run as usize).cloned();
+        let LogName { step, name, .. } = log;
         let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
-        about.is_file().then_some(LogRow { of, name, size: about.len() })
+        Some(LogRow { of, name, size })
     });
     Ok(LogsPage { logs: logs.collect(), next })
 }
@@ -129,10 +117,11 @@ pub(super) async fn log(
     let id = job_id(&id)?;
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
-    let path = log_path(&app, &id, &step, &name).await?;
-    let opening = tokio::task::spawn_blocking(move || open(&path));
+    let log = log_name(&app, &id, &step, &name).await?;
+    let blobs = app.blobs;
+    let opening = tokio::task::spawn_blocking(move || blobs.open_log(&log));
     let file = match opening.await.map_err(ApiError::internal)? {
-        Ok(file) => Arc::new(file),
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(no_log(&id, &step, &name));
         }
@@ -157,8 +146,8 @@ pub(super) async fn times(
     State(app): State<App>,
     Names((id, step, name)): Names<(String, String, String)>,
 ) -> Result<Response, ApiError> {
-    let path = log_path(&app, &id, &step, &name).await?;
-    let reading = tokio::task::spawn_blocking(move || log_times::read(&path));
+    let log = log_name(&app, &id, &step, &name).await?;
+    let reading = tokio::task::spawn_blocking(move || app.blobs.log_times(&log));
     match reading.await.map_err(ApiError::internal)? {
         Ok(times) => {
             let times = times.into_iter().map(|(offset, at_ms)| LogTime { offset, at_ms });
@@ -174,23 +163,17 @@ fn no_log(id: &str, step: &str, name: &str) -> ApiError {
 }
 
 /// The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
-async fn log_path(app: &App, id: &str, step: &str, name: &str) -> Result<PathBuf, ApiError> {
+async fn log_name(app: &App, id: &str, step: &str, name: &str) -> Result<LogName, ApiError> {
     let id = job_id(id)?;
     let job = app.reader.job(&id).await?;
     if job.plan.find(step).is_none() || ItemId::read_attempt_name(0, step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
-    Ok(app.folder.logs(&id).join(step).join(format!("{name}.log")))
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = fs::OpenOptions::new().read(true).custom_flags(no_follow).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+    Ok(LogName { job: id, step: step.to_owned(), name: name.to_owned() })
 }
 
 struct LogFile {
-    file: Arc<File>,
+    file: Arc<dyn LogReader>,
     offset: u64,
     reader: JobReader,
     id: JobId,
@@ -233,16 +216,7 @@ impl LogFile {
 
     async fn read(&self) -> io::Result<Vec<u8>> {
         let (file, offset) = (self.file.clone(), self.offset);
-        let reading = tokio::task::spawn_blocking(move || {
-            // Beyond the end there is nothing yet, however far.
-            if offset >= file.metadata()?.len() {
-                return Ok(vec![]);
-            }
-            let mut chunk = vec![0; CHUNK];
-            let count = file.read_at(&mut chunk, offset)?;
-            chunk.truncate(count);
-            Ok(chunk)
-        });
+        let reading = tokio::task::spawn_blocking(move || file.read(offset, CHUNK));
         reading.await.map_err(io::Error::other)?
     }
 }
