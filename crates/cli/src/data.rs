@@ -23,7 +23,7 @@ const PAGE: usize = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) folder: Folder,
-    /// As somebody typed it.
+    /// As the user typed it.
     given: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl Lock {
         Some(Timestamp(since.as_millis() as u64))
     }
 
-    /// Somebody wants the job cancelled, and why. The file is there whole or not at all.
+    /// What `steadfast cancel` of another process asks for, and why. The file is there whole or not at all.
     pub(crate) fn cancel_asked(&self) -> Option<Requester> {
         let text = fs::read_to_string(self.path.with_extension("cancel")).ok()?;
         Some(serde_json::from_str(&text).unwrap_or(Requester::NOBODY))
@@ -112,7 +112,7 @@ impl Data {
         for _ in 0..LOCK_LOOKS {
             match file.try_lock() {
                 Ok(()) => return Ok(Lock { file, path }),
-                // Somebody who only looked, or a process that is about to become a step, has it for
+                // A command that only looked, or a process that is about to become a step, has it for
                 // a moment.
                 Err(fs::TryLockError::WouldBlock) => crate::clock::wait_a_little(),
                 Err(fs::TryLockError::Error(error)) => return Err(why(error)),
@@ -121,7 +121,7 @@ impl Data {
         Err(format!("job {job} is being run by another process right now"))
     }
 
-    /// Why nothing happens to a job that is not over; none: somebody is at it.
+    /// Why nothing happens to a job that is not over; none: a process or a server is at it.
     pub(crate) fn rests(&self, job: &Job) -> Option<String> {
         match (is_of_a_server(job), self.folder.is_served()) {
             (true, true) => None,
@@ -205,17 +205,17 @@ pub(crate) fn is_of_a_server(job: &Job) -> bool {
     job.source.is_none()
 }
 
-/// The job that somebody names: see [`Named`].
+/// The job of a name: see [`JobRef`].
 pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
     let mut newest = |filter: &Filter, limit: usize| {
         let page = store.list(filter, None, limit).map_err(|error| error.to_string());
         page.map(|page| page.jobs)
     };
     let of_name = |name: &str| Filter { name: Some(name.to_owned()), ..Filter::default() };
-    let found = match Named::read(name) {
-        Named::Last => newest(&Filter::default(), 1)?.pop(),
-        Named::LastOf(name) => newest(&of_name(name), 1)?.pop(),
-        Named::Any(name) => {
+    let found = match JobRef::read(name) {
+        JobRef::Last => newest(&Filter::default(), 1)?.pop(),
+        JobRef::LastOf(name) => newest(&of_name(name), 1)?.pop(),
+        JobRef::Any(name) => {
             let named = newest(&of_name(name), 1)?.pop();
             let mut begin: Vec<Row> = if is_like_an_id(name) {
                 newest(&Filter::default(), LOOKED_THROUGH)?
@@ -227,7 +227,7 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
                 Ok(Some((row, _))) => Some(row),
                 // One whose row is damaged is in the list all the same.
                 Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {
-                    Named::one(name, named, begin, |row| &row.id)?
+                    JobRef::one(name, named, begin, |row| &row.id)?
                 }
                 Err(error) => return Err(error.to_string().into()),
             }
@@ -238,20 +238,20 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
     })
 }
 
-/// A beginning of an id is looked for among so many of the newest jobs.
+/// A beginning of an id is looked for among this many of the newest jobs.
 const LOOKED_THROUGH: usize = 20_000;
 
 /// How a job is named: by its id; by `last`, the newest; by its name, or `last NAME`, the newest of that
 /// name; or by a beginning of its id. What is both one job's name and the beginning of another's id is
 /// refused: `last NAME` and more of the id say which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named<'a> {
+pub(crate) enum JobRef<'a> {
     Last,
     LastOf(&'a str),
     Any(&'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> JobRef<'a> {
     pub(crate) fn read(text: &'a str) -> Self {
         match text.split_once(' ') {
             Some(("last", name)) => Self::LastOf(name),

@@ -10,11 +10,12 @@ use steadfast_store::{Filter, Row, SqliteStore, Store as _};
 
 use crate::args::{Output, PurgeArgs};
 use crate::data::{self, Data};
+use crate::folder::on_folder;
 use crate::input::Wrong;
-use crate::{Done, Exit, clock, input, jobs};
+use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
-    jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
+    on_folder(&args.common, |data, store| {
         let now = clock::now();
         let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
         let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));
@@ -77,7 +78,7 @@ fn ended(
     }
 }
 
-/// Those that stopped before a moment: nothing was written since. Whoever resumes one meanwhile has its
+/// Those that stopped before a moment: nothing was written since. A process that resumes one meanwhile has its
 /// lock, and keeps it.
 fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
     let mut purged = 0;

@@ -5,12 +5,12 @@ use steadfast_core::event::{JobId, JobState, RecordedEvent, Requester};
 use steadfast_core::retry_job::retry_job;
 use steadfast_engine::{Assignment, Live, Observer, Ownership, Placement, Work, Workers};
 
-use crate::args::{Common, Output, RetryArgs, Why};
+use crate::args::{Common, Output, ReasonArg, RetryArgs};
 use crate::clock::{self, SystemClock};
 use crate::data::{self, Data};
 use crate::input::Wrong;
 use crate::run::{Session, adopted, conclude, new_id};
-use crate::{Done, Exit, input, jobs};
+use crate::{Done, Exit, folder, input};
 
 /// How often the answer of the process that runs the job is looked for.
 const LOOKS: u32 = 300;
@@ -43,16 +43,16 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
     session.open(args.common.data.as_deref(), None, begin)
 }
 
-/// Whoever works on the data folder itself.
-fn local(why: &Why) -> Result<Requester, Wrong> {
+/// The user who works on the data folder itself.
+fn local(why: &ReasonArg) -> Result<Requester, Wrong> {
     Requester::local(why.reason.as_deref()).map_err(|why| why.to_string().into())
 }
 
-pub(crate) fn cancel(common: &Common, why: &Why, job: &str) -> Done {
+pub(crate) fn cancel(common: &Common, why: &ReasonArg, job: &str) -> Done {
     conclude(try_cancel(common, why, job), common.output)
 }
 
-fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
+fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong> {
     let requested = local(why)?;
     let data = Data::at(common.data.as_deref())?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
@@ -72,8 +72,8 @@ fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
                 Box::new(SystemClock),
                 Placement::here(steadfast_engine::Slots::unlimited(), "cancel"),
                 Ownership { owner, loader: None },
-                |_| Nobody,
-                Box::new(Nobody),
+                |_| NoWorkers,
+                Box::new(NoWorkers),
             );
             live.inbox().drain();
             live.inbox().adopt(adopted)?;
@@ -82,7 +82,7 @@ fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
             data.forget_lock(&row.id);
         }
         Err(_) => {
-            // Whoever runs it looks for this.
+            // The process that runs it looks for this.
             data.ask_to_cancel(&row.id, &requested)?;
             for _ in 0..LOOKS {
                 if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
@@ -96,7 +96,7 @@ fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
     let job = data::state(&mut store, &row.id)?;
     match common.output {
         Output::Json => {
-            let status = jobs::status_of(&data, &mut store, &row.id)?;
+            let status = folder::status_of(&data, &mut store, &row.id)?;
             input::print_json(&status).map_err(|error| error.to_string())?;
         }
         Output::Human => println!("{} {}", row.id, job.state()),
@@ -104,15 +104,15 @@ fn try_cancel(common: &Common, why: &Why, job: &str) -> Result<Exit, Wrong> {
     Ok(if job.state() == JobState::Cancelled { Exit::Ok } else { Exit::Failed })
 }
 
-/// Nothing starts while a job is cancelled, and nobody watches.
-struct Nobody;
+/// Nothing starts while a job is cancelled, and no view follows it.
+struct NoWorkers;
 
-impl Workers for Nobody {
+impl Workers for NoWorkers {
     fn assign(&mut self, _: Box<Work>) {}
     fn withdraw(&mut self, _: Assignment) {}
     fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
-impl Observer for Nobody {
+impl Observer for NoWorkers {
     fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }

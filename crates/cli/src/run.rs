@@ -24,7 +24,7 @@ use crate::input::Wrong;
 use crate::local::LocalWorkers;
 use crate::style::{BOLD, error_prefix, paint};
 use crate::view::View;
-use crate::{Done, Exit, input, jobs, signals};
+use crate::{Done, Exit, folder, input, signals};
 
 /// How often the view is drawn anew, and how soon an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -409,7 +409,7 @@ impl Session<'_> {
     ) -> Result<(), String> {
         let status = match attempts {
             Some(attempts) => JobStatus::new(job, &attempts),
-            None => jobs::status_of(data, &mut data.open()?, &self.id)?,
+            None => folder::status_of(data, &mut data.open()?, &self.id)?,
         };
         let status = if leaving { status.without_a_process() } else { status };
         input::print_json(&status).map_err(|error| error.to_string())
@@ -419,7 +419,7 @@ impl Session<'_> {
         match self.output {
             Output::Json => self.print_status(data, job, attempts, false),
             Output::Human => {
-                anstream::print!("{}", crate::view::summary(job, data));
+                anstream::print!("{}", crate::view::overview(job, data).ended(clock::now().0));
                 Ok(())
             }
         }

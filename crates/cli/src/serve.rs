@@ -64,7 +64,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
                  worker` apart",
             );
         }
-        // Others on this machine come in only if somebody says so.
+        // Other users of this machine come in only if the operator says so.
         let for_its_user = config.server.auth.is_none();
         config.server.auth.get_or_insert(Auth::Required);
         let own = match config.server.auth {
@@ -122,7 +122,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
         };
         let serving = async {
             let ended = running.until(stopping).await;
-            // A server that can go on no more leaves its worker nobody to speak to.
+            // A server that can go on no more leaves its worker no server to speak to.
             handle.kill();
             ended
         };

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steadfast_api::proto;
+use steadfast_api::{WorkerInfo, proto};
 use steadfast_core::event::{AttemptId, JobId};
 use steadfast_engine::{Assignment, Clock, Engine, Inbox, SendError, Undraining, Work, Workers};
 use steadfast_store::Blobs;
@@ -28,7 +28,7 @@ use tonic::Status;
 use crate::callbacks::CallbackUrls;
 use crate::error::ApiError;
 use crate::health::Health;
-use crate::http::{WorkerInfo, WorkerQueries};
+use crate::http::WorkerQueries;
 use crate::observability::{Observability, SessionEnd};
 use crate::tokens::Tokens;
 use proof::Holder;
@@ -300,7 +300,7 @@ fn shown(view: steadfast_engine::WorkerInfo) -> WorkerInfo {
     WorkerInfo {
         name: spec.name.to_string(),
         datacenter: spec.datacenter,
-        state: view.state.name(),
+        state: view.state.name().to_owned(),
         why: view.why,
         slots: spec.slots,
         busy: view.running,

@@ -20,8 +20,8 @@ pub struct LaunchJobRequest {
     #[prost(int64, optional, tag = "7")]
     pub timeout_ms: ::core::option::Option<i64>,
     /// What its worker must carry.
-    #[prost(map = "string, string", tag = "8")]
-    pub labels: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
@@ -69,8 +69,8 @@ pub struct ResourceSpec {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EnvironmentConfig {
-    #[prost(map = "string, string", tag = "1")]
-    pub env_vars: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "1")]
+    pub env_vars: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
@@ -1119,8 +1119,8 @@ pub struct Hello {
     /// Empty: nowhere in particular.
     #[prost(string, tag = "4")]
     pub datacenter: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "5")]
-    pub labels: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
@@ -1217,8 +1217,8 @@ pub struct Assignment {
     /// `{{ item }}`, as JSON; empty: the step has no `for_each`.
     #[prost(string, tag = "4")]
     pub item_json: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "10")]
-    pub env: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "10")]
+    pub env: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,

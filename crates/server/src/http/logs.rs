@@ -12,9 +12,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
-use serde::Serialize;
-use serde_json::json;
-use steadfast_core::event::{ItemId, JobId, Role};
+use steadfast_api::{AttemptName, LogRow, LogTime, LogTimes, LogsPage};
+use steadfast_core::event::{ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_core::select::ItemSelector;
 use steadfast_store::{Blobs, LogName, LogReader};
@@ -30,23 +29,6 @@ use crate::queries::{JobReader, job_id, no_part};
 const CHUNK: usize = 64 << 10;
 /// Printing is not an event, so a followed file is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
-
-#[derive(Debug, Serialize)]
-struct LogsPage {
-    logs: Vec<LogView>,
-    next: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct LogView {
-    step: String,
-    name: String,
-    datacenter: Option<String>,
-    role: Role,
-    item: u32,
-    attempt: u32,
-    size: u64,
-}
 
 pub(super) async fn list(
     State(app): State<App>,
@@ -76,7 +58,8 @@ pub(super) async fn list(
     super::json(StatusCode::OK, &page)
 }
 
-/// The first names after the cursor. However many there are, so many are held.
+/// The first names after the cursor, at most one more than `limit` of which are held. Only the folders of steps that the
+/// page is about are read: pages of a job with many steps do not read all of them each time.
 fn listed(
     blobs: &dyn Blobs,
     job: &Job,
@@ -85,18 +68,21 @@ fn listed(
     limit: usize,
 ) -> io::Result<LogsPage> {
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
-    for (index, step) in job.plan.steps().iter().map(|step| &step.name).enumerate() {
-        let index = index as u32;
-        if only.step.is_some_and(|only| only != index) {
+    let mut steps: Vec<(&String, u32)> =
+        job.plan.steps().iter().map(|step| &step.name).zip(0..).collect();
+    steps.sort_unstable();
+    for (step, index) in steps {
+        let is_before = cursor.is_some_and(|(at, _)| step < at);
+        if is_before || only.step.is_some_and(|only| only != index) {
             continue;
         }
+        if first.len() > limit {
+            break;
+        }
         blobs.each_log(&job.id, step, &mut |name| {
-            let is_asked_for = |of: AttemptName| {
-                let AttemptName { run, role, item, .. } = of;
-                only.has(ItemId { run, step: index, role, index: item })
-            };
+            let of = ItemId::read_attempt_name(index, step, name);
             let key = (step.clone(), name.to_owned());
-            if attempt_name(step, name).is_some_and(is_asked_for)
+            if of.is_some_and(|(item, _)| only.has(item))
                 && cursor.is_none_or(|cursor| key > *cursor)
             {
                 first.insert(key);
@@ -114,25 +100,13 @@ fn listed(
     let logs = first.into_iter().filter_map(|(step, name)| {
         let log = LogName { job: job.id.clone(), step, name };
         let size = blobs.log_size(&log).ok()??;
-        let AttemptName { run, role, item, attempt } = attempt_name(&log.step, &log.name)?;
-        let datacenter = job.plan.datacenters().get(run as usize).cloned();
+        let (item, attempt) = ItemId::read_attempt_name(0, &log.step, &log.name)?;
+        let datacenter = job.plan.datacenters().get(item.run as usize).cloned();
         let LogName { step, name, .. } = log;
-        Some(LogView { step, name, datacenter, role, item, attempt, size })
+        let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
+        Some(LogRow { of, name, size })
     });
     Ok(LogsPage { logs: logs.collect(), next })
-}
-
-struct AttemptName {
-    run: u32,
-    role: Role,
-    item: u32,
-    attempt: u32,
-}
-
-/// What [`ItemId::attempt_name`] made the name of.
-fn attempt_name(step: &str, name: &str) -> Option<AttemptName> {
-    let (ItemId { run, role, index, .. }, attempt) = ItemId::read_attempt_name(0, step, name)?;
-    Some(AttemptName { run, role, item: index, attempt })
 }
 
 pub(super) async fn log(
@@ -176,10 +150,8 @@ pub(super) async fn times(
     let reading = tokio::task::spawn_blocking(move || app.blobs.log_times(&log));
     match reading.await.map_err(ApiError::internal)? {
         Ok(times) => {
-            let times = times.into_iter();
-            let times: Vec<_> =
-                times.map(|(offset, at_ms)| json!({"offset": offset, "at_ms": at_ms})).collect();
-            super::json(StatusCode::OK, &json!({ "times": times }))
+            let times = times.into_iter().map(|(offset, at_ms)| LogTime { offset, at_ms });
+            super::json(StatusCode::OK, &LogTimes { times: times.collect() })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_log(&id, &step, &name)),
         Err(error) => Err(ApiError::internal(error)),
@@ -194,7 +166,7 @@ fn no_log(id: &str, step: &str, name: &str) -> ApiError {
 async fn log_name(app: &App, id: &str, step: &str, name: &str) -> Result<LogName, ApiError> {
     let id = job_id(id)?;
     let job = app.reader.job(&id).await?;
-    if job.plan.find(step).is_none() || attempt_name(step, name).is_none() {
+    if job.plan.find(step).is_none() || ItemId::read_attempt_name(0, step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
     Ok(LogName { job: id, step: step.to_owned(), name: name.to_owned() })

@@ -415,8 +415,8 @@ impl Workers for WorkerSessions {
         };
         check(&hello).map_err(Status::invalid_argument)?;
         let binding = granted.as_ref().map(|granted| granted.binding.clone()).unwrap_or_default();
-        let labels = hello.labels.clone().into_iter().collect();
-        if let Err(why) = binding.allows(&hello.name, &hello.datacenter, &labels) {
+        let labels = &hello.labels;
+        if let Err(why) = binding.allows(&hello.name, &hello.datacenter, labels) {
             self.registry.0.parts.watch.worker_refused(&hello.name, &why.to_string());
             return Err(Status::permission_denied(why.to_string()));
         }

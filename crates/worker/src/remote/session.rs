@@ -92,7 +92,7 @@ fn hello(executor: &Executor) -> proto::Hello {
         incarnation: executor.incarnation.clone(),
         returning: executor.is_welcomed(),
         datacenter: config.datacenter.clone().unwrap_or_default(),
-        labels: config.labels.clone().into_iter().collect(),
+        labels: config.labels.clone(),
         slots: config.slots,
         cpu: config.cpu.unwrap_or_default(),
         memory_bytes: config.memory_bytes.unwrap_or_default(),

@@ -1,15 +1,15 @@
-//! Why a command against a server could not do what it was asked to, and what to do about it.
+//! Why a command could not do what it was asked to, and what to do about it.
 
 use std::error::Error;
 use std::{fmt, io};
 
 use crate::args::Output;
-use crate::input::{self, Mistake};
+use crate::input::{self, Mistake, Wrong};
 use crate::style::inert;
 use crate::{Done, Exit};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClientError {
+pub(crate) enum CliError {
     #[error("no server answers at {address}: {why}. {}", what_to_try(*.is_default))]
     NoServer { address: String, why: String, is_default: bool },
     #[error("lost the server at {address} ({why}); the job goes on without us, {hint} looks again")]
@@ -23,14 +23,24 @@ pub(crate) enum ClientError {
     Odd { address: String, what: String },
     #[error("{0}")]
     Refused(Refused),
-    #[error("{0}")]
-    NoJob(String),
-    /// Of the caller.
-    #[error("{0}")]
-    Wrong(String),
-    /// Nobody could be told.
+    /// The caller's mistake, or what a data folder cannot do.
+    #[error("{}", .0.message)]
+    Wrong(Wrong),
+    /// Standard output cannot be written; a reader that has seen enough is no mistake.
     #[error("cannot write the answer: {0}")]
     Output(#[from] io::Error),
+}
+
+impl From<Wrong> for CliError {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+impl From<String> for CliError {
+    fn from(message: String) -> Self {
+        Self::Wrong(message.into())
+    }
 }
 
 /// What a server said no with.
@@ -43,6 +53,19 @@ pub(crate) struct Refused {
     pub(crate) code: String,
     pub(crate) detail: String,
     pub(crate) errors: Vec<Mistake>,
+}
+
+/// Characters that are shown of an answer that is none of a Steadfast server.
+const SHOWN_CHARS: usize = 120;
+
+pub(crate) fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty() {
+        return "nothing".to_owned();
+    }
+    let line: String = text.chars().take(SHOWN_CHARS).collect();
+    let more = if line.len() < text.len() { "…" } else { "" };
+    format!("`{}{more}`", inert(&line))
 }
 
 fn what_to_try(is_default: bool) -> &'static str {
@@ -122,24 +145,37 @@ pub(crate) fn unsafe_because(error: &(dyn Error + 'static)) -> Option<String> {
     Some(text.to_owned())
 }
 
-impl ClientError {
+impl CliError {
+    pub(crate) fn wrong(message: impl Into<String>) -> Self {
+        Self::Wrong(Wrong { code: "wrong", message: message.into() })
+    }
+
+    /// JSON, but not of the shape that this program knows.
+    pub(crate) fn unreadable_answer(
+        address: String,
+        error: &serde_json::Error,
+        text: &str,
+    ) -> Self {
+        Self::Odd { address, what: format!("{error} in {}", excerpt(text)) }
+    }
+
+    pub(crate) fn no_job(message: String) -> Self {
+        Self::Wrong(Wrong::no_job(message))
+    }
+
     /// It may be gone by itself in a moment.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,
             Self::Refused(refused) => matches!(refused.status, 202 | 429 | 502 | 503 | 504),
-            Self::Tls { .. }
-            | Self::Odd { .. }
-            | Self::NoJob(_)
-            | Self::Wrong(_)
-            | Self::Output(_) => false,
+            Self::Tls { .. } | Self::Odd { .. } | Self::Wrong(_) | Self::Output(_) => false,
         }
     }
 
     /// There is no such job, which may be elsewhere.
     pub(crate) fn is_no_job(&self) -> bool {
         match self {
-            Self::NoJob(_) => true,
+            Self::Wrong(wrong) => wrong.code == input::NOT_FOUND,
             Self::Refused(refused) => refused.status == 404,
             _ => false,
         }
@@ -162,7 +198,7 @@ impl ClientError {
             Self::Refused(refused) if refused.status == 202 || refused.status >= 500 => {
                 Exit::NoServer
             }
-            Self::Refused(_) | Self::NoJob(_) | Self::Wrong(_) | Self::Output(_) => Exit::Wrong,
+            Self::Refused(_) | Self::Wrong(_) | Self::Output(_) => Exit::Wrong,
         }
     }
 
@@ -173,17 +209,17 @@ impl ClientError {
             Self::Tls { .. } => "tls",
             Self::Odd { .. } => "odd_answer",
             Self::Refused(refused) => &refused.code,
-            Self::NoJob(_) => "not_found",
-            Self::Wrong(_) | Self::Output(_) => "wrong",
+            Self::Wrong(wrong) => wrong.code,
+            Self::Output(_) => "wrong",
         }
     }
 }
 
 /// Says what went wrong, if anything did.
-pub(crate) fn conclude(done: Result<Exit, ClientError>, output: Output) -> Done {
+pub(crate) fn conclude(done: Result<Exit, CliError>, output: Output) -> Done {
     match done {
         Ok(exit) => Ok(exit),
-        Err(ClientError::Output(error)) => Err(error),
+        Err(CliError::Output(error)) => Err(error),
         Err(trouble) => {
             input::refuse(trouble.code(), &trouble.to_string(), output).map(|()| trouble.exit())
         }

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_api::ShownState;
+use steadfast_api::{
+    AttemptName, ItemState, ItemStatus, JobStatus, RequestInfo, RunStatus, ShownState, StepStatus,
+};
 use steadfast_core::event::{JobState, Requester, Role};
 use steadfast_core::text::shorten;
 use steadfast_core::verdict::StopReason;
 
 use super::api::Client;
-use super::logs;
-use super::shapes::{AttemptOfJob, Item, Request, Run, Status, Step};
+use super::find;
 use crate::logs::only_calls;
-use crate::style::{DIM, Inert, inert, paint};
+use crate::style::inert;
 use crate::summary::{
-    AsideState, Failed, JobOverview, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS, StepFacts,
-    Tally, labelled, notes,
+    AuxiliaryState, Failed, JobOverview, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS,
+    StepFacts, Tally, labelled, notes,
 };
 
 /// Failed items of a job whose last words are fetched.
@@ -27,39 +28,30 @@ const LINE_CHARS: usize = 160;
 /// What failed attempts wrote last, by run, step and item.
 type Words = BTreeMap<(usize, String, u32), Vec<String>>;
 
-/// Where it stands while it goes on.
-pub(super) async fn standing(client: &Client, status: &Status, now_ms: u64) -> String {
+/// Where a job of a server stands.
+pub(super) async fn overview(client: &Client, status: &JobStatus) -> JobOverview {
     let words = last_words(client, status).await;
-    of(client, status, &words).under_way(now_ms)
-}
-
-/// How it ended, and where to look.
-pub(super) async fn summary(client: &Client, status: &Status, now_ms: u64) -> String {
-    let words = last_words(client, status).await;
-    let mut text = of(client, status, &words).ended(now_ms);
-    let id = status.id.as_str();
-    if !logs::plan(client, id).await.is_some_and(|plan| only_calls(&plan, None)) {
-        let hint = format!("output: {}", client.hint(&format!("logs {id}")));
-        text.push_str(&format!("{}\n", paint(DIM, hint)));
+    let mut hints = vec![];
+    if status.state.is_terminal() {
+        let id = &status.id;
+        let accepted = find::accepted(client, id).await.ok().flatten();
+        if !accepted.is_some_and(|(_, plan)| only_calls(&plan, None)) {
+            hints.push(format!("output: {}", client.hint(&format!("logs {id}"))));
+        }
+        if status.state != JobState::Succeeded {
+            hints.push(format!("why: {}", client.hint(&format!("explain {id}"))));
+        }
     }
-    if status.state != JobState::Succeeded {
-        let hint = format!("why: {}", client.hint(&format!("explain {id}")));
-        text.push_str(&format!("{}\n", paint(DIM, hint)));
-    }
-    text
+    JobOverview { hints, ..of(client, status, &words) }
 }
 
-pub(super) fn heading(status: &Status) -> String {
-    crate::summary::heading(status.name.as_str(), status.id.as_str())
-}
-
-fn of(client: &Client, status: &Status, words: &Words) -> JobOverview {
+fn of(client: &Client, status: &JobStatus, words: &Words) -> JobOverview {
     let mut steps = Vec::new();
     for (number, run) in status.runs.iter().enumerate() {
-        for (step_name, step) in &run.steps {
-            let name = name_of(run, step_name.as_str());
+        for (step_name, step) in &run.steps.0 {
+            let name = name_of(run, step_name);
             let failures = failed(step).take(SHOWN_ITEMS).map(|item| {
-                let key = (number, step_name.to_string(), item.index);
+                let key = (number, step_name.clone(), item.index);
                 let words = words.get(&key).cloned().unwrap_or_default();
                 Failed { name: item_name(&name, step, item), why: why(item), words }
             });
@@ -69,13 +61,17 @@ fn of(client: &Client, status: &Status, words: &Words) -> JobOverview {
         }
     }
     JobOverview {
+        id: status.id.clone(),
+        name: status.name.clone(),
+        damage: status.reason.clone(),
+        hints: vec![],
         state: status.state,
-        submitted_ms: status.submitted_at_ms,
-        finished_ms: status.finished_at_ms,
+        submitted_ms: status.submitted_at_ms.0,
+        finished_ms: status.finished_at_ms.map(|at| at.0),
         reason: status.completion.as_ref().map(|completion| completion.reason.to_string()),
         steps,
         rests: (status.state == ShownState::Interrupted)
-            .then(|| format!("go on with {}", client.resume_hint(status.id.as_str()))),
+            .then(|| format!("go on with {}", client.resume_hint(&status.id))),
         notes: notes(
             &runs(status),
             status.state,
@@ -85,32 +81,31 @@ fn of(client: &Client, status: &Status, words: &Words) -> JobOverview {
     }
 }
 
-fn runs(status: &Status) -> Vec<RunFacts> {
+fn runs(status: &JobStatus) -> Vec<RunFacts> {
     let counted = status.result.as_ref().map(|result| &result.datacenters);
     let runs = status.runs.iter().filter_map(|run| {
         let datacenter = run.datacenter.as_ref()?;
         let counts = counted.is_some_and(|counted| counted.contains(datacenter));
-        let (datacenter, state, late) = (datacenter.to_string(), run.state, run.late);
+        let (datacenter, state, late) = (datacenter.clone(), run.state, run.late);
         Some(RunFacts { datacenter, state, late, counts })
     });
     runs.collect()
 }
 
-fn requester(request: &Request) -> Requester {
-    let text = |text: &Option<Inert>| text.as_ref().map(|text| text.as_str().into());
-    Requester { by: text(&request.by), reason: text(&request.reason) }
+fn requester(request: &RequestInfo) -> Requester {
+    Requester { by: request.by.clone(), reason: request.reason.clone() }
 }
 
-fn name_of(run: &Run, step: &str) -> String {
+fn name_of(run: &RunStatus, step: &str) -> String {
     run.datacenter.as_ref().map_or_else(|| step.to_owned(), |dc| format!("{dc}/{step}"))
 }
 
-fn failed(step: &Step) -> impl Iterator<Item = &Item> {
-    step.items.iter().filter(|item| item.state.as_str() == "failed")
+fn failed(step: &StepStatus) -> impl Iterator<Item = &ItemStatus> {
+    step.items.iter().filter(|item| item.state == ItemState::Failed)
 }
 
-fn item_name(step_name: &str, step: &Step, item: &Item) -> String {
-    let of_many = item.value.is_some() || step.counts.values().sum::<u64>() > 1;
+fn item_name(step_name: &str, step: &StepStatus, item: &ItemStatus) -> String {
+    let of_many = item.value.is_some() || total(step) > 1;
     let name = if of_many { format!("{step_name}[{}]", item.index) } else { step_name.to_owned() };
     // Of a range the number tells it.
     labelled(
@@ -119,19 +114,21 @@ fn item_name(step_name: &str, step: &Step, item: &Item) -> String {
     )
 }
 
-fn why(item: &Item) -> String {
-    let reason = item.reason.as_ref().map_or("failed", |reason| reason.as_str());
-    let known = serde_json::from_value::<StopReason>(reason.into());
-    let reason = known.map_or_else(|_| reason.to_owned(), |reason| reason.message().to_owned());
-    let error = item.last_error.as_ref().map_or("no worker took it", |error| error.as_str());
+fn why(item: &ItemStatus) -> String {
+    let reason = item.reason.map_or("failed", StopReason::message);
+    let error = item.last_error.as_deref().unwrap_or("no worker took it");
     format!("{reason}: {error}")
 }
 
-fn step_facts(name: String, step: &Step) -> StepFacts {
-    let count = |state: &str| step.counts.get(state).copied().unwrap_or(0);
-    let items: u64 = step.counts.values().sum();
-    let last = |item: &Item| item.attempts.last().map_or(0, |attempt| attempt.attempt);
-    let due = |item: &&Item| item.retry_available_at_ms;
+fn total(step: &StepStatus) -> u64 {
+    step.counts.values().copied().map(u64::from).sum()
+}
+
+fn step_facts(name: String, step: &StepStatus) -> StepFacts {
+    let count = |state| u64::from(step.count(state));
+    let items = total(step);
+    let last = |item: &ItemStatus| item.attempts.last().map_or(0, |attempt| attempt.attempt);
+    let due = |item: &&ItemStatus| item.retry_available_at_ms;
     let next = step.items.iter().filter(|item| due(item).is_some()).min_by_key(due);
     let only = step.items.first().filter(|_| items <= 1);
     let progress = only.and_then(|item| item.progress.as_ref());
@@ -140,61 +137,61 @@ fn step_facts(name: String, step: &Step) -> StepFacts {
     StepFacts {
         tally: Tally {
             items,
-            succeeded: count("succeeded"),
-            failed: count("failed"),
-            skipped: count("skipped"),
-            cancelled: count("cancelled"),
+            succeeded: count(ItemState::Succeeded),
+            failed: count(ItemState::Failed),
+            skipped: count(ItemState::Skipped),
+            cancelled: count(ItemState::Cancelled),
         },
-        running: count("running"),
-        called: count("awaiting_callback"),
-        backing_off: count("backing_off"),
-        ready: count("ready"),
+        running: count(ItemState::Running),
+        called: count(ItemState::AwaitingCallback),
+        backing_off: count(ItemState::BackingOff),
+        ready: count(ItemState::Ready),
         attempt: only.map_or(0, last),
         progress: progress.map(|it| shorten(&it.said.to_string(), LONGEST_PROGRESS)),
         next: next.map(|item| NextTry {
-            due_ms: item.retry_available_at_ms.unwrap_or(0),
+            due_ms: item.retry_available_at_ms.unwrap_or_default().0,
             attempt: last(item) + 1,
-            last_error: item.last_error.as_ref().map(ToString::to_string),
+            last_error: item.last_error.clone(),
         }),
         attempts: all_shown.then(|| step.items.iter().map(|item| u64::from(last(item))).sum()),
-        fallback: step.fallback.as_ref().map(aside),
-        compensation: step.compensation.as_ref().map(aside),
-        error: step.error.as_ref().map(ToString::to_string),
+        fallback: step.fallback.as_ref().map(auxiliary),
+        compensation: step.compensation.as_ref().map(auxiliary),
+        error: step.error.clone(),
         ..StepFacts::new(name, step.state)
     }
 }
 
-fn aside(item: &Item) -> AsideState {
-    match item.state.as_str() {
-        "succeeded" => AsideState::Succeeded,
-        "failed" => AsideState::Failed,
-        "cancelled" => AsideState::Cancelled,
-        _ => AsideState::UnderWay,
+fn auxiliary(item: &ItemStatus) -> AuxiliaryState {
+    match item.state {
+        ItemState::Succeeded => AuxiliaryState::Succeeded,
+        ItemState::Failed => AuxiliaryState::Failed,
+        ItemState::Cancelled => AuxiliaryState::Cancelled,
+        _ => AuxiliaryState::UnderWay,
     }
 }
 
 /// What the failed items wrote last, as far as that can be had; nothing depends on it.
-async fn last_words(client: &Client, status: &Status) -> Words {
+async fn last_words(client: &Client, status: &JobStatus) -> Words {
     let mut words = Words::new();
     for (number, run) in status.runs.iter().enumerate() {
-        for (step_name, step) in &run.steps {
-            let items: Vec<&Item> = failed(step).take(SHOWN_ITEMS).collect();
+        for (step_name, step) in &run.steps.0 {
+            let items: Vec<&ItemStatus> = failed(step).take(SHOWN_ITEMS).collect();
             if items.is_empty() || words.len() >= SHOWN_WORDS {
                 continue;
             }
             let query = [("step", step_name.as_str()), ("limit", "1000")];
-            let Ok(page) = client.logs(status.id.as_str(), &query).await else { return words };
+            let Ok(page) = client.logs(&status.id, &query).await else { return words };
             for item in items {
-                let wanted = AttemptOfJob {
-                    datacenter: run.datacenter.as_ref().map(ToString::to_string),
-                    step: step_name.to_string(),
+                let wanted = AttemptName {
+                    datacenter: run.datacenter.clone(),
+                    step: step_name.clone(),
                     role: Role::Item,
                     item: item.index,
                     attempt: item.attempts.last().map_or(0, |attempt| attempt.attempt),
                 };
                 let Some(log) = page.logs.iter().find(|log| log.of == wanted) else { continue };
                 let from = log.size.saturating_sub(TAIL_BYTES);
-                let lines = tail(client, status.id.as_str(), &wanted.step, &log.name, from).await;
+                let lines = tail(client, &status.id, &wanted.step, &log.name, from).await;
                 words.insert((number, wanted.step, item.index), lines.unwrap_or_default());
             }
         }
