@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use steadfast_core::event::{ItemId, Role};
+use steadfast_core::event::{AttemptId, ItemId, Role};
 use steadfast_core::outcome::{
     Asked, ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, nesting,
 };
@@ -37,6 +37,10 @@ impl proto::AttemptRef {
             attempt,
             ..Self::default()
         }
+    }
+
+    pub fn id(&self) -> AttemptId {
+        AttemptId::new(self.job_id.as_str(), self.token)
     }
 
     pub fn item(&self) -> ItemId {

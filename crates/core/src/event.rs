@@ -16,6 +16,26 @@ use crate::verdict::{Cause, StopReason};
 /// Sorts by time. Made by whoever accepts the job, never here.
 pub type JobId = Arc<str>;
 
+/// One attempt, in all crates, on the wire and in names of files: tokens rise over all attempts of a job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId {
+    pub job: JobId,
+    /// The fence.
+    pub token: u64,
+}
+
+impl AttemptId {
+    pub fn new(job: impl Into<JobId>, token: u64) -> Self {
+        Self { job: job.into(), token }
+    }
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.job, self.token)
+    }
+}
+
 /// Which work item: of which run (by index into the datacenters), step, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ItemId {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_core::event::{ItemId, JobId, Recorded};
+use steadfast_core::event::{AttemptId, ItemId, JobId, Recorded};
 
 /// Events of one transaction, and the effects that wait for it.
 #[derive(Debug, Default)]
@@ -37,6 +37,12 @@ pub struct Assignment {
     /// The fence: a report counts only with the current one.
     pub token: u64,
     pub worker: Arc<str>,
+}
+
+impl Assignment {
+    pub fn id(&self) -> AttemptId {
+        AttemptId::new(self.job.clone(), self.token)
+    }
 }
 
 impl Batch {

@@ -7,7 +7,7 @@ use steadfast_core::outcome::Outcome;
 
 use steadfast_core::apply::Killed;
 use steadfast_core::decide::{Advanced, Input, Refusal, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
+use steadfast_core::event::{Accepted, AttemptId, Event, ItemId, JobId, Recorded};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 use steadfast_store::Gap;
@@ -123,7 +123,7 @@ impl Engine {
                 Placement::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
                 Placement::Fleet(fleet) => {
                     let worker = live.worker.as_deref().unwrap_or_default();
-                    fleet.give_back(worker, &(id.clone(), live.token));
+                    fleet.give_back(worker, &AttemptId::new(id.clone(), live.token));
                 }
             }
             let worker = live.worker.clone().unwrap_or_default();
@@ -355,7 +355,7 @@ impl Engine {
             match &mut self.room {
                 Placement::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
                 Placement::Fleet(fleet) => {
-                    fleet.give_back(&worker, &(job.id.clone(), token));
+                    fleet.give_back(&worker, &AttemptId::new(job.id.clone(), token));
                 }
             }
             started -= 1;
@@ -397,7 +397,7 @@ impl Engine {
                     started += 1;
                     if let Placement::Fleet(fleet) = &mut self.room {
                         let needs = Needs::of(&job.plan, *item);
-                        let held = (job.id.clone(), *token);
+                        let held = AttemptId::new(job.id.clone(), *token);
                         fleet.take(worker, held, *item, *attempt, &needs, self.mono);
                     }
                     let assignment = assignment(item, attempt, token, worker);
@@ -411,7 +411,7 @@ impl Engine {
                             slots.give_back(job.plan.datacenter(item.run));
                         }
                         Placement::Fleet(fleet) => {
-                            fleet.give_back(worker, &(job.id.clone(), *token));
+                            fleet.give_back(worker, &AttemptId::new(job.id.clone(), *token));
                         }
                     }
                 }
@@ -428,7 +428,8 @@ impl Engine {
                             }
                         }
                         Placement::Fleet(fleet) => {
-                            let given = fleet.give_back(worker, &(job.id.clone(), *token));
+                            let given =
+                                fleet.give_back(worker, &AttemptId::new(job.id.clone(), *token));
                             if reported {
                                 fleet.reported(worker, outcome, self.mono);
                             }

@@ -14,7 +14,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use steadfast_core::event::ItemId;
+use steadfast_core::event::{AttemptId, ItemId};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 
@@ -28,8 +28,8 @@ pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
 pub use words::{
-    AttemptKey, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo,
-    WorkerSpec, WorkerState,
+    FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo, WorkerSpec,
+    WorkerState,
 };
 
 #[derive(Debug)]
@@ -57,11 +57,11 @@ pub struct Fleet {
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
     /// Assigned to it, and never arrived.
-    pub(crate) again: Vec<(AttemptKey, Held)>,
+    pub(crate) again: Vec<(AttemptId, Held)>,
     /// Gone with an earlier life of it.
-    pub(crate) lost: Vec<(AttemptKey, Held)>,
+    pub(crate) lost: Vec<(AttemptId, Held)>,
     /// It holds these, and nobody wants them any more.
-    pub(crate) unwanted: Vec<AttemptKey>,
+    pub(crate) unwanted: Vec<AttemptId>,
 }
 
 impl Fleet {
@@ -256,7 +256,7 @@ impl Fleet {
     pub(crate) fn expect(
         &mut self,
         name: &Arc<str>,
-        key: AttemptKey,
+        key: AttemptId,
         item: ItemId,
         attempt: u32,
         needs: &Needs,
@@ -304,7 +304,7 @@ impl Fleet {
     pub(crate) fn take(
         &mut self,
         name: &Arc<str>,
-        key: AttemptKey,
+        key: AttemptId,
         item: ItemId,
         attempt: u32,
         needs: &Needs,
@@ -323,7 +323,7 @@ impl Fleet {
     }
 
     /// Returns when the worker was given it.
-    pub(crate) fn give_back(&mut self, name: &str, key: &AttemptKey) -> Option<u64> {
+    pub(crate) fn give_back(&mut self, name: &str, key: &AttemptId) -> Option<u64> {
         let member = self.members.get_mut(name)?;
         let held = member.held.remove(key)?;
         member.cpu_used_milli -= held.cpu_milli;
@@ -439,7 +439,7 @@ impl Fleet {
     }
 
     /// Ends quarantines and leases that are over; what the lost ones held is lost.
-    pub(crate) fn tick(&mut self, mono: u64) -> Vec<(AttemptKey, Held)> {
+    pub(crate) fn tick(&mut self, mono: u64) -> Vec<(AttemptId, Held)> {
         for name in self.quarantined.clone() {
             let Some(member) = self.members.get_mut(&name) else { continue };
             if member.health.release(mono) {

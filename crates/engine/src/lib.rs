@@ -31,8 +31,8 @@ pub use crash::crash_point;
 pub use driver::{Clock, Live, Observer, Ownership, Stopped, Workers};
 pub use engine::{Engine, Unknown};
 pub use fleet::{
-    AttemptKey, Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
-    WorkerInfo, WorkerSpec, WorkerState,
+    Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo,
+    WorkerSpec, WorkerState,
 };
 pub use inbox::{Adopted, Answer, CommandError, Inbox, Lost, Reply, SendError};
 pub use load::{Loader, Unreadable, state};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{ItemId, Role};
+use steadfast_core::event::{AttemptId, ItemId, Role};
 use steadfast_core::job::{Phase, Timer};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
@@ -12,8 +12,8 @@ use steadfast_core::time::Timestamp;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::engine::{Engine, JobKey};
 use crate::fleet::{
-    Arrival, AttemptKey, Fleet, FleetNotification, Held, Identity, Missed, NameInUse, Needs,
-    Undraining, WorkerInfo, WorkerSpec,
+    Arrival, Fleet, FleetNotification, Held, Identity, Missed, NameInUse, Needs, Undraining,
+    WorkerInfo, WorkerSpec,
 };
 use crate::placement::Placement;
 
@@ -27,7 +27,7 @@ pub struct Arriving {
     /// This life of it was here before: what it does not hold never reached it.
     pub returning: bool,
     /// What it runs, or has a report of that was not acknowledged.
-    pub holds: BTreeSet<AttemptKey>,
+    pub holds: BTreeSet<AttemptId>,
 }
 
 /// Looking more often costs more than it tells; more seldom, a clock that was set goes unnoticed.
@@ -94,7 +94,7 @@ impl Engine {
         let (mono, worker) = (self.mono, arriving.spec.name.clone());
         let Some(fleet) = self.fleet() else { return Ok(batch) };
         let Arrival { again, lost, unwanted } = fleet.connect(arriving, mono)?;
-        let assignment = |(job, token): AttemptKey, held: Held| Assignment {
+        let assignment = |AttemptId { job, token }, held: Held| Assignment {
             job,
             item: held.item,
             attempt: held.attempt,
@@ -106,7 +106,7 @@ impl Engine {
         // What was decided for its earlier life may still be on its way, and would find this one.
         let stale = lost.iter().map(|(key, held)| assignment(key.clone(), *held));
         batch.effects.extend(stale.map(Effect::Withdraw));
-        for (job, token) in unwanted {
+        for AttemptId { job, token } in unwanted {
             let item = ItemId { run: 0, step: 0, role: Role::default(), index: 0 };
             let over = Assignment { job, item, attempt: 0, token, worker: worker.clone() };
             batch.effects.push(Effect::Withdraw(over));
@@ -214,14 +214,8 @@ impl Engine {
             .collect()
     }
 
-    fn lose(
-        &mut self,
-        lost: Vec<(AttemptKey, Held)>,
-        why: &str,
-        now: Timestamp,
-        batch: &mut Batch,
-    ) {
-        for ((job, token), held) in lost {
+    fn lose(&mut self, lost: Vec<(AttemptId, Held)>, why: &str, now: Timestamp, batch: &mut Batch) {
+        for (AttemptId { job, token }, held) in lost {
             let outcome = Outcome::Lost { started: true, why: Some(why.into()) };
             let input = Input::Report { item: held.item, token, outcome };
             let _ = self.handle(&job, &input, now, batch);
@@ -237,7 +231,8 @@ impl Engine {
         let mut running = 0;
         for (item, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
             let Some(worker) = &live.worker else { continue };
-            let (held, needs) = ((job.id.clone(), live.token), Needs::of(&job.plan, item));
+            let (held, needs) =
+                (AttemptId::new(job.id.clone(), live.token), Needs::of(&job.plan, item));
             fleet.expect(worker, held, item, live.history.attempts, &needs, mono);
             running += 1;
         }

@@ -17,10 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast_api::proto;
-use steadfast_core::event::JobId;
-use steadfast_engine::{
-    Assignment, AttemptKey, Clock, Engine, Inbox, SendError, Undraining, Work, Workers,
-};
+use steadfast_core::event::{AttemptId, JobId};
+use steadfast_engine::{Assignment, Clock, Engine, Inbox, SendError, Undraining, Work, Workers};
 use steadfast_store::Folder;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -89,9 +87,9 @@ struct Session {
     token: Option<Arc<str>>,
     out: Outgoing,
     /// Attempts whose output is taken from this worker.
-    held: HashSet<AttemptKey>,
+    held: HashSet<AttemptId>,
     /// Those that were withdrawn from it last: what they print until they have ended is taken too.
-    withdrawn: VecDeque<AttemptKey>,
+    withdrawn: VecDeque<AttemptId>,
     /// The worker has said that it takes nothing new.
     drains: watch::Sender<bool>,
     /// How often it has said that it takes new work again.
@@ -103,11 +101,11 @@ const WITHDRAWN: usize = 1024;
 
 impl Session {
     /// The output of that attempt is this worker's to send.
-    fn may_print(&self, key: &AttemptKey) -> bool {
+    fn may_print(&self, key: &AttemptId) -> bool {
         self.held.contains(key) || self.withdrawn.contains(key)
     }
 
-    fn withdraw(&mut self, key: AttemptKey) {
+    fn withdraw(&mut self, key: AttemptId) {
         if self.held.remove(&key) {
             self.withdrawn.push_back(key);
             if self.withdrawn.len() > WITHDRAWN {
@@ -168,7 +166,7 @@ impl Workers for SessionRegistry {
     fn assign(&mut self, work: Box<Work>) {
         let Shared { parts, .. } = &*self.0;
         let worker = work.assignment.worker.clone();
-        let key = (work.assignment.job.clone(), work.assignment.token);
+        let key = work.assignment.id();
         let mut message = assignment::assignment(*work, &parts.folder, &parts.callbacks);
         let mut sessions = self.sessions();
         let Some(session) = sessions.get_mut(&worker) else { return };
@@ -191,7 +189,7 @@ impl Workers for SessionRegistry {
         let named = proto::AttemptRef::new(&job, item, attempt, token);
         let mut sessions = self.sessions();
         if let Some(session) = sessions.get_mut(&worker) {
-            session.withdraw((job, token));
+            session.withdraw(AttemptId { job, token });
             let kind = Kind::Withdrawal(proto::Withdrawal { attempt: Some(named) });
             self.send(&worker, session, kind);
         }

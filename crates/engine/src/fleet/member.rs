@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::event::ItemId;
+use steadfast_core::event::{AttemptId, ItemId};
 
 use super::health::Health;
 use super::needs::{self, Needs};
-use super::words::{AttemptKey, Identity, WorkerSpec, WorkerState};
+use super::words::{Identity, WorkerSpec, WorkerState};
 use crate::prefetch::Prefetch;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Member {
     pub(super) lease_ends: u64,
     pub(super) cpu_used_milli: u64,
     pub(super) memory_used: u64,
-    pub(super) held: BTreeMap<AttemptKey, Held>,
+    pub(super) held: BTreeMap<AttemptId, Held>,
     pub(super) health: Health,
     /// How far ahead of its slots it is given work.
     pub(super) pace: Prefetch,
@@ -121,7 +121,7 @@ impl Member {
 
 /// How many of them have been given out for longer than so many milliseconds, without those that wait.
 pub(super) fn running_longer(
-    held: &BTreeMap<AttemptKey, Held>,
+    held: &BTreeMap<AttemptId, Held>,
     slots: u32,
     ms: u64,
     mono: u64,

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use steadfast_core::event::JobId;
-
 /// What a worker says of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerSpec {
@@ -66,9 +64,6 @@ impl Default for FleetRules {
         }
     }
 }
-
-/// An attempt, as workers and the fleet name it.
-pub type AttemptKey = (JobId, u64);
 
 /// Something about a worker that people want to know.
 #[derive(Clone, Debug, PartialEq, Eq)]

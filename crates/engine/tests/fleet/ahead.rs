@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use steadfast_core::account::Charged;
-use steadfast_core::event::{JobState, Requester};
+use steadfast_core::event::{AttemptId, JobState, Requester};
 
 use super::*;
 
@@ -215,7 +215,7 @@ fn a_worker_that_breaks_everything_is_given_nothing_to_break_ahead() {
 #[test]
 fn what_waits_at_a_worker_survives_a_broken_connection_and_a_restart() {
     let (mut world, hand, job) = ahead(5000);
-    let holds: Vec<AttemptKey> = hand.held.iter().map(key).collect();
+    let holds: Vec<AttemptId> = hand.held.iter().map(key).collect();
     assert!(holds.len() > SLOTS);
     world.engine.away("w1", world.sessions);
     let told = world.arrive(queues("w1"), true, &holds).expect("its own name");
@@ -253,7 +253,7 @@ fn a_cancel_takes_back_what_waits_too() {
     );
     answer.expect("known").expect("it may be cancelled");
     let effects = world.done(batch);
-    let taken: BTreeSet<AttemptKey> = effects
+    let taken: BTreeSet<AttemptId> = effects
         .iter()
         .filter_map(|effect| match effect {
             Effect::Withdraw(over) => Some(key(over)),

@@ -1,8 +1,9 @@
 //! Whose name it is: only the worker that has it is told what it was assigned, and believed about it.
 
+use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{AttemptKey, Effect, Identity, Undraining, WorkerSpec, WorkerState};
+use steadfast_engine::{Effect, Identity, Undraining, WorkerSpec, WorkerState};
 
 use super::{World, assigned, down, fan_out, identity, key, on, worker};
 
@@ -19,7 +20,7 @@ fn nobody_takes_a_name_over_while_its_worker_is_there_or_away_within_its_lease()
         let mut world = World::new();
         world.connect(worker("w1", 2));
         let (_, effects) = world.submit(fan_out("a", 2));
-        let all: Vec<AttemptKey> = assigned(&effects).iter().map(|one| key(one)).collect();
+        let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
         if away {
             world.engine.away("w1", world.sessions);
         }
@@ -42,7 +43,7 @@ fn after_a_restart_a_name_is_for_who_can_prove_that_it_had_it() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
     let (id, effects) = world.submit(fan_out("a", 2));
-    let all: Vec<AttemptKey> = assigned(&effects).iter().map(|one| key(one)).collect();
+    let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
     let job = world.engine.job(&id).expect("live").clone();
     let mut restarted = World { log: vec![], ..World::new() };
     let batch =
@@ -62,7 +63,7 @@ fn who_takes_a_name_after_its_lease_gets_nothing_of_what_was_assigned_before() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
     let (_, effects) = world.submit(fan_out("a", 2));
-    let all: Vec<AttemptKey> = assigned(&effects).iter().map(|one| key(one)).collect();
+    let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
     // The lease is over, and nobody has looked yet.
     world.now += 15_000;
     world.engine.hear(world.now, 15_000);

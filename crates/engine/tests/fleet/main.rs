@@ -10,14 +10,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, Event, JobId, Recorded};
+use steadfast_core::event::{Accepted, AttemptId, Event, JobId, Recorded};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Arriving, Assignment, AttemptKey, Batch, Effect, Engine, FleetNotification, FleetRules,
-    Identity, Log, Missed, Placement, Undraining, WorkerSpec, WorkerState,
+    Arriving, Assignment, Batch, Effect, Engine, FleetNotification, FleetRules, Identity, Log,
+    Missed, Placement, Undraining, WorkerSpec, WorkerState,
 };
 use steadfast_store::Gap;
 
@@ -108,7 +108,7 @@ impl World {
         &mut self,
         spec: WorkerSpec,
         returning: bool,
-        holds: &[AttemptKey],
+        holds: &[AttemptId],
     ) -> Result<Vec<Effect>, String> {
         self.arrive_as(identity("its own", true), spec, returning, holds)
     }
@@ -118,7 +118,7 @@ impl World {
         identity: Identity,
         spec: WorkerSpec,
         returning: bool,
-        holds: &[AttemptKey],
+        holds: &[AttemptId],
     ) -> Result<Vec<Effect>, String> {
         self.sessions += 1;
         let holds = holds.iter().cloned().collect();
@@ -181,8 +181,8 @@ fn on(effects: &[Effect], worker: &str) -> usize {
     assigned(effects).iter().filter(|assignment| &*assignment.worker == worker).count()
 }
 
-fn key(assignment: &Assignment) -> AttemptKey {
-    (assignment.job.clone(), assignment.token)
+fn key(assignment: &Assignment) -> AttemptId {
+    assignment.id()
 }
 
 fn fan_out(name: &str, items: u32) -> PlanDraft {
@@ -317,10 +317,10 @@ fn a_worker_that_returns_goes_on_with_what_it_holds_and_gets_the_rest_again() {
     let (_, effects) = world.submit(fan_out("a", 3));
     let all = assigned(&effects);
     world.engine.away("w1", world.sessions);
-    let foreign: AttemptKey = ("other".into(), 7);
+    let foreign: AttemptId = AttemptId::new("other", 7);
     let holds = [key(all[0]), foreign.clone()];
     let told = world.arrive(worker("w1", 3), true, &holds).expect("its own name");
-    let again: Vec<AttemptKey> = assigned(&told).iter().map(|one| key(one)).collect();
+    let again: Vec<AttemptId> = assigned(&told).iter().map(|one| key(one)).collect();
     assert_eq!(again, [key(all[1]), key(all[2])]);
     assert!(
         told.iter().any(|effect| matches!(effect, Effect::Withdraw(one) if key(one) == foreign))
@@ -335,9 +335,9 @@ fn a_worker_that_says_hello_twice_has_lost_nothing() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
     let (_, effects) = world.submit(fan_out("a", 2));
-    let all: Vec<AttemptKey> = assigned(&effects).iter().map(|one| key(one)).collect();
+    let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
     let told = world.arrive(worker("w1", 2), false, &[]).expect("the same life");
-    let again: Vec<AttemptKey> = assigned(&told).iter().map(|one| key(one)).collect();
+    let again: Vec<AttemptId> = assigned(&told).iter().map(|one| key(one)).collect();
     assert_eq!(again, all);
     assert!(world.outcomes().is_empty());
 }
@@ -386,7 +386,7 @@ fn after_a_restart_workers_have_a_lease_to_come_back_in() {
     let batch =
         restarted.engine.adopt(job, &down(Timestamp(1000), Timestamp(2000)), Timestamp(2000));
     assert!(assigned(&restarted.done(batch)).is_empty());
-    let holds: Vec<AttemptKey> =
+    let holds: Vec<AttemptId> =
         assigned(&effects).into_iter().filter(|one| &*one.worker == "w1").map(key).collect();
     let told = restarted.arrive(worker("w1", 2), true, &holds).expect("welcome");
     assert!(told.is_empty(), "it goes on as if nothing had happened: {told:?}");
@@ -449,7 +449,7 @@ fn a_drain_is_taken_back_from_a_worker_that_is_away_when_it_returns() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
     let (_, effects) = world.submit(fan_out("a", 1));
-    let held: Vec<_> = assigned(&effects).iter().map(|one| (one.job.clone(), one.token)).collect();
+    let held: Vec<_> = assigned(&effects).iter().map(|one| one.id()).collect();
     assert!(world.engine.drain_worker("w1"));
     world.engine.away("w1", world.sessions);
     assert_eq!(world.engine.undrain_worker("w1"), Undraining::Away);

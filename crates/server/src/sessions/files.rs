@@ -63,7 +63,7 @@ impl SessionRegistry {
         granted: Option<&Granted>,
     ) -> bool {
         let bound = granted.and_then(|granted| granted.binding.worker.as_deref());
-        let key = (attempt.job_id.as_str().into(), attempt.token);
+        let key = attempt.id();
         let sessions = self.sessions();
         let Some(session) = sessions.get(worker).filter(|session| session.held.contains(&key))
         else {

@@ -23,7 +23,7 @@ impl WorkerSessions {
             self.registry.0.parts.watch.output_refused(&peer.name);
             return true;
         }
-        let key = (attempt.job_id.as_str().into(), attempt.token);
+        let key = attempt.id();
         let is_its = self.registry.sessions().get_mut(&peer.name).is_some_and(|session| {
             let is_its = session.may_print(&key);
             if output.last {
@@ -47,7 +47,7 @@ impl WorkerSessions {
             write_log(&parts.folder, &path, &output, parts.health.takes_logs())
         });
         let Ok(Err(error)) = written.await else { return true };
-        tracing::warn!(event = "LogNotWritten", job_id = %key.0, worker = %peer.name, %error);
+        tracing::warn!(event = "LogNotWritten", job_id = %key.job, worker = %peer.name, %error);
         !is_worth_another_try(&error)
     }
 }

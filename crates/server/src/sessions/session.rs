@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use steadfast_api::{WorkerReport, proto};
 use steadfast_core::decide::Input;
-use steadfast_core::event::JobId;
+use steadfast_core::event::{AttemptId, JobId};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
-use steadfast_engine::{
-    Answer, Arriving, AttemptKey, Identity, Inbox, Missed, NameInUse, SendError,
-};
+use steadfast_engine::{Answer, Arriving, Identity, Inbox, Missed, NameInUse, SendError};
 use steadfast_store::is_plain_name;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -91,9 +89,8 @@ impl WorkerSessions {
             .holds
             .into_iter()
             .partition(|attempt| self.registry.is_assigned_to(attempt, peer));
-        let holds: BTreeSet<AttemptKey> =
-            held.iter().map(|held| (held.job_id.as_str().into(), held.token)).collect();
-        let held: HashSet<AttemptKey> = holds.iter().cloned().collect();
+        let holds: BTreeSet<AttemptId> = held.iter().map(proto::AttemptRef::id).collect();
+        let held: HashSet<AttemptId> = holds.iter().cloned().collect();
         let (session, returning) = (peer.id, hello.returning);
         let arriving = Arriving { spec, identity, session, returning, holds };
         let (tell, told) = oneshot::channel();
@@ -217,11 +214,11 @@ impl WorkerSessions {
         let job: JobId = attempt.job_id.as_str().into();
         loop {
             let (registry, peer, attempt) = (self.registry.clone(), peer.clone(), attempt.clone());
-            let key = (job.clone(), token);
+            let key = AttemptId::new(job.clone(), token);
             let reply = Box::new(move |answer: Answer| {
                 if let Err(why) = &answer {
                     registry.0.parts.watch.attempt_rejected(&Rejected {
-                        job: &key.0,
+                        job: &key.job,
                         item: &format!("{}/{}[{}]", attempt.run, attempt.step, attempt.index),
                         attempt: Some(attempt.attempt),
                         token,
@@ -247,7 +244,7 @@ impl WorkerSessions {
     async fn progress(&self, peer: &Peer, progress: proto::Progress) {
         let Some(attempt) = progress.attempt else { return };
         let job: JobId = attempt.job_id.as_str().into();
-        let key = (job.clone(), attempt.token);
+        let key = attempt.id();
         let is_its = self.registry.is_assigned_to(&attempt, peer)
             && self.registry.sessions().get(&peer.name).is_some_and(|it| it.held.contains(&key));
         if let Some(progress) = steadfast_api::progress(progress.progress_json.as_bytes())
@@ -273,7 +270,7 @@ impl SessionRegistry {
     fn begin(
         &self,
         peer: Peer,
-        held: HashSet<AttemptKey>,
+        held: HashSet<AttemptId>,
         foreign: Vec<proto::AttemptRef>,
         missed: Missed,
     ) {

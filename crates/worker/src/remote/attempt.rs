@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 
 use super::executor::Executor;
 use super::files::Missing;
+use super::worker_dir;
 use super::worker_dir::{is_inside, is_plain, is_plain_folder};
-use super::{Key, worker_dir};
 use crate::{
     Attempt, Command, Ended, Order, Port, Stop, Surroundings, User, prepare, run_and_tell,
 };
@@ -76,7 +76,7 @@ pub(super) fn run(
     cancelled: &Notify,
 ) {
     let attempt = assignment.attempt.as_ref().expect("one without was never queued");
-    let key = Key::of(attempt);
+    let key = attempt.id();
     // Its own until it has ended.
     let lent = executor.config.users.as_ref().map(|users| users.take());
     let begun = match &lent {
@@ -134,7 +134,7 @@ fn begin(
         .secrets
         .find(&assignment.secrets)
         .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
-    let key = Key::of(attempt);
+    let key = attempt.id();
     let folder = executor.dir.work(assignment);
     let output = match user {
         None => worker_dir::output_beside(&folder),

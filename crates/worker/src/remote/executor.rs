@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use steadfast_core::event::AttemptId;
 
 use steadfast_api::{proto, to_report};
 use steadfast_core::outcome::Outcome;
@@ -22,7 +23,7 @@ use super::secrets::Secrets;
 use super::task_control::End;
 use super::task_reports::TaskReports;
 use super::worker_dir::WorkerDir;
-use super::{Key, RemoteConfig, RemoteError, attempt, held, tasks, worker_dir};
+use super::{RemoteConfig, RemoteError, attempt, held, tasks, worker_dir};
 use crate::http::Caller;
 use crate::{Ended, LONGEST_WAIT, Ports, Stop};
 
@@ -61,14 +62,14 @@ pub(super) struct State {
     /// First come, first served.
     queue: VecDeque<Waiting>,
     /// Processes, from the moment an attempt has a slot until its report is durable.
-    pub(super) running: BTreeMap<Key, Running>,
-    pub(super) tasks: HashMap<Key, tasks::Running>,
+    pub(super) running: BTreeMap<AttemptId, Running>,
+    pub(super) tasks: HashMap<AttemptId, tasks::Running>,
     /// Slots in use: given back when the process has ended, which is before the report is durable.
     pub(super) busy: u32,
     pub(super) reports: Reports,
     /// Withdrawn attempts whose processes have ended: nobody asks how, but what they printed until then is
     /// still to be sent.
-    pub(super) last_words: BTreeMap<Key, proto::AttemptRef>,
+    pub(super) last_words: BTreeMap<AttemptId, proto::AttemptRef>,
     pub(super) task_reports: TaskReports,
     lease: Lease,
     /// Why nothing new is taken.
@@ -138,7 +139,7 @@ pub(super) fn settle(cut: Option<Cut>, ended: Ended, started: bool, why: &str) -
 }
 
 impl State {
-    fn holds(&self, key: &Key) -> bool {
+    fn holds(&self, key: &AttemptId) -> bool {
         self.running.contains_key(key)
             || self.tasks.contains_key(key)
             || self.reports.get(key).is_some()
@@ -165,7 +166,7 @@ impl State {
     /// next hello that we do not have it.
     fn give_back(&mut self, assignment: proto::Assignment, outcome: &Outcome, why: &str) {
         let Some(attempt) = assignment.attempt else { return };
-        let key = Key::of(&attempt);
+        let key = attempt.id();
         let report = to_report(attempt, outcome, why);
         self.reports.insert(key, Kept { report });
     }
@@ -177,13 +178,9 @@ impl State {
     }
 }
 
-fn is_of(queued: &Waiting, key: &Key) -> bool {
+fn is_of(queued: &Waiting, key: &AttemptId) -> bool {
     // The number first: it tells most of them apart.
-    queued
-        .assignment
-        .attempt
-        .as_ref()
-        .is_some_and(|it| it.token == key.token && it.job_id == key.job)
+    queued.assignment.attempt.as_ref().is_some_and(|it| it.id() == *key)
 }
 
 impl Running {
@@ -263,7 +260,7 @@ impl Executor {
     }
 
     pub(super) fn assign(self: &Arc<Self>, assignment: proto::Assignment) {
-        let Some(key) = assignment.attempt.as_ref().map(Key::of) else {
+        let Some(key) = assignment.attempt.as_ref().map(proto::AttemptRef::id) else {
             tracing::warn!("the server assigned something without saying what it is");
             return;
         };
@@ -306,7 +303,7 @@ impl Executor {
             let Some(Waiting { assignment, .. }) = state.queue.pop_front() else { return };
             let Some(attempt) = assignment.attempt.clone() else { continue };
             if tasks::is_one(&assignment) {
-                let (key, running) = (Key::of(&attempt), tasks::Running::new(attempt));
+                let (key, running) = (attempt.id(), tasks::Running::new(attempt));
                 state.busy += 1;
                 state.tasks.insert(key.clone(), running.clone());
                 drop(state);
@@ -321,7 +318,7 @@ impl Executor {
                     continue;
                 }
             };
-            let key = Key::of(&attempt);
+            let key = attempt.id();
             let cancelled = Arc::new(Notify::new());
             state.busy += 1;
             let running = Running {
@@ -351,14 +348,14 @@ impl Executor {
     }
 
     /// There is a process.
-    pub(super) fn started(&self, key: &Key) {
+    pub(super) fn started(&self, key: &AttemptId) {
         if let Some(running) = self.state().running.get_mut(key) {
             running.started = true;
         }
     }
 
     /// The process has ended, or there never was one: reports it, unless nobody wants to hear.
-    pub(super) fn ended(self: &Arc<Self>, key: &Key, ended: Ended, why: &str) {
+    pub(super) fn ended(self: &Arc<Self>, key: &AttemptId, ended: Ended, why: &str) {
         let mut state = self.state();
         state.busy -= 1;
         // Woken after a long stop we may be the first to see that the lease is over.
@@ -408,7 +405,7 @@ impl Executor {
         }
     }
 
-    fn remove_report(&self, key: &Key) {
+    fn remove_report(&self, key: &AttemptId) {
         // A key that is no file name never had a file.
         if worker_dir::is_plain(&key.job) {
             self.report_store.remove(key);
@@ -417,9 +414,9 @@ impl Executor {
     }
 
     /// What these printed is sent to its end, and they are over.
-    pub(super) fn last_words_sent(&self, keys: &[Key]) {
+    pub(super) fn last_words_sent(&self, keys: &[AttemptId]) {
         let mut state = self.state();
-        let over: Vec<&Key> =
+        let over: Vec<&AttemptId> =
             keys.iter().filter(|key| state.last_words.remove(*key).is_some()).collect();
         drop(state);
         if over.is_empty() {
@@ -431,7 +428,7 @@ impl Executor {
         self.tell();
     }
 
-    pub(super) fn withdraw(&self, key: &Key) {
+    pub(super) fn withdraw(&self, key: &AttemptId) {
         let mut state = self.state();
         state.queue.retain(|queued| !is_of(queued, key));
         if let Some(task) = state.tasks.get_mut(key) {
@@ -446,7 +443,7 @@ impl Executor {
     }
 
     /// The report is the server's from now on.
-    pub(super) fn acknowledged(&self, key: &Key) {
+    pub(super) fn acknowledged(&self, key: &AttemptId) {
         let mut state = self.state();
         if state.task_reports.acknowledged(key) {
             let matters = state.draining.is_some();

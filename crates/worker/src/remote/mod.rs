@@ -44,7 +44,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steadfast_api::proto;
 use tokio::sync::watch;
 
 use crate::http::{Outbound, OutboundError};
@@ -192,26 +191,6 @@ impl Handle {
 
     fn tell(&self, told: ShutdownRequest) {
         self.0.send_if_modified(|before| std::mem::replace(before, told.max(*before)) < told);
-    }
-}
-
-/// Which attempt: what identifies it to the server, and in names of files.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Key {
-    job: String,
-    token: u64,
-}
-
-impl Key {
-    fn of(attempt: &proto::AttemptRef) -> Self {
-        Self { job: attempt.job_id.clone(), token: attempt.token }
-    }
-}
-
-/// As the mark in the environment has it too.
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.job, self.token)
     }
 }
 

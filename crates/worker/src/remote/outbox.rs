@@ -10,13 +10,14 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use steadfast_core::event::AttemptId;
 
 use proto::from_worker::Kind;
 use steadfast_api::proto;
 
+use super::blocking;
 use super::executor::Executor;
 use super::worker_dir::is_plain;
-use super::{Key, blocking};
 
 /// Bytes of a log in one message.
 const CHUNK: u64 = 64 * 1024;
@@ -29,12 +30,12 @@ const FORGOTTEN: usize = 1_024;
 pub(super) struct Outbox {
     executor: Arc<Executor>,
     told_draining: bool,
-    printed: HashMap<Key, Printed>,
-    reported: HashSet<Key>,
+    printed: HashMap<AttemptId, Printed>,
+    reported: HashSet<AttemptId>,
     /// It is time to see what running attempts have printed.
     look: bool,
     /// Whose log came last: the next one's turn is now.
-    last: Option<Key>,
+    last: Option<AttemptId>,
 }
 
 /// How much of a log was sent.
@@ -48,7 +49,7 @@ struct Printed {
 
 #[derive(Debug)]
 struct Source {
-    key: Key,
+    key: AttemptId,
     attempt: proto::AttemptRef,
     path: PathBuf,
     offset: u64,
@@ -121,8 +122,8 @@ impl Outbox {
         if state.last_words.is_empty() {
             return;
         }
-        let sent = |key: &&Key| self.printed.get(*key).is_some_and(|printed| printed.done);
-        let sent: Vec<Key> = state.last_words.keys().filter(sent).cloned().collect();
+        let sent = |key: &&AttemptId| self.printed.get(*key).is_some_and(|printed| printed.done);
+        let sent: Vec<AttemptId> = state.last_words.keys().filter(sent).cloned().collect();
         drop(state);
         self.executor.last_words_sent(&sent);
     }
@@ -139,7 +140,7 @@ impl Outbox {
             self.told_draining = true;
             return Some(Kind::Draining(proto::Draining { why: why.clone() }));
         }
-        let is_held = |key: &Key| {
+        let is_held = |key: &AttemptId| {
             state.running.contains_key(key)
                 || state.reports.get(key).is_some()
                 || state.last_words.contains_key(key)
@@ -159,7 +160,7 @@ impl Outbox {
     /// Logs that may have something new, those whose turn it is first.
     fn sources(&mut self) -> Vec<Source> {
         let state = self.executor.state();
-        let source = |key: &Key, attempt: &proto::AttemptRef, firm: Option<u64>| {
+        let source = |key: &AttemptId, attempt: &proto::AttemptRef, firm: Option<u64>| {
             let printed = self.printed.get(key).copied().unwrap_or_default();
             let again = if firm.is_none() && !printed.ended { NOTE } else { 0 };
             Source {

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use steadfast_core::event::AttemptId;
 
 use prost::Message as _;
 use steadfast_api::proto;
 
-use super::{Key, worker_dir};
+use super::worker_dir;
 
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
@@ -27,7 +28,7 @@ pub(super) struct ReportStore {
 /// Those that are not acknowledged, in the order of their jobs.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    kept: BTreeMap<Key, Kept>,
+    kept: BTreeMap<AttemptId, Kept>,
 }
 
 impl ReportStore {
@@ -55,7 +56,7 @@ impl ReportStore {
     }
 
     /// Returns when it is durable.
-    pub(super) fn write(&self, key: &Key, kept: &Kept) -> io::Result<()> {
+    pub(super) fn write(&self, key: &AttemptId, kept: &Kept) -> io::Result<()> {
         let bytes = kept.report.encode_to_vec();
         let path = self.folder.join(key.to_string());
         // A dot that no key ends with: keys end with a number.
@@ -67,25 +68,25 @@ impl ReportStore {
         File::open(&self.folder)?.sync_all()
     }
 
-    pub(super) fn remove(&self, key: &Key) {
+    pub(super) fn remove(&self, key: &AttemptId) {
         worker_dir::remove(&self.folder.join(key.to_string()));
     }
 }
 
 impl Reports {
-    pub(super) fn insert(&mut self, key: Key, kept: Kept) {
+    pub(super) fn insert(&mut self, key: AttemptId, kept: Kept) {
         self.kept.insert(key, kept);
     }
 
-    pub(super) fn remove(&mut self, key: &Key) -> bool {
+    pub(super) fn remove(&mut self, key: &AttemptId) -> bool {
         self.kept.remove(key).is_some()
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<&Kept> {
+    pub(super) fn get(&self, key: &AttemptId) -> Option<&Kept> {
         self.kept.get(key)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &Kept)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&AttemptId, &Kept)> {
         self.kept.iter()
     }
 
@@ -98,8 +99,8 @@ impl Reports {
     }
 }
 
-fn read(path: &Path) -> io::Result<(Key, Kept)> {
+fn read(path: &Path) -> io::Result<(AttemptId, Kept)> {
     let report = proto::Report::decode(&fs::read(path)?[..])?;
     let attempt = report.attempt.as_ref().ok_or_else(|| io::Error::other("it names no attempt"))?;
-    Ok((Key::of(attempt), Kept { report }))
+    Ok((attempt.id(), Kept { report }))
 }

@@ -14,7 +14,7 @@ use super::executor::{Executor, SERVER_ASKED};
 use super::lease::clock;
 use super::outbox::Outbox;
 use super::task_reports::Outgoing;
-use super::{Key, PATIENCE, blocking};
+use super::{PATIENCE, blocking};
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
 const AHEAD: usize = 1;
@@ -131,13 +131,13 @@ async fn receive(
             }
             Some(Kind::Assignment(assignment)) => executor.assign(assignment),
             Some(Kind::Withdrawal(proto::Withdrawal { attempt: Some(attempt) })) => {
-                executor.withdraw(&Key::of(&attempt));
+                executor.withdraw(&attempt.id());
             }
             Some(Kind::Acknowledgement(proto::Acknowledgement {
                 attempt: Some(attempt),
                 counted,
             })) => {
-                let key = Key::of(&attempt);
+                let key = attempt.id();
                 if !counted {
                     tracing::info!(attempt = ?key.to_string(), "the report came too late");
                 }

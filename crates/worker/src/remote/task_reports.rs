@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use steadfast_core::event::AttemptId;
 
 use proto::FromWorker;
 use proto::from_worker::Kind;
@@ -14,7 +15,6 @@ use steadfast_api::proto;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
-use super::Key;
 use super::executor::Executor;
 use super::task_control::TaskControl;
 
@@ -26,12 +26,12 @@ const TOGETHER: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct TaskReports {
     /// Not acknowledged.
-    kept: HashMap<Key, Kept>,
+    kept: HashMap<AttemptId, Kept>,
     unsent: VecDeque<Kind>,
     /// How far those are that have not ended: what a session took may not have arrived.
-    latest: HashMap<Key, proto::Progress>,
+    latest: HashMap<AttemptId, proto::Progress>,
     /// Those that have written into their logs, until their reports are acknowledged.
-    printed: HashMap<Key, Printed>,
+    printed: HashMap<AttemptId, Printed>,
     /// Of the session there is, or was.
     session: u64,
     waker: Option<Waker>,
@@ -90,7 +90,7 @@ impl TaskReports {
 
     /// Likewise.
     #[must_use]
-    pub(super) fn progress(&mut self, key: &Key, progress: proto::Progress) -> Option<Waker> {
+    pub(super) fn progress(&mut self, key: &AttemptId, progress: proto::Progress) -> Option<Waker> {
         self.latest.insert(key.clone(), progress.clone());
         self.unsent.push_back(Kind::Progress(progress));
         self.waker.take()
@@ -100,7 +100,7 @@ impl TaskReports {
     #[must_use]
     pub(super) fn log(
         &mut self,
-        key: &Key,
+        key: &AttemptId,
         printed: impl Fn() -> Printed,
         control: &TaskControl,
     ) -> Option<Waker> {
@@ -114,7 +114,7 @@ impl TaskReports {
     #[must_use]
     pub(super) fn report(
         &mut self,
-        key: Key,
+        key: AttemptId,
         last: Option<proto::Progress>,
         report: proto::Report,
     ) -> Option<Waker> {
@@ -126,17 +126,17 @@ impl TaskReports {
     }
 
     /// Nobody wants to hear of it any more.
-    pub(super) fn forget(&mut self, key: &Key) {
+    pub(super) fn forget(&mut self, key: &AttemptId) {
         self.latest.remove(key);
         self.printed.remove(key);
     }
 
-    pub(super) fn acknowledged(&mut self, key: &Key) -> bool {
+    pub(super) fn acknowledged(&mut self, key: &AttemptId) -> bool {
         self.printed.remove(key);
         self.kept.remove(key).is_some()
     }
 
-    pub(super) fn keeps(&self, key: &Key) -> bool {
+    pub(super) fn keeps(&self, key: &AttemptId) -> bool {
         self.kept.contains_key(key)
     }
 

@@ -13,6 +13,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use steadfast_core::event::AttemptId;
 
 use futures_util::FutureExt as _;
 use proto::assignment::Action;
@@ -21,10 +22,10 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::Http;
 use tokio::time::{Instant, sleep_until};
 
+use super::attempt;
 use super::executor::{Cut, Executor, settle};
 use super::task_control::{End, TaskControl};
 use super::task_reports::Printed;
-use super::{Key, attempt};
 use crate::http::{Called, HttpOrder};
 use crate::{Ended, OUTPUT_CAP};
 
@@ -84,7 +85,7 @@ impl Executor {
     /// Its slot is taken, and it is known to run.
     pub(super) fn start_task(
         self: &Arc<Self>,
-        key: Key,
+        key: AttemptId,
         running: Running,
         mut assignment: proto::Assignment,
     ) {
@@ -213,7 +214,7 @@ impl Executor {
 /// Of one task.
 struct Watch {
     executor: Arc<Executor>,
-    key: Key,
+    key: AttemptId,
     attempt: proto::AttemptRef,
     control: TaskControl,
     timeout: Option<Duration>,

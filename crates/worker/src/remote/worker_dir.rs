@@ -17,10 +17,11 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use steadfast_core::event::AttemptId;
 
 use steadfast_api::proto;
 
-use super::{Key, RemoteError};
+use super::RemoteError;
 use crate::{Users, kill_marked};
 
 /// As long as a name in a job file can be, and a little more for an id's sake.
@@ -148,11 +149,11 @@ impl WorkerDir {
         self.root.join("secrets")
     }
 
-    pub(super) fn log(&self, key: &Key) -> PathBuf {
+    pub(super) fn log(&self, key: &AttemptId) -> PathBuf {
         self.root.join("logs").join(format!("{key}.log"))
     }
 
-    pub(super) fn begun(&self, key: &Key) -> PathBuf {
+    pub(super) fn begun(&self, key: &AttemptId) -> PathBuf {
         self.root.join("begun").join(key.to_string())
     }
 
