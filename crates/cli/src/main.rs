@@ -2,7 +2,6 @@
 
 mod args;
 mod backup;
-mod calls;
 mod client;
 mod clock;
 mod data;
@@ -10,7 +9,6 @@ mod explain;
 mod graph;
 mod input;
 mod jobs;
-mod local;
 mod logs;
 mod plan;
 mod purge;

@@ -10,10 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use steadfast_api::WorkerReport;
+use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 use tokio::runtime::Handle;
 
-use crate::executor::{Assigned, Executor, Key, Said, Settled, Work};
+use crate::executor::{Assigned, Executor, Said, Settled, Work};
 use crate::lease::clock;
 use crate::prepare::MARK;
 use crate::start::not_completed;
@@ -48,7 +49,7 @@ struct Shared<T: Transport> {
 struct State<T: Transport> {
     executor: Executor<T::Work>,
     /// How to end what runs.
-    endings: HashMap<Key, Ending>,
+    endings: HashMap<AttemptId, Ending>,
     /// Given back, and about to be told.
     telling: usize,
     threads: u32,
@@ -139,7 +140,7 @@ impl<T: Transport> Driver<T> {
     }
 
     /// The controller wants to hear nothing of it any more. What waits does not begin.
-    pub fn withdraw(&self, key: &Key) {
+    pub fn withdraw(&self, key: &AttemptId) {
         let mut state = self.0.held();
         if state.executor.withdraw(key)
             && let Some(ending) = state.endings.get(key)
@@ -325,7 +326,7 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    fn run(&self, key: &Key, work: &T::Work, stop: &Stop) -> (Ended, String) {
+    fn run(&self, key: &AttemptId, work: &T::Work, stop: &Stop) -> (Ended, String) {
         let started = || self.held().executor.started(key);
         let ran = catch_unwind(AssertUnwindSafe(|| self.transport.run(work, stop, &started)));
         ran.unwrap_or_else(|panic| {
@@ -342,7 +343,13 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Its slot is free, and it is reported.
-    fn ended(self: &Arc<Self>, key: &Key, said: Said, why: &str, control: Option<&TaskControl>) {
+    fn ended(
+        self: &Arc<Self>,
+        key: &AttemptId,
+        said: Said,
+        why: &str,
+        control: Option<&TaskControl>,
+    ) {
         let mut state = self.held();
         state.endings.remove(key);
         let Some(settled) = state.executor.ended(key, said, why, clock()) else { return };
@@ -367,7 +374,7 @@ impl<T: Transport> Shared<T> {
 
     fn report(
         &self,
-        key: &Key,
+        key: &AttemptId,
         settled: Settled<AttemptOf<T>>,
         control: Option<&TaskControl>,
     ) {
@@ -391,7 +398,7 @@ impl<T: Transport> Shared<T> {
         drop(state);
         for work in works {
             let settled = Settled::not_begun(work.attempt(), outcome(), why.to_owned());
-            self.report(&work.key(), settled, None);
+            self.report(&work.id(), settled, None);
         }
         self.held().telling -= count;
     }
@@ -403,7 +410,11 @@ impl<T: Transport> Shared<T> {
             if let Some((cut, waited)) = state.executor.lease_ended(now) {
                 state.endings.values().for_each(Ending::kill);
                 let waiting = waited.len();
-                tracing::warn!(killed = cut, waiting, "the server did not answer for as long as the lease");
+                tracing::warn!(
+                    killed = cut,
+                    waiting,
+                    "the server did not answer for as long as the lease"
+                );
                 let why = crate::executor::LEASE_ENDED;
                 self.give_back(state, waited, || Outcome::NOT_BEGUN, why);
             } else {

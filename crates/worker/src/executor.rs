@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use steadfast_api::WorkerReport;
-use steadfast_core::event::JobId;
+use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 
 use crate::Ended;
@@ -30,26 +30,12 @@ pub(crate) const PREEMPTED: &str = "preempted";
 /// Why a worker drains on the server's order, which can be taken back.
 pub(crate) const SERVER_ASKED: &str = "the server asked for it";
 
-/// Which attempt: its job, and the fence token that no other attempt of the job has.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    pub job: JobId,
-    pub token: u64,
-}
-
-/// As the mark in the environment has it, and names of files.
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.job, self.token)
-    }
-}
-
 /// What is assigned.
 pub trait Work {
     /// What it is reported as.
-    type Attempt: Clone + fmt::Debug + Send;
+    type Attempt: Clone + fmt::Debug + Send + Sync + 'static;
 
-    fn key(&self) -> Key;
+    fn id(&self) -> AttemptId;
 
     fn attempt(&self) -> Self::Attempt;
 
@@ -63,7 +49,7 @@ pub struct Executor<W: Work> {
     /// First come, first served.
     queue: VecDeque<Waiting<W>>,
     /// From the moment an attempt has a slot until its report is kept or delivered.
-    running: BTreeMap<Key, Running<W::Attempt>>,
+    running: BTreeMap<AttemptId, Running<W::Attempt>>,
     /// Slots in use: given back when the attempt has ended, which may be before its report is kept.
     busy: u32,
     lease: Lease,
@@ -76,7 +62,7 @@ pub struct Executor<W: Work> {
 /// For a slot.
 #[derive(Debug)]
 struct Waiting<W> {
-    key: Key,
+    key: AttemptId,
     since: Duration,
     work: W,
 }
@@ -140,7 +126,8 @@ impl<A> Settled<A> {
 
 /// What an attempt came to, after it was cut short so.
 fn settle(cut: Option<Cut>, said: Said, started: bool, why: &str) -> (WorkerReport, String) {
-    let lost = |why: &str| (WorkerReport::Ended(Outcome::Lost { started, why: None }), why.to_owned());
+    let lost =
+        |why: &str| (WorkerReport::Ended(Outcome::Lost { started, why: None }), why.to_owned());
     match (cut, said) {
         (Some(Cut::LeaseEnded), _) => lost(LEASE_ENDED),
         // It was asked to end: only a success is its own doing.
@@ -188,19 +175,18 @@ impl<W: Work> Executor<W> {
         }
     }
 
-    pub(crate) fn holds(&self, key: &Key) -> bool {
-        self.running.contains_key(key)
-            || self.queue.iter().any(|waiting| waiting.key == *key)
+    pub(crate) fn holds(&self, key: &AttemptId) -> bool {
+        self.running.contains_key(key) || self.queue.iter().any(|waiting| waiting.key == *key)
     }
 
     /// All that waits or runs.
-    pub(crate) fn attempts(&self) -> impl Iterator<Item = (Key, W::Attempt)> {
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = (AttemptId, W::Attempt)> {
         let queued = self.queue.iter().map(|it| (it.key.clone(), it.work.attempt()));
         queued.chain(self.running.iter().map(|(key, it)| (key.clone(), it.attempt.clone())))
     }
 
     /// What has a slot, or is being reported.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (&Key, &W::Attempt)> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&AttemptId, &W::Attempt)> {
         self.running.iter().map(|(key, running)| (key, &running.attempt))
     }
 
@@ -209,7 +195,7 @@ impl<W: Work> Executor<W> {
     }
 
     pub(crate) fn assign(&mut self, work: W, now: Duration) -> Assigned<W> {
-        let key = work.key();
+        let key = work.id();
         if self.holds(&key) {
             return Assigned::Known;
         }
@@ -232,7 +218,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// The slot is its own from now on.
-    pub(crate) fn begin(&mut self, now: Duration) -> Option<(Key, W)> {
+    pub(crate) fn begin(&mut self, now: Duration) -> Option<(AttemptId, W)> {
         self.ready(now)?;
         let Waiting { key, work, .. } = self.queue.pop_front()?;
         let running = Running { attempt: work.attempt(), started: work.is_task(), cut: None };
@@ -242,7 +228,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// There is a process.
-    pub(crate) fn started(&mut self, key: &Key) {
+    pub(crate) fn started(&mut self, key: &AttemptId) {
         if let Some(running) = self.running.get_mut(key) {
             running.started = true;
         }
@@ -251,7 +237,7 @@ impl<W: Work> Executor<W> {
     /// The attempt has ended, or never began: its slot is free. It stays in hand until it is [reported](Self::reported).
     pub(crate) fn ended(
         &mut self,
-        key: &Key,
+        key: &AttemptId,
         said: Said,
         why: &str,
         now: Duration,
@@ -269,12 +255,12 @@ impl<W: Work> Executor<W> {
     }
 
     /// Its report is kept or delivered. True: the controller has withdrawn it by now.
-    pub(crate) fn reported(&mut self, key: &Key) -> bool {
+    pub(crate) fn reported(&mut self, key: &AttemptId) -> bool {
         self.running.remove(key).is_some_and(|running| running.cut == Some(Cut::Withdrawn))
     }
 
     /// The controller does not want to hear of it any more. True: it runs, and is to be stopped.
-    pub(crate) fn withdraw(&mut self, key: &Key) -> bool {
+    pub(crate) fn withdraw(&mut self, key: &AttemptId) -> bool {
         self.queue.retain(|waiting| waiting.key != *key);
         let running = self.running.get_mut(key);
         running.map(|running| Cut::Withdrawn.instead_of(&mut running.cut)).is_some()
@@ -356,7 +342,7 @@ impl<W: Work> Executor<W> {
 
     /// The worker's host wants it gone: only successes are the attempts' own doing from now on. All of them, and
     /// whether there is a process or task.
-    pub(crate) fn preempt(&mut self) -> Vec<(Key, bool)> {
+    pub(crate) fn preempt(&mut self) -> Vec<(AttemptId, bool)> {
         let all = self.running.iter_mut().map(|(key, running)| {
             Cut::Preempted.instead_of(&mut running.cut);
             (key.clone(), running.started)
@@ -387,7 +373,7 @@ mod tests {
     impl Work for Task {
         type Attempt = u64;
 
-        fn key(&self) -> Key {
+        fn id(&self) -> AttemptId {
             key(self.0)
         }
 
@@ -400,8 +386,8 @@ mod tests {
         }
     }
 
-    fn key(token: u64) -> Key {
-        Key { job: "job".into(), token }
+    fn key(token: u64) -> AttemptId {
+        AttemptId::new("job", token)
     }
 
     const fn ms(ms: u64) -> Duration {

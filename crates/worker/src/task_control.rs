@@ -1,22 +1,22 @@
 //! Between a task and those who watch over it: it is told to end, and says that it lives, how far it is, and
 //! what is to stand in its log.
 //!
-//! Waits for nothing and reads no clock; [`super::tasks`] does.
+//! Waits for nothing and reads no clock; [`crate::tasks`] does.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use super::held;
+use crate::remote::held;
 
 /// Bytes that a task's log has at most: it is kept in memory until the server has acknowledged the report.
-pub(super) const LONGEST_LOG: usize = 4 << 20;
+pub(crate) const LONGEST_LOG: usize = 4 << 20;
 const LEFT_OUT: &str = "… the rest is left out: the log of a function has at most 4 MiB …\n";
 
 /// What a task has been told. Never taken back, only made more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum End {
+pub(crate) enum End {
     NotYet,
     /// When it can; whoever said so kills it if it does not.
     Asked,
@@ -56,7 +56,7 @@ struct Log {
 }
 
 impl TaskControl {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Shared {
             end: AtomicU8::new(End::NotYet as u8),
             listens: AtomicBool::new(false),
@@ -111,13 +111,13 @@ impl TaskControl {
         self.0.stirred.notify_one();
     }
 
-    pub(super) fn has_log(&self) -> bool {
+    pub(crate) fn has_log(&self) -> bool {
         let log = held(&self.0.log);
         log.taken < log.bytes.len()
     }
 
     /// What was written since it was taken last, and where in the log that stands.
-    pub(super) fn take_log(&self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn take_log(&self) -> Option<(u64, Vec<u8>)> {
         let mut log = held(&self.0.log);
         let (from, all) = (log.taken, log.bytes.len());
         log.taken = all;
@@ -125,40 +125,40 @@ impl TaskControl {
     }
 
     /// All that was taken.
-    pub(super) fn taken_log(&self) -> Vec<u8> {
+    pub(crate) fn taken_log(&self) -> Vec<u8> {
         let log = held(&self.0.log);
         log.bytes[..log.taken].to_vec()
     }
 
-    pub(super) fn end(&self) -> End {
+    pub(crate) fn end(&self) -> End {
         ENDS[usize::from(self.0.end.load(Ordering::Acquire))]
     }
 
-    pub(super) fn tell(&self, end: End) {
+    pub(crate) fn tell(&self, end: End) {
         self.0.end.fetch_max(end as u8, Ordering::AcqRel);
         self.0.cancelled.notify_waiters();
         self.0.stirred.notify_one();
     }
 
-    pub(super) fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         self.0.listens.load(Ordering::Relaxed)
     }
 
     /// Whether it spoke since the last look.
-    pub(super) fn spoke(&self) -> bool {
+    pub(crate) fn spoke(&self) -> bool {
         self.0.spoke.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn has_progress(&self) -> bool {
+    pub(crate) fn has_progress(&self) -> bool {
         held(&self.0.progress).is_some()
     }
 
-    pub(super) fn take_progress(&self) -> Option<String> {
+    pub(crate) fn take_progress(&self) -> Option<String> {
         held(&self.0.progress).take()
     }
 
     /// Returns when it spoke or was told something.
-    pub(super) async fn stirred(&self) {
+    pub(crate) async fn stirred(&self) {
         self.0.stirred.notified().await;
     }
 }

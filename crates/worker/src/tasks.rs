@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use steadfast_api::{WorkerReport, proto};
+use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use tokio::time::{Instant, sleep_until};
 
-use crate::executor::Key;
 use crate::task_control::{End, TaskControl};
 use crate::transport::{AttemptOf, Transport};
 
@@ -67,7 +67,7 @@ pub struct Call {
 /// Of one task.
 pub(crate) struct Watch<'a, T: Transport> {
     pub(crate) transport: &'a T,
-    pub(crate) key: &'a Key,
+    pub(crate) key: &'a AttemptId,
     pub(crate) attempt: &'a AttemptOf<T>,
     pub(crate) control: &'a TaskControl,
 }

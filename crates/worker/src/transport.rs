@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 
-use crate::executor::{Key, Settled, Work};
+use crate::executor::{Settled, Work};
 use crate::tasks::TimedTask;
 use crate::{Ended, Stop, TaskControl};
 
@@ -36,7 +37,7 @@ pub trait Transport: Send + Sync + Sized + 'static {
     }
 
     /// A task that goes on has said how far it is, or has written into its log.
-    fn said(&self, _key: &Key, _attempt: &AttemptOf<Self>, _control: &TaskControl) {}
+    fn said(&self, _key: &AttemptId, _attempt: &AttemptOf<Self>, _control: &TaskControl) {}
 
     /// How long a task that listens has to end, once it is told to.
     fn grace(&self) -> Duration;
@@ -45,13 +46,13 @@ pub trait Transport: Send + Sync + Sized + 'static {
     /// while it waited.
     fn report(
         &self,
-        key: &Key,
+        key: &AttemptId,
         settled: Settled<AttemptOf<Self>>,
         control: Option<&TaskControl>,
     );
 
     /// It was withdrawn while it was reported.
-    fn withdrawn(&self, _key: &Key) {}
+    fn withdrawn(&self, _key: &AttemptId) {}
 
     /// Something may be worth a look: nothing is in hand any more, or something is while nothing new is taken.
     fn changed(&self) {}

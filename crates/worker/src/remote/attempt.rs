@@ -193,6 +193,7 @@ fn begin(
         // The server notes when it comes in.
         log_times: false,
         output,
+        output_cap: crate::OUTPUT_CAP,
         kill_grace: executor.config.kill_grace,
     };
     prepare(order, place, &executor.ports)

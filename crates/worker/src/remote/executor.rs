@@ -17,14 +17,14 @@ use tokio::sync::{Notify, watch};
 use super::connect::Client;
 use super::files::Files;
 use super::identity::Identity;
-use super::lease::{Lease, clock};
 use super::reports::{Kept, ReportStore, Reports};
 use super::secrets::Secrets;
-use super::task_control::End;
 use super::task_reports::TaskReports;
 use super::worker_dir::WorkerDir;
 use super::{RemoteConfig, RemoteError, attempt, held, tasks, worker_dir};
 use crate::http::Caller;
+use crate::lease::{Lease, clock};
+use crate::task_control::End;
 use crate::{Ended, LONGEST_WAIT, Ports, Stop};
 
 /// A server gives a few more than there are slots; far more than that is a server gone wrong, and memory is

@@ -25,14 +25,12 @@ mod dial;
 mod executor;
 mod files;
 mod identity;
-mod lease;
 mod leave;
 mod local;
 mod outbox;
 mod reports;
 mod secrets;
 mod session;
-mod task_control;
 mod task_reports;
 mod tasks;
 mod worker_dir;
@@ -51,9 +49,9 @@ use crate::{UserError, Users};
 use executor::Executor;
 use worker_dir::WorkerDir;
 
+pub use crate::TaskControl;
 pub use dial::{Authority, Connected, Connector, Dialer};
 pub use local::{LocalToken, LocalTokens};
-pub use task_control::TaskControl;
 pub use tasks::{Call, Functions, Task};
 
 /// How often a folder that is taken is looked at again before it is believed, and how long apart: a process
@@ -194,7 +192,7 @@ impl Handle {
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked left plain maps behind, which are still right.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

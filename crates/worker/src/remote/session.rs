@@ -11,10 +11,10 @@ use tonic::{Status, Streaming};
 
 use super::connect::Client;
 use super::executor::{Executor, SERVER_ASKED};
-use super::lease::clock;
 use super::outbox::Outbox;
 use super::task_reports::Outgoing;
 use super::{PATIENCE, blocking};
+use crate::lease::clock;
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
 const AHEAD: usize = 1;

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
 use super::executor::Executor;
-use super::task_control::TaskControl;
+use crate::task_control::TaskControl;
 
 /// Bytes of a log in one message.
 const CHUNK: usize = 64 << 10;

@@ -24,9 +24,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::attempt;
 use super::executor::{Cut, Executor, settle};
-use super::task_control::{End, TaskControl};
 use super::task_reports::Printed;
 use crate::http::{Called, HttpOrder};
+use crate::task_control::{End, TaskControl};
 use crate::{Ended, OUTPUT_CAP};
 
 /// More often nobody wants to know how far an attempt is, and what it writes into its log.
