@@ -185,11 +185,6 @@ impl<W: Work> Executor<W> {
         queued.chain(self.running.iter().map(|(key, it)| (key.clone(), it.attempt.clone())))
     }
 
-    /// What has a slot, or is being reported.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (&AttemptId, &W::Attempt)> {
-        self.running.iter().map(|(key, running)| (key, &running.attempt))
-    }
-
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.running.is_empty()
     }

@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 
 use crate::remote::held;
 
-/// Bytes that a task's log has at most: it is kept in memory until the server has acknowledged the report.
-pub(crate) const LONGEST_LOG: usize = 4 << 20;
-const LEFT_OUT: &str = "… the rest is left out: the log of a function has at most 4 MiB …\n";
+/// Bytes that a task's log has at most, whatever the server allows: it is in memory until the server has it.
+const LONGEST_LOG: u64 = 4 << 20;
+/// Room for the line about what was left out.
+const NOTE: usize = 96;
 
 /// What a task has been told. Never taken back, only made more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,7 @@ struct Shared {
     /// The latest word that was not taken yet, as JSON.
     progress: Mutex<Option<String>>,
     log: Mutex<Log>,
+    log_cap: usize,
     /// For the task.
     cancelled: Notify,
     /// For who watches over it.
@@ -50,14 +52,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Log {
     bytes: Vec<u8>,
-    /// So many of them were taken to be sent.
-    taken: usize,
+    /// Of so many of them it was said that they are there.
+    told: usize,
     full: bool,
 }
 
 impl TaskControl {
-    pub(crate) fn new() -> Self {
+    /// `log_cap`: bytes that its log may have.
+    pub(crate) fn new(log_cap: u64) -> Self {
         Self(Arc::new(Shared {
+            log_cap: log_cap.min(LONGEST_LOG) as usize,
             end: AtomicU8::new(End::NotYet as u8),
             listens: AtomicBool::new(false),
             spoke: AtomicBool::new(false),
@@ -99,35 +103,42 @@ impl TaskControl {
         if log.full {
             return;
         }
-        let room = LONGEST_LOG - LEFT_OUT.len() - log.bytes.len();
+        let cap = self.0.log_cap;
+        let room = cap.saturating_sub(NOTE).saturating_sub(log.bytes.len());
         if text.len() <= room {
             log.bytes.extend_from_slice(text.as_bytes());
         } else {
             log.full = true;
             log.bytes.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(room)]);
-            log.bytes.extend_from_slice(LEFT_OUT.as_bytes());
+            let note = format!("… the rest is left out: this log may have {cap} bytes at most …\n");
+            log.bytes.extend_from_slice(note.as_bytes());
         }
         drop(log);
         self.0.stirred.notify_one();
     }
 
+    /// Something was written that nobody was told of.
     pub(crate) fn has_log(&self) -> bool {
         let log = held(&self.0.log);
-        log.taken < log.bytes.len()
+        log.told < log.bytes.len()
     }
 
-    /// What was written since it was taken last, and where in the log that stands.
-    pub(crate) fn take_log(&self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn log_told(&self) {
         let mut log = held(&self.0.log);
-        let (from, all) = (log.taken, log.bytes.len());
-        log.taken = all;
-        (from < all).then(|| (from as u64, log.bytes[from..].to_vec()))
+        log.told = log.bytes.len();
     }
 
-    /// All that was taken.
-    pub(crate) fn taken_log(&self) -> Vec<u8> {
+    pub(crate) fn log_length(&self) -> u64 {
+        held(&self.0.log).bytes.len() as u64
+    }
+
+    /// At most so many bytes from there on, and how many there are in all.
+    pub(crate) fn read_log(&self, offset: u64, most: u64) -> (Vec<u8>, u64) {
         let log = held(&self.0.log);
-        log.bytes[..log.taken].to_vec()
+        let all = log.bytes.len();
+        let from = usize::try_from(offset).unwrap_or(all).min(all);
+        let to = from.saturating_add(most as usize).min(all);
+        (log.bytes[from..to].to_vec(), all as u64)
     }
 
     pub(crate) fn end(&self) -> End {

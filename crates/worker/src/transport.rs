@@ -33,7 +33,7 @@ pub trait Transport: Send + Sync + Sized + 'static {
 
     /// For a task that begins.
     fn control(&self) -> TaskControl {
-        TaskControl::new()
+        TaskControl::new(crate::LOG_CAP)
     }
 
     /// A task that goes on has said how far it is, or has written into its log.

@@ -1,59 +1,104 @@
 //! What attempts print, as their workers send it, into their logs.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use steadfast_api::proto;
-use steadfast_store::Folder;
+use steadfast_store::{Folder, is_plain_name};
+use tonic::Status;
 
-use super::session::{Peer, WorkerSessions};
+use super::SessionRegistry;
+use super::proof::Holder;
 use crate::log_times;
+use crate::tokens::Granted;
 
 /// The log may be a little longer than its cap, by the line about what was left out.
 const LEFT_OUT_LINE: u64 = 4096;
 
-impl WorkerSessions {
-    /// Only what the server itself has signed says where it goes. False: it could not be written now, and must come
-    /// again before the report of its attempt counts.
-    pub(super) async fn output(&self, peer: &Peer, output: proto::Output) -> bool {
-        let Some(attempt) = &output.attempt else { return true };
-        if !self.registry.is_assigned_to(attempt, peer) {
-            self.registry.0.parts.watch.output_refused(&peer.name);
-            return true;
+impl SessionRegistry {
+    /// Only what the server itself has signed says where a log goes, and only the worker that it was signed for may
+    /// send it, also after the attempt's end.
+    pub(super) async fn take_log(
+        &self,
+        chunk: proto::LogChunk,
+        granted: Option<&Granted>,
+    ) -> Result<proto::LogAck, Status> {
+        let attempt = chunk.attempt.clone().unwrap_or_default();
+        self.may_print(&attempt, &chunk.worker, granted)?;
+        let rules = self.0.rules;
+        let end = chunk.offset.saturating_add(chunk.bytes.len() as u64);
+        if end > rules.log_cap + LEFT_OUT_LINE {
+            return Ok(proto::LogAck { length: rules.log_cap, complete: true });
         }
-        let key = attempt.id();
-        let is_its = self.registry.sessions().get_mut(&peer.name).is_some_and(|session| {
-            let is_its = session.may_print(&key);
-            if output.last {
-                session.withdrawn.retain(|withdrawn| *withdrawn != key);
-            }
-            is_its
-        });
-        let end = output.offset.saturating_add(output.bytes.len() as u64);
-        if !is_its || end > self.registry.0.rules.log_cap + LEFT_OUT_LINE {
-            return true;
-        }
-        let path = self.registry.0.parts.folder.log(
-            &attempt.job_id,
-            &attempt.step_name,
-            attempt.item(),
-            attempt.attempt,
-        );
-        let registry = self.registry.clone();
+        let path = self.log_path(&attempt);
+        let registry = self.clone();
+        let worker = chunk.worker.clone();
         let written = tokio::task::spawn_blocking(move || {
             let parts = &registry.0.parts;
-            write_log(&parts.folder, &path, &output, parts.health.takes_logs())
+            let log = LogFile { data: &parts.folder, path: &path };
+            log.take(&chunk, parts.health.takes_logs())
         });
-        let Ok(Err(error)) = written.await else { return true };
-        tracing::warn!(event = "LogNotWritten", job_id = %key.job, worker = %peer.name, %error);
-        !is_worth_another_try(&error)
+        let error = match written.await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error,
+            Err(error) => return Err(Status::internal(error.to_string())),
+        };
+        tracing::warn!(event = "LogNotWritten", job_id = %attempt.job_id, %worker, %error);
+        if is_worth_another_try(&error) {
+            return Err(Status::unavailable(error.to_string()));
+        }
+        Ok(proto::LogAck { length: end, complete: true })
+    }
+
+    /// An attempt ends whose log is still to come: from before its end is known, the log is not taken for whole.
+    pub(super) async fn expect_log(&self, attempt: &proto::AttemptRef) {
+        let (registry, path) = (self.clone(), self.log_path(attempt));
+        let expected = tokio::task::spawn_blocking(move || {
+            let log = LogFile { data: &registry.0.parts.folder, path: &path };
+            log.open().and_then(|_| log.mark_unfinished())
+        });
+        if let Ok(Err(error)) = expected.await {
+            tracing::warn!(event = "LogNotWritten", job_id = %attempt.job_id, %error);
+        }
+    }
+
+    fn log_path(&self, attempt: &proto::AttemptRef) -> PathBuf {
+        let (step, item) = (&attempt.step_name, attempt.item());
+        self.0.parts.folder.log(&attempt.job_id, step, item, attempt.attempt)
+    }
+
+    fn may_print(
+        &self,
+        attempt: &proto::AttemptRef,
+        worker: &str,
+        granted: Option<&Granted>,
+    ) -> Result<(), Status> {
+        let bound = granted.and_then(|granted| granted.binding.worker.as_deref());
+        let fingerprint = self.sessions().get(worker).map(|session| session.fingerprint.clone());
+        let Some(fingerprint) = fingerprint else {
+            // It comes back with one, and what it shows is checked then.
+            return Err(Status::unavailable("a log is taken from a worker that has a session"));
+        };
+        let holder = Holder { name: worker, fingerprint: &fingerprint };
+        let is_its = bound.is_none_or(|bound| bound == worker)
+            && is_plain_name(&attempt.job_id)
+            && is_plain_name(&attempt.step_name)
+            && self.0.parts.proofs.is_attempt(attempt, holder);
+        if is_its {
+            return Ok(());
+        }
+        self.0.parts.watch.output_refused(worker);
+        Err(Status::permission_denied(
+            "a log is taken from the worker that has the attempt: send the attempt as it was assigned, and the \
+             worker's name",
+        ))
     }
 }
 
 /// Descriptors come back, and so does what an operator repairs. Logs give way on a full disk, and where nothing
-/// may be written a job is not held up for its log.
+/// may be written no worker keeps a log for ever.
 fn is_worth_another_try(error: &io::Error) -> bool {
     use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     !matches!(error.kind(), PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
@@ -62,37 +107,89 @@ fn is_worth_another_try(error: &io::Error) -> bool {
 /// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
 const CUT_OFF: &str = "\n… the server's disk is nearly full: what follows is not kept …\n";
 
-/// `room`: there is enough on the disk for logs too.
-fn write_log(data: &Folder, path: &Path, output: &proto::Output, room: bool) -> io::Result<()> {
-    if output.bytes.is_empty() && !path.exists() {
-        return Ok(());
-    }
-    let open = || File::options().read(true).write(true).create(true).truncate(false).open(path);
-    let file = match (open(), path.parent()) {
-        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
-            data.create_inside(folder)?;
-            open()?
+/// A log, and beside it, as long as more of it is to come, an empty file `NAME.part`.
+#[derive(Clone, Copy)]
+struct LogFile<'a> {
+    data: &'a Folder,
+    path: &'a Path,
+}
+
+impl LogFile<'_> {
+    fn open(&self) -> io::Result<File> {
+        let path = self.path;
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(path);
+        match (open(), path.parent()) {
+            (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+                self.data.create_inside(folder)?;
+                open()
+            }
+            (opened, _) => opened,
         }
-        (opened, _) => opened?,
-    };
-    let (length, end) = (file.metadata()?.len(), output.offset + output.bytes.len() as u64);
-    if is_cut_off(&file, length)? {
-        return Ok(());
     }
-    // What is written over what is there takes no room.
-    if end > length && !room {
-        return file.write_all_at(CUT_OFF.as_bytes(), length);
+
+    fn mark_unfinished(&self) -> io::Result<()> {
+        File::create(unfinished(self.path)).map(drop)
     }
-    file.write_all_at(&output.bytes, output.offset)?;
-    // What comes whole was printed when the file was written. Without times the log is still there.
-    if output.offset > 0 || !output.last {
-        let _ = log_times::note(&file, path, length, output.offset, end);
+
+    fn is_unfinished(&self) -> bool {
+        unfinished(self.path).exists()
     }
-    // Nothing but what is printed changes the file's time.
-    if output.last && length.max(end) != end {
-        file.set_len(end)?;
+
+    /// All of it is here that will ever be.
+    fn finished(&self, length: u64) -> io::Result<proto::LogAck> {
+        match fs::remove_file(unfinished(self.path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(proto::LogAck { length, complete: true }),
+        }
     }
-    Ok(())
+
+    /// `room`: there is enough on the disk for logs too.
+    fn take(&self, chunk: &proto::LogChunk, room: bool) -> io::Result<proto::LogAck> {
+        let proto::LogChunk { offset, bytes, last, .. } = chunk;
+        if bytes.is_empty() && !self.path.exists() {
+            if *last {
+                return self.finished(0);
+            }
+            return Ok(proto::LogAck { length: 0, complete: false });
+        }
+        let is_new = !self.path.exists();
+        let file = self.open()?;
+        if is_new && !last {
+            self.mark_unfinished()?;
+        }
+        let (length, end) = (file.metadata()?.len(), offset + bytes.len() as u64);
+        if is_cut_off(&file, length)? {
+            return self.finished(length);
+        }
+        // A question, or what would leave a hole: it goes on from where this ends.
+        if (bytes.is_empty() && !last) || *offset > length {
+            return Ok(proto::LogAck { length, complete: !self.is_unfinished() });
+        }
+        // What is written over what is there takes no room.
+        if end > length && !room {
+            file.write_all_at(CUT_OFF.as_bytes(), length)?;
+            return self.finished(length + CUT_OFF.len() as u64);
+        }
+        file.write_all_at(bytes, *offset)?;
+        // What comes whole was printed when the file was written. Without times the log is still there.
+        if *offset > 0 || !last {
+            let _ = log_times::note(&file, self.path, length, *offset, end);
+        }
+        if !last {
+            return Ok(proto::LogAck { length: end, complete: false });
+        }
+        // Nothing but what is printed changes the file's time.
+        if length.max(end) != end {
+            file.set_len(end)?;
+        }
+        self.finished(end)
+    }
+}
+
+/// Is there while a log has not arrived whole.
+pub(crate) fn unfinished(log: &Path) -> PathBuf {
+    log.with_extension("part")
 }
 
 fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {
@@ -104,17 +201,15 @@ fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    fn output(offset: u64, text: &str, last: bool) -> proto::Output {
-        proto::Output {
-            offset,
-            bytes: text.as_bytes().to_vec().into(),
-            last,
-            ..proto::Output::default()
-        }
+    fn chunk(offset: u64, text: &str, last: bool) -> proto::LogChunk {
+        let bytes = text.as_bytes().to_vec().into();
+        proto::LogChunk { offset, bytes, last, ..proto::LogChunk::default() }
+    }
+
+    fn ack(length: usize, complete: bool) -> proto::LogAck {
+        proto::LogAck { length: length as u64, complete }
     }
 
     #[test]
@@ -122,16 +217,41 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let data = Folder::new(root.path().to_owned());
         let path = data.logs("job").join("step").join("log");
-        let put = |output: &proto::Output, room| {
-            write_log(&data, &path, output, room).unwrap();
-            fs::read_to_string(&path).unwrap()
+        let log = LogFile { data: &data, path: &path };
+        let put = |chunk: &proto::LogChunk, room| {
+            let answer = log.take(chunk, room).unwrap();
+            (fs::read_to_string(&path).unwrap(), answer)
         };
-        assert_eq!(put(&output(0, "one\n", false), true), "one\n");
+        assert_eq!(put(&chunk(0, "one\n", false), true), ("one\n".to_owned(), ack(4, false)));
+        assert!(log.is_unfinished());
         let cut = format!("one\n{CUT_OFF}");
-        assert_eq!(put(&output(4, "two\n", false), false), cut);
-        assert_eq!(put(&output(8, "three\n", false), false), cut);
-        assert_eq!(put(&output(14, "four\n", true), true), cut, "there is a gap before it");
-        assert_eq!(put(&output(0, "one\ntwo\nthree\nfour\n", true), true), cut);
+        let told = (cut.clone(), ack(cut.len(), true));
+        assert_eq!(put(&chunk(4, "two\n", false), false), told);
+        assert_eq!(put(&chunk(8, "three\n", false), false), told);
+        assert_eq!(put(&chunk(14, "four\n", true), true), told, "there is a gap before it");
+        assert_eq!(put(&chunk(0, "one\ntwo\nthree\nfour\n", true), true), told);
+        assert!(!log.is_unfinished());
+    }
+
+    #[test]
+    fn a_log_goes_on_where_the_server_says_and_is_not_whole_before_its_last_piece() {
+        let root = tempfile::tempdir().unwrap();
+        let data = Folder::new(root.path().to_owned());
+        let path = data.logs("job").join("step").join("log");
+        let log = LogFile { data: &data, path: &path };
+        let take = |chunk: &proto::LogChunk| log.take(chunk, true).unwrap();
+        assert_eq!(take(&chunk(0, "", false)), ack(0, false), "a question");
+        assert_eq!(take(&chunk(0, "one\ntwo\n", false)), ack(8, false));
+        assert_eq!(take(&chunk(100, "far", false)), ack(8, false), "there would be a hole");
+        assert_eq!(take(&chunk(0, "", false)), ack(8, false));
+        // Its last bytes have changed, and it is shorter now.
+        assert_eq!(take(&chunk(4, "2\n", false)), ack(6, false));
+        assert!(log.is_unfinished());
+        assert_eq!(take(&chunk(6, "", true)), ack(6, true));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\n2\n");
+        assert!(!log.is_unfinished());
+        // The worker did not hear that, and asks.
+        assert_eq!(take(&chunk(0, "", false)), ack(6, true));
     }
 
     #[test]
@@ -139,7 +259,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let data = Folder::new(root.path().join("data"));
         let path = data.logs("job").join("step").join("log");
-        let written = write_log(&data, &path, &output(0, "one\n", false), true);
+        let log = LogFile { data: &data, path: &path };
+        let written = log.take(&chunk(0, "one\n", false), true);
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(!data.root().exists());
     }

@@ -1,6 +1,6 @@
 //! One worker's session, from Hello to its end.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,12 +145,6 @@ impl WorkerSessions {
                         break;
                     }
                 }
-                Sent::Output(output) => {
-                    // The next session begins with all that is not acknowledged, logs among it.
-                    if !self.output(&peer, output).await {
-                        break;
-                    }
-                }
                 Sent::Progress(progress) => self.progress(&peer, progress).await,
                 Sent::Draining(_) => {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
@@ -195,6 +189,10 @@ impl WorkerSessions {
         if !self.registry.is_assigned_to(&attempt, peer) {
             self.registry.refuse_report(peer, attempt);
             return Ok(());
+        }
+        if report.log_follows {
+            // Before the report is known, so that the log is never taken for whole meanwhile.
+            self.registry.expect_log(&attempt).await;
         }
         let most = self.registry.0.rules.output_cap;
         let (item, token) = (attempt.item(), attempt.token);
@@ -276,8 +274,16 @@ impl SessionRegistry {
     ) {
         let rules = self.0.rules;
         let proof = self.0.parts.proofs.session(peer.holder());
-        let (lease_ms, beat_ms) = (rules.lease_ms, rules.beat_ms);
-        self.say(&peer, OutgoingStream::Welcome(proto::Welcome { lease_ms, beat_ms, proof }));
+        self.say(
+            &peer,
+            OutgoingStream::Welcome(proto::Welcome {
+                lease_ms: rules.lease_ms,
+                beat_ms: rules.beat_ms,
+                proof,
+                log_bytes: rules.log_cap,
+                output_bytes: rules.output_cap as u64,
+            }),
+        );
         // It was away when it was to be told.
         match missed {
             Missed::Nothing => {}
@@ -299,7 +305,6 @@ impl SessionRegistry {
                 token,
                 out,
                 held,
-                withdrawn: VecDeque::new(),
                 drains: watch::Sender::new(false),
                 undrained: watch::Sender::new(0),
             },
@@ -412,5 +417,14 @@ impl Workers for WorkerSessions {
         let granted = request.extensions().get::<Granted>().cloned();
         let chunks = self.registry.file(request.into_inner(), granted.as_ref()).await?;
         Ok(Response::new(Box::pin(ReceiverStream::new(chunks))))
+    }
+
+    async fn send_log(
+        &self,
+        request: Request<proto::LogChunk>,
+    ) -> Result<Response<proto::LogAck>, Status> {
+        let granted = request.extensions().get::<Granted>().cloned();
+        let answer = self.registry.take_log(request.into_inner(), granted.as_ref()).await?;
+        Ok(Response::new(answer))
     }
 }
