@@ -8,6 +8,7 @@ use steadfast_core::event::ItemId;
 use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Plan, Step};
 use steadfast_core::select::Select;
+use steadfast_server::arriving::is_arriving;
 use steadfast_server::log_times;
 
 use crate::args::LogsArgs;
@@ -54,6 +55,9 @@ pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
             printer.flush()?;
             if !args.follow || job.is_over() {
                 printer.end()?;
+                shown.iter().filter(|log| log.is_arriving(&job)).for_each(|log| {
+                    tell_arriving(&log.name());
+                });
                 if shown.is_empty() {
                     tell_no_log(&job.plan, args);
                 }
@@ -99,6 +103,12 @@ pub(crate) fn tell_no_log(plan: &Plan, args: &LogsArgs) {
     anstream::eprintln!("{}", paint(DIM, text));
 }
 
+/// Of an attempt that has ended: what is printed is not all of it.
+pub(crate) fn tell_arriving(name: &str) {
+    let text = format!("the rest of the log {name} has not arrived from its worker yet");
+    anstream::eprintln!("{}", paint(DIM, text));
+}
+
 /// A log, and how far it was printed.
 struct Shown {
     path: PathBuf,
@@ -106,15 +116,29 @@ struct Shown {
 }
 
 impl Shown {
+    fn name(&self) -> String {
+        self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    fn step(&self) -> String {
+        let step = self.path.parent().and_then(Path::file_name).unwrap_or_default();
+        step.to_string_lossy().into_owned()
+    }
+
+    fn is_arriving(&self, job: &Job) -> bool {
+        let step = self.step();
+        let index = job.plan.find(&step);
+        let of = index.and_then(|index| ItemId::read_attempt_name(index, &step, &self.name()));
+        of.is_some_and(|(item, attempt)| is_arriving(job, item, attempt, &self.path))
+    }
+
     /// What has come since the last time.
     fn print(&mut self, printer: &mut Printer) -> Result<(), CliError> {
         let mut file = File::open(&self.path)?;
         if file.metadata()?.len() <= self.from {
             return Ok(());
         }
-        let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let step = self.path.parent().and_then(Path::file_name).unwrap_or_default();
-        let step = step.to_string_lossy();
+        let (name, step) = (self.name(), self.step());
         if printer.wants_times() {
             printer.times = Times::new(log_times::read(&self.path)?);
         }

@@ -55,6 +55,9 @@ pub struct Log {
     pub item: u32,
     /// From 1.
     pub attempt: u32,
+    /// The attempt has ended, and the rest of its log has not arrived from its worker yet.
+    #[serde(default)]
+    pub arriving: bool,
     /// Stdout and stderr together; what is not UTF-8 is replaced.
     #[serde(skip)]
     pub text: String,

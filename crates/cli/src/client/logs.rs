@@ -13,7 +13,7 @@ use super::error::ClientError;
 use super::shapes::{AttemptOfJob, Log};
 use crate::Exit;
 use crate::args::LogsArgs;
-use crate::logs::{LastLines, Printer, since_ms, tell_no_log};
+use crate::logs::{LastLines, Printer, since_ms, tell_arriving, tell_no_log};
 
 /// Printing is no event, so it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
@@ -50,6 +50,7 @@ pub(super) async fn logs(client: &Client, args: &LogsArgs, id: &str) -> Result<E
         printer.flush()?;
         if over {
             printer.end()?;
+            logs.iter().filter(|log| log.arriving).for_each(|log| tell_arriving(&log.name));
             if logs.is_empty()
                 && let Some(plan) = plan(client, id).await
             {

@@ -186,6 +186,8 @@ pub(crate) struct LogsPage {
 pub(crate) struct Log {
     pub(crate) name: String,
     pub(crate) size: u64,
+    #[serde(default)]
+    pub(crate) arriving: bool,
     #[serde(flatten)]
     pub(crate) of: AttemptOfJob,
 }

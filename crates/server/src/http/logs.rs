@@ -18,12 +18,13 @@ use futures_util::stream::{Stream, unfold};
 use serde::Serialize;
 use serde_json::json;
 use steadfast_core::event::{ItemId, JobId, Role};
-use steadfast_core::plan::Plan;
+use steadfast_core::job::Job;
 use steadfast_core::select::Select;
 use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
+use crate::arriving::{is_arriving, part};
 use crate::error::ApiError;
 use crate::log_times;
 use crate::notifications::Durable;
@@ -33,6 +34,9 @@ use crate::queries::{JobReader, job_id, no_part};
 const CHUNK: usize = 64 << 10;
 /// Printing is not an event, so a followed file is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often, and how long apart, it is looked whether the rest of the logs of a job that is over has come.
+const REST_LOOKS: u32 = 40;
+const REST_LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Serialize)]
 struct LogsPage {
@@ -49,6 +53,8 @@ struct LogView {
     item: u32,
     attempt: u32,
     size: u64,
+    /// The attempt has ended, and the rest of its log has not arrived from its worker yet.
+    arriving: bool,
 }
 
 pub(super) async fn list(
@@ -72,22 +78,33 @@ pub(super) async fn list(
         None => Select::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
-    let folder = app.folder.logs(&id);
-    let listing = tokio::task::spawn_blocking(move || {
-        listed(&folder, &job.plan, only, cursor.as_ref(), limit)
-    });
-    let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-    super::json(StatusCode::OK, &page)
+    let folder: Arc<Path> = app.folder.logs(&id).into();
+    let cursor = Arc::new(cursor);
+    // Who waited for the end of a job wants all that it printed: that is a moment behind.
+    for last in (0..REST_LOOKS).map(|look| look + 1 == REST_LOOKS) {
+        let (folder, job, cursor) = (folder.clone(), job.clone(), cursor.clone());
+        let over = job.is_over();
+        let listing = tokio::task::spawn_blocking(move || {
+            listed(&folder, &job, only, cursor.as_ref().as_ref(), limit)
+        });
+        let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
+        if last || !over || !page.logs.iter().any(|log| log.arriving) {
+            return super::json(StatusCode::OK, &page);
+        }
+        tokio::time::sleep(REST_LOOK).await;
+    }
+    Err(ApiError::internal("no look was the last"))
 }
 
 /// The first names after the cursor. However many there are, so many are held.
 fn listed(
     folder: &Path,
-    plan: &Plan,
+    job: &Job,
     only: Select,
     cursor: Option<&(String, String)>,
     limit: usize,
 ) -> io::Result<LogsPage> {
+    let plan = &job.plan;
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
     for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
         let index = index as u32;
@@ -126,9 +143,12 @@ fn listed(
     }
     let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
     let logs = first.into_iter().filter_map(|(step, name)| {
-        let about = fs::symlink_metadata(folder.join(&step).join(format!("{name}.log"))).ok()?;
+        let path = folder.join(&step).join(format!("{name}.log"));
+        let about = fs::symlink_metadata(&path).ok()?;
         let AttemptName { run, role, item, attempt } = told(&step, &name)?;
         let datacenter = plan.datacenters().get(run as usize).cloned();
+        let id = ItemId { run, step: plan.find(&step)?, role, index: item };
+        let arriving = is_arriving(job, id, attempt, &path);
         about.is_file().then_some(LogView {
             step,
             name,
@@ -137,6 +157,7 @@ fn listed(
             item,
             attempt,
             size: about.len(),
+            arriving,
         })
     });
     Ok(LogsPage { logs: logs.collect(), next })
@@ -164,6 +185,7 @@ pub(super) async fn log(
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
     let path = log_path(&app, &id, &step, &name).await?;
+    let part = part(&path);
     let opening = tokio::task::spawn_blocking(move || open(&path));
     let file = match opening.await.map_err(ApiError::internal)? {
         Ok(file) => Arc::new(file),
@@ -178,7 +200,9 @@ pub(super) async fn log(
         told.mark_changed();
         told
     });
-    let reader = LogFile { file, offset, reader: app.reader, id, told, last_look: false };
+    let (over, last_look, rest_looks) = (false, false, REST_LOOKS);
+    let reader =
+        LogFile { file, offset, reader: app.reader, id, told, part, over, rest_looks, last_look };
     let headers = [
         ("content-type", "text/plain; charset=utf-8"),
         // A job can print anything, also what a browser would take for a page.
@@ -232,7 +256,12 @@ struct LogFile {
     id: JobId,
     /// Of a log that is followed.
     told: Option<watch::Receiver<Durable>>,
-    /// The job is over: what is there now is all there will be.
+    /// Is there while more of the log is to come.
+    part: PathBuf,
+    over: bool,
+    /// How often the rest of it is still looked for once the job is over.
+    rest_looks: u32,
+    /// What is there now is all there will be.
     last_look: bool,
 }
 
@@ -255,13 +284,19 @@ impl LogFile {
             if self.last_look {
                 return Ok(None);
             }
+            if self.over {
+                self.rest_looks -= 1;
+                self.last_look = self.rest_looks == 0 || !self.part.exists();
+                tokio::time::sleep(REST_LOOK).await;
+                continue;
+            }
             match tokio::time::timeout(LOOK, told.changed()).await {
                 Err(_) => {}
                 // The server ends.
                 Ok(Err(_)) => self.last_look = true,
                 Ok(Ok(())) => {
                     let row = self.reader.row(&self.id).await.map_err(io::Error::other)?;
-                    self.last_look = row.over;
+                    self.over = row.over;
                 }
             }
         }

@@ -430,6 +430,7 @@ fn log() -> Value {
         ("item", count()),
         ("attempt", count()),
         ("size", count()),
+        ("arriving", flag()),
     ])
 }
 

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::SessionRegistry;
 use super::proof::Holder;
+use crate::arriving::part;
 use crate::log_times;
 use crate::tokens::Granted;
 
@@ -107,7 +108,7 @@ fn is_worth_another_try(error: &io::Error) -> bool {
 /// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
 const CUT_OFF: &str = "\n… the server's disk is nearly full: what follows is not kept …\n";
 
-/// A log, and beside it, as long as more of it is to come, an empty file `NAME.part`.
+/// A log, and what says that it is [not whole](crate::arriving).
 #[derive(Clone, Copy)]
 struct LogFile<'a> {
     data: &'a Folder,
@@ -129,16 +130,16 @@ impl LogFile<'_> {
     }
 
     fn mark_unfinished(&self) -> io::Result<()> {
-        File::create(unfinished(self.path)).map(drop)
+        File::create(part(self.path)).map(drop)
     }
 
     fn is_unfinished(&self) -> bool {
-        unfinished(self.path).exists()
+        part(self.path).exists()
     }
 
     /// All of it is here that will ever be.
     fn finished(&self, length: u64) -> io::Result<proto::LogAck> {
-        match fs::remove_file(unfinished(self.path)) {
+        match fs::remove_file(part(self.path)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(proto::LogAck { length, complete: true }),
         }
@@ -185,11 +186,6 @@ impl LogFile<'_> {
         }
         self.finished(end)
     }
-}
-
-/// Is there while a log has not arrived whole.
-pub(crate) fn unfinished(log: &Path) -> PathBuf {
-    log.with_extension("part")
 }
 
 fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {

@@ -274,8 +274,9 @@ impl Stream for Outgoing {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<FromWorker>> {
         let this = self.get_mut();
         // First, because beats are among it; and hello is.
-        if let Poll::Ready(next) = this.first.poll_recv(context) {
-            return Poll::Ready(next);
+        let first = this.first.poll_recv(context);
+        if let Poll::Ready(Some(_)) = first {
+            return first;
         }
         if this.taken.is_empty() {
             let mut state = this.worker.state();
@@ -287,6 +288,10 @@ impl Stream for Outgoing {
                 this.taken.extend(reports.unsent.drain(..some));
             }
             if this.taken.is_empty() {
+                // What there was to report is on its way before our half of the stream is closed.
+                if first.is_ready() {
+                    return Poll::Ready(None);
+                }
                 if reports.session == this.session {
                     reports.waker = Some(context.waker().clone());
                 }
