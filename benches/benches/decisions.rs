@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher};
-use steadfast_core::account::{History, Shared};
+use steadfast_core::account::{History, SharedAccounts};
 use steadfast_core::backoff::{Jitter, JitterSeed};
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, ItemId, Role};
+use steadfast_core::event::{AcceptedJob, ItemId, Role};
 use steadfast_core::forecast::forecast;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
-use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
+use steadfast_core::policy::{Policy, PolicyDraft, RuleAction, RuleDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Decision, verdict};
 use steadfast_jobfile::{Operator, load};
@@ -32,7 +32,7 @@ fn main() {
 fn busy_policy() -> Policy {
     let mut rules = vec![];
     for i in 0..5 {
-        let base = RuleDraft { then: Then::Stop, ..RuleDraft::default() };
+        let base = RuleDraft { then: RuleAction::Stop, ..RuleDraft::default() };
         rules.push(RuleDraft { exit: Some(vec![100 + i, 110 + i]), ..base.clone() });
         rules.push(RuleDraft { signal: Some(vec![20 + i]), ..base.clone() });
         rules.push(RuleDraft { http_status: Some(vec![410 + i, 420 + i]), ..base.clone() });
@@ -80,14 +80,14 @@ fn verdict_on_the_retry_path(bencher: Bencher, texts: bool) {
     let policy = busy_policy();
     let items = different_items(texts);
     let seed = JitterSeed::new("01890000-job", Some("eu-west"), "fetch");
-    let shared = |item: u32, attempt: u32| Shared {
+    let shared = |item: u32, attempt: u32| SharedAccounts {
         job_retries: 10,
         job_budget: Some(1000),
         step_retries: 5,
         step_budget: Some(1000),
-        budgeted: Some(steadfast_core::plan::Counts::Failures),
+        budgeted: Some(steadfast_core::plan::BudgetCounts::Failures),
         timeout_at: Some(Timestamp(u64::MAX)),
-        ..Shared::alone(seed.draw(item, attempt))
+        ..SharedAccounts::alone(seed.draw(item, attempt))
     };
     let decide = |(history, outcome, item): &(History, Outcome, u32)| {
         verdict(&policy, history, &shared(*item, history.attempts), outcome, Timestamp(2_000_000))
@@ -155,7 +155,7 @@ fn fan_out_of_1_000_000_untouched(bencher: Bencher) {
     step.for_each = ForEach::Range(1_000_000);
     let plan = Arc::new(Plan::new(PlanDraft::new("j", vec![step])).expect("valid"));
     bencher.bench_local(|| {
-        let (mut job, _) = accept(Accepted::new("j".into(), plan.clone()), Timestamp(0));
+        let (mut job, _) = accept(AcceptedJob::new("j".into(), plan.clone()), Timestamp(0));
         for index in 0..100 {
             let item = ItemId { run: 0, step: 0, role: Role::Item, index };
             let start = Input::Start { item, worker: "w".into() };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role};
+use steadfast_core::event::{Event, ItemId, JobState, RecordedEvent, Role};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Owner, Refused, Row, SqliteStore, Store, Write};
 
@@ -20,7 +20,7 @@ fn write(job: &str, expected_seq: u64, events: u64) -> Write {
         let item = ItemId { run: 0, step: 1, role: Role::Item, index: seq as u32 };
         let event =
             Event::AttemptStarted { item, attempt: 3, token: seq, worker: "worker-17".into() };
-        Recorded { seq, at: Timestamp(seq), event }
+        RecordedEvent { seq, at: Timestamp(seq), event }
     };
     Write {
         job: job.into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use steadfast_core::event::{AttemptId, ItemId, Role};
 use steadfast_core::outcome::{
-    Asked, ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, nesting,
+    ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, RequestedDelay, nesting,
 };
 
 use crate::proto;
@@ -90,11 +90,11 @@ fn failed(failure: &Failure) -> proto::Failed {
         permanent: failure.permanence == Permanence::Said,
         permanent_by_status: failure.permanence == Permanence::ByStatus,
         retry_after_ms: match failure.asked {
-            Some(Asked::RetryAfterMs(ms)) => Some(ms),
+            Some(RequestedDelay::RetryAfterMs(ms)) => Some(ms),
             _ => None,
         },
         defer_ms: match failure.asked {
-            Some(Asked::DeferMs(ms)) => Some(ms),
+            Some(RequestedDelay::DeferMs(ms)) => Some(ms),
             _ => None,
         },
         http_status: failure.http_status.unwrap_or_default().into(),
@@ -172,8 +172,8 @@ fn failure(failed: proto::Failed) -> Result<Failure, Malformed> {
         (false, false) => Permanence::Open,
     };
     let asked = match (failed.defer_ms, failed.retry_after_ms) {
-        (Some(ms), _) => Some(Asked::DeferMs(ms)),
-        (None, Some(ms)) => Some(Asked::RetryAfterMs(ms)),
+        (Some(ms), _) => Some(RequestedDelay::DeferMs(ms)),
+        (None, Some(ms)) => Some(RequestedDelay::RetryAfterMs(ms)),
         (None, None) => None,
     };
     let some = |text: String| (!text.is_empty()).then_some(text);
@@ -218,7 +218,9 @@ mod tests {
             FailureKind::HandlerFailed,
         ] {
             for permanence in [Permanence::Open, Permanence::Said, Permanence::ByStatus] {
-                for asked in [None, Some(Asked::RetryAfterMs(0)), Some(Asked::DeferMs(7))] {
+                for asked in
+                    [None, Some(RequestedDelay::RetryAfterMs(0)), Some(RequestedDelay::DeferMs(7))]
+                {
                     let error = error(Some("not_found"), "no such program");
                     let http_status = Some(503);
                     there_and_back(Outcome::Failed(Failure {

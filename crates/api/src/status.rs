@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
-use steadfast_core::account::{Accounts, Charged};
+use steadfast_core::account::{Accounts, Charges};
 use steadfast_core::event::{
-    Event, FailedOn, ItemId, JobState, Recorded, Requester, Role, StepState,
+    Event, FailedOn, ItemId, JobState, RecordedEvent, Requester, Role, StepState,
 };
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::{Action, Allowance, Counts, LateResults, Plan};
-use steadfast_core::result::{InOrder, JobResult, ShownOutputs};
+use steadfast_core::plan::{Action, Allowance, BudgetCounts, LateResults, Plan};
+use steadfast_core::result::{JobResult, OrderedMap, ShownOutputs};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::StopReason;
 
@@ -77,7 +77,7 @@ pub struct BudgetView {
     pub per_step: Option<Allowance>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
-    pub counts: Counts,
+    pub counts: BudgetCounts,
     pub used: u32,
 }
 
@@ -119,7 +119,7 @@ pub struct RunView {
     /// It ended after the job had.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
-    pub steps: InOrder<StepView>,
+    pub steps: OrderedMap<StepView>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -266,12 +266,12 @@ struct ItemHistory {
 
 impl Attempts {
     /// Takes the next event of the log.
-    pub fn add(&mut self, record: &Recorded) {
+    pub fn add(&mut self, record: &RecordedEvent) {
         match &record.event {
             Event::JobAccepted(accepted) => {
                 self.plan = Some(accepted.plan.clone());
                 for (_, failures) in accepted.kept.iter().flat_map(|kept| &kept.failures) {
-                    self.charge(Charged { failures: *failures, ..Charged::default() });
+                    self.charge(Charges { failures: *failures, ..Charges::default() });
                 }
             }
             Event::AttemptStarted { item, attempt, worker, .. } => {
@@ -327,7 +327,7 @@ impl Attempts {
         }
     }
 
-    fn charge(&mut self, charged: Charged) {
+    fn charge(&mut self, charged: Charges) {
         self.totals.failures = self.totals.failures.saturating_add(charged.failures);
         self.totals.losses = self.totals.losses.saturating_add(charged.preemptions);
     }
@@ -354,7 +354,7 @@ impl JobStatus {
             datacenter: job.plan.datacenter(run).map(str::to_owned),
             state: job.run_state(run),
             late: job.runs[run as usize].late,
-            steps: InOrder(
+            steps: OrderedMap(
                 (0..job.plan.steps().len() as u32)
                     .map(|step| {
                         let view = StepView::new(job, attempts, &mut shown, run, step);
@@ -505,7 +505,7 @@ impl ItemView {
 }
 
 fn state_name(job: &Job, id: ItemId) -> &'static str {
-    use steadfast_core::job::Aside;
+    use steadfast_core::job::AuxiliaryItem;
     if let Some(live) = job.live(id) {
         return phase_name(live.phase);
     }
@@ -516,9 +516,9 @@ fn state_name(job: &Job, id: ItemId) -> &'static str {
         Role::Compensation => step.compensation.as_ref(),
     };
     match aside {
-        Some(Aside::Succeeded) => return "succeeded",
-        Some(Aside::Failed(_)) => return "failed",
-        Some(Aside::Cancelled | Aside::Live(_)) => return "cancelled",
+        Some(AuxiliaryItem::Succeeded) => return "succeeded",
+        Some(AuxiliaryItem::Failed(_)) => return "failed",
+        Some(AuxiliaryItem::Cancelled | AuxiliaryItem::Live(_)) => return "cancelled",
         None => {}
     }
     if step.succeeded.contains(id.index) {

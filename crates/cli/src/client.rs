@@ -28,7 +28,7 @@ mod whose;
 
 use std::path::Path;
 
-use steadfast_core::event::Recorded;
+use steadfast_core::event::RecordedEvent;
 
 use api::Client;
 use error::{ClientError, conclude};
@@ -145,7 +145,7 @@ impl Either {
         remote: &Remote,
         common: &Common,
         job: &str,
-        log: &mut Vec<Recorded>,
+        log: &mut Vec<RecordedEvent>,
     ) -> Done {
         let log = std::cell::RefCell::new(log);
         let there = async |client, id: String| {

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_api::ShownState;
-use steadfast_core::event::Recorded;
+use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
 use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
 
@@ -222,7 +222,7 @@ pub(crate) fn each_event<E: From<String>>(
     store: &mut dyn Store,
     job: &str,
     after: u64,
-    mut see: impl FnMut(Recorded) -> Result<(), E>,
+    mut see: impl FnMut(RecordedEvent) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut after = after;
     loop {

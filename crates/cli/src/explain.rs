@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Deserialize;
 use serde_json::Value;
-use steadfast_core::event::{JobState, Recorded};
+use steadfast_core::event::{JobState, RecordedEvent};
 use steadfast_core::explain::explain;
 use steadfast_core::time::human_ms;
 
@@ -20,7 +20,7 @@ const SHOWN: usize = 20;
 pub(crate) fn run(args: &ExplainArgs, job: &str) -> Done {
     jobs::looking(args.common.data.as_deref(), args.common.output, |_, store| {
         let row = data::find(store, job)?;
-        let mut log: Vec<Recorded> = Vec::new();
+        let mut log: Vec<RecordedEvent> = Vec::new();
         data::each_event(store, &row.id, 0, |record| {
             log.push(record);
             Ok::<(), String>(())

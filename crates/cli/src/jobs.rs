@@ -5,9 +5,9 @@ use std::path::Path;
 
 use steadfast_api::{Attempts, JobStatus, ShownState};
 use steadfast_core::apply::fold;
-use steadfast_core::event::{Event, Recorded};
+use steadfast_core::event::{Event, RecordedEvent};
 use steadfast_core::job::Job;
-use steadfast_core::select::Select;
+use steadfast_core::select::ItemSelector;
 use steadfast_core::time::human_ms;
 use steadfast_server::queries::{self, JobFilter, Listed};
 use steadfast_store::{Row, SqliteStore, Store};
@@ -234,7 +234,7 @@ pub(crate) fn history(common: &Common, job: &str, step: Option<&str>) -> Done {
 }
 
 /// Every event of a job.
-pub(crate) fn log(common: &Common, job: &str, log: &mut Vec<Recorded>) -> Done {
+pub(crate) fn log(common: &Common, job: &str, log: &mut Vec<RecordedEvent>) -> Done {
     looking(common.data.as_deref(), common.output, |_, store| {
         let row = data::find(store, job)?;
         data::each_event(store, &row.id, 0, |record| {
@@ -254,13 +254,13 @@ pub(crate) struct History {
     output: Output,
     /// The name of the part that is asked for, and what it means.
     step: Option<String>,
-    only: Select,
+    only: ItemSelector,
     out: io::BufWriter<anstream::AutoStream<io::StdoutLock<'static>>>,
 }
 
 impl History {
     pub(crate) fn new(output: Output, step: Option<&str>) -> Self {
-        let (step, only) = (step.map(str::to_owned), Select::default());
+        let (step, only) = (step.map(str::to_owned), ItemSelector::default());
         let out = io::BufWriter::new(anstream::stdout().lock());
         Self { job: None, output, step, only, out }
     }
@@ -276,7 +276,7 @@ impl History {
     }
 
     /// The events come from the first on, each after the one before.
-    pub(crate) fn tell(&mut self, record: &Recorded) -> Result<(), CliError> {
+    pub(crate) fn tell(&mut self, record: &RecordedEvent) -> Result<(), CliError> {
         if let (Some(step), Event::JobAccepted(accepted)) = (&self.step, &record.event) {
             let only = accepted.plan.select(step);
             let none =
@@ -304,7 +304,7 @@ impl History {
         }
     }
 
-    fn say(&mut self, record: &Recorded) -> io::Result<()> {
+    fn say(&mut self, record: &RecordedEvent) -> io::Result<()> {
         let since = self.job.as_ref().map_or(record.at, |job: &Job| job.accepted_at);
         let line = match (&self.job, &record.event) {
             (Some(job), _) => view::line(job, record).unwrap_or_else(|| plain(job, record)),
@@ -319,7 +319,7 @@ impl History {
 }
 
 /// An event that the live view passes over, in words.
-fn plain(job: &Job, record: &Recorded) -> String {
+fn plain(job: &Job, record: &RecordedEvent) -> String {
     let name = record.event.name();
     let mut words = String::new();
     for c in name.chars() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use steadfast_core::event::ItemId;
 use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Plan, Step};
-use steadfast_core::select::Select;
+use steadfast_core::select::ItemSelector;
 use steadfast_server::arriving::is_arriving;
 use steadfast_server::log_times;
 
@@ -29,7 +29,7 @@ pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
     jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
         let row = data::find(store, job)?;
         let only = match &args.step {
-            None => Select::default(),
+            None => ItemSelector::default(),
             Some(name) => {
                 let select = data::state(store, &row.id)?.plan.select(name);
                 let none = |why| Wrong::no_job(format!("job {}: {why}", row.id));
@@ -189,7 +189,7 @@ fn begin(path: &Path, tail: Option<u64>, since: Option<u64>) -> io::Result<u64> 
 fn log_files(
     data: &Data,
     job: &Job,
-    only: Select,
+    only: ItemSelector,
     attempt: Option<u32>,
 ) -> io::Result<Vec<PathBuf>> {
     let folder = data.folder.logs(&job.id);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use steadfast_core::backoff::Jitter;
 use steadfast_core::forecast::{BindingLimit, Forecast, forecast, retries_at_most};
 use steadfast_core::plan::{
-    Action, AfterFailure, Allowance, Counts, ForEach, LateResults, Plan, Step,
+    Action, AfterFailure, Allowance, BudgetCounts, ForEach, LateResults, Plan, Step,
 };
 use steadfast_core::time::human_ms;
 use steadfast_jobfile::{JobFile, Source, policy_view};
@@ -179,7 +179,7 @@ fn heading(job: &JobFile) -> String {
             format!("retry budget: {}", parts.join(", "))
         }
     };
-    let counts_all = plan.budget().is_some_and(|budget| budget.counts == Counts::All);
+    let counts_all = plan.budget().is_some_and(|budget| budget.counts == BudgetCounts::All);
     let losses = if counts_all { "lost workers included" } else { "lost workers aside" };
     let most = match retries_at_most(plan) {
         Some(0) if !counts_all => "no retries".to_owned(),

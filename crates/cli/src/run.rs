@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use steadfast::run::{Finished, Resumed, RunEnd, RunError, RunOptions, RunView};
 use steadfast_api::{JobStatus, ShownState};
-use steadfast_core::event::{Accepted, JobId, JobState, Recorded};
+use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
     let from_stdin = args.file == Path::new("-");
     let text = (!from_stdin).then_some(&source.text[..]);
-    let mut accepted = Accepted::new(steadfast::run::new_id(), Arc::new(job.plan));
+    let mut accepted = AcceptedJob::new(steadfast::run::new_id(), Arc::new(job.plan));
     accepted.source = Some(steadfast::run::source(path.display().to_string(), text));
     let begun = steadfast::run::check(&accepted.plan).map_err(Wrong::from);
     let done = begun.and_then(|()| {
@@ -46,7 +46,7 @@ pub(crate) fn start(
     data: &Data,
     here: &Here,
     output: Output,
-    accepted: Accepted,
+    accepted: AcceptedJob,
 ) -> Result<Exit, Wrong> {
     let id = accepted.id.clone();
     let mut shown = Shown::new(output)?;
@@ -122,7 +122,7 @@ impl RunView for Shown {
         }
     }
 
-    fn event(&mut self, job: Option<&Job>, record: &Recorded) {
+    fn event(&mut self, job: Option<&Job>, record: &RecordedEvent) {
         self.view.event(job, record);
     }
 

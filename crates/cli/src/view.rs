@@ -2,8 +2,10 @@
 
 use std::io::Write;
 
-use steadfast_core::event::{Event, ItemId, Recorded, Requester, Role, StepFailure, StepState};
-use steadfast_core::job::{Aside, Job, Phase, StepRun};
+use steadfast_core::event::{
+    Event, ItemId, RecordedEvent, Requester, Role, StepFailure, StepState,
+};
+use steadfast_core::job::{AuxiliaryItem, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::text::shorten;
 use steadfast_core::time::{Timestamp, human_ms};
@@ -44,7 +46,7 @@ impl View {
     }
 
     /// One event, before it is folded into `job`.
-    pub(crate) fn event(&mut self, job: Option<&Job>, record: &Recorded) {
+    pub(crate) fn event(&mut self, job: Option<&Job>, record: &RecordedEvent) {
         if self.lines
             && let Some(job) = job
             && let Some(line) = line(job, record)
@@ -183,17 +185,17 @@ fn step_facts(job: &Job, run: u32, step: u32, state: &StepRun) -> StepFacts {
     }
 }
 
-fn aside(aside: &Aside) -> AsideState {
+fn aside(aside: &AuxiliaryItem) -> AsideState {
     match aside {
-        Aside::Live(_) => AsideState::UnderWay,
-        Aside::Succeeded => AsideState::Succeeded,
-        Aside::Failed(_) => AsideState::Failed,
-        Aside::Cancelled => AsideState::Cancelled,
+        AuxiliaryItem::Live(_) => AsideState::UnderWay,
+        AuxiliaryItem::Succeeded => AsideState::Succeeded,
+        AuxiliaryItem::Failed(_) => AsideState::Failed,
+        AuxiliaryItem::Cancelled => AsideState::Cancelled,
     }
 }
 
 /// An event as one line, if a person wants to know of it.
-pub(crate) fn line(job: &Job, record: &Recorded) -> Option<String> {
+pub(crate) fn line(job: &Job, record: &RecordedEvent) -> Option<String> {
     let plan = &job.plan;
     let item_name = |item: ItemId| item_label(job, item);
     let place = |run: u32, step: u32| paint(BOLD, plan.step_name(run, step));

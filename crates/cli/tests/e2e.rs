@@ -23,6 +23,7 @@ mod e2e {
     mod restarts;
     mod retries;
     mod seen;
+    mod stalls;
     mod storm;
     mod storms;
     mod views;

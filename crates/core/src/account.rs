@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backoff::Draw;
-use crate::plan::Counts;
+use crate::plan::BudgetCounts;
 use crate::time::Timestamp;
 use crate::verdict::StopReason;
 
@@ -28,20 +28,20 @@ pub struct History {
 
 /// The accounts that an item shares with others, and what else the job knows, at one decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared {
+pub struct SharedAccounts {
     pub job_retries: u32,
     pub job_budget: Option<u32>,
     pub step_retries: u32,
     pub step_budget: Option<u32>,
     /// The job has a budget, and these retries are charged to it. None: they are only counted.
-    pub budgeted: Option<Counts>,
+    pub budgeted: Option<BudgetCounts>,
     pub timeout_at: Option<Timestamp>,
     /// The job was cancelled, or a sibling has failed the step.
     pub halted: Option<StopReason>,
     pub draw: Draw,
 }
 
-impl Shared {
+impl SharedAccounts {
     /// Nothing shared, nothing halted: an item on its own.
     #[must_use]
     pub const fn alone(draw: Draw) -> Self {
@@ -105,7 +105,7 @@ pub(crate) fn brief<S: Serializer>(accounts: &Accounts, to: S) -> Result<S::Ok, 
 /// What one decision took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Charged {
+pub struct Charges {
     #[serde(skip_serializing_if = "is_zero")]
     pub failures: u32,
     #[serde(skip_serializing_if = "is_zero")]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::duration::parse_duration;
 use crate::outcome::{
-    Asked, ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, nesting,
+    ErrorText, Failure, FailureKind, MOST_NESTED, Outcome, Permanence, RequestedDelay, nesting,
 };
 use crate::plan::HttpExpect;
 use crate::text::shorten;
@@ -22,7 +22,7 @@ const KIND_KEYS: [&str; 3] = ["type", "kind", "code"];
 
 /// The body of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum ServiceAnswer {
     Nothing,
     Json(Value),
     Text(String),
@@ -34,7 +34,7 @@ pub enum Answer {
     TooDeep,
 }
 
-impl Answer {
+impl ServiceAnswer {
     /// What kind of text it says it is does not matter: too many services say nothing, or the wrong thing.
     pub fn read(body: &[u8]) -> Self {
         let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
@@ -107,7 +107,7 @@ pub fn said(body: &Value) -> Option<Outcome> {
     match body.get("defer") {
         None | Some(Value::Null) => {}
         Some(Value::String(text)) => match parse_duration(text) {
-            Ok(ms) => failure.asked = Some(Asked::DeferMs(ms)),
+            Ok(ms) => failure.asked = Some(RequestedDelay::DeferMs(ms)),
             Err(error) => ignored.push(format!("`defer`: {error}")),
         },
         Some(_) => ignored.push("`defer` is not a text as \"30s\"".to_owned()),
@@ -123,7 +123,7 @@ pub fn said(body: &Value) -> Option<Outcome> {
 /// that the service asked for, which a `defer` in the body overrides.
 pub fn answered(
     status: u16,
-    answer: Answer,
+    answer: ServiceAnswer,
     expect: HttpExpect,
     retry_after_ms: Option<u64>,
 ) -> Outcome {
@@ -139,14 +139,14 @@ pub fn answered(
     );
     match outcome {
         Outcome::Failed(mut failure) => {
-            failure.asked = failure.asked.or(retry_after_ms.map(Asked::RetryAfterMs));
+            failure.asked = failure.asked.or(retry_after_ms.map(RequestedDelay::RetryAfterMs));
             Outcome::Failed(failure)
         }
         outcome => outcome,
     }
 }
 
-fn by_status(status: u16, answer: Answer, expect: HttpExpect) -> Outcome {
+fn by_status(status: u16, answer: ServiceAnswer, expect: HttpExpect) -> Outcome {
     match (Outcome::from_http_status(status), expect) {
         (Outcome::Failed(failure), _) => {
             Outcome::Failed(Failure { error: answer.error(), ..failure })
@@ -213,7 +213,7 @@ mod tests {
 
     /// The short form of what it means, its error, and what is asked.
     fn check(status: u16, body: &str, expect: HttpExpect, retry_after: Option<u64>) -> String {
-        match answered(status, Answer::read(body.as_bytes()), expect, retry_after) {
+        match answered(status, ServiceAnswer::read(body.as_bytes()), expect, retry_after) {
             Outcome::Succeeded { output } => match output {
                 None => "ok".to_owned(),
                 Some(output) => format!("ok {output}"),
@@ -229,8 +229,8 @@ mod tests {
                 }
                 match asked {
                     None => {}
-                    Some(Asked::DeferMs(ms)) => text += &format!(" defer {ms}"),
-                    Some(Asked::RetryAfterMs(ms)) => text += &format!(" after {ms}"),
+                    Some(RequestedDelay::DeferMs(ms)) => text += &format!(" defer {ms}"),
+                    Some(RequestedDelay::RetryAfterMs(ms)) => text += &format!(" after {ms}"),
                 }
                 match error {
                     None => text,
@@ -365,9 +365,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_no_output_and_hides_no_failure() {
-        assert_eq!(Answer::read(b"\xff\xfe\x00"), Answer::Binary);
-        assert_eq!(answered(200, Answer::Binary, HttpExpect::Any, None), Outcome::OK);
-        let gzip = || Answer::Encoded("gzip".to_owned());
+        assert_eq!(ServiceAnswer::read(b"\xff\xfe\x00"), ServiceAnswer::Binary);
+        assert_eq!(answered(200, ServiceAnswer::Binary, HttpExpect::Any, None), Outcome::OK);
+        let gzip = || ServiceAnswer::Encoded("gzip".to_owned());
         for expect in [HttpExpect::Any, HttpExpect::Envelope] {
             let outcome = answered(200, gzip(), expect, None);
             assert!(outcome.error().is_some_and(|e| e.contains("encoded as gzip")), "{outcome:?}");

@@ -9,15 +9,15 @@ mod item;
 use std::sync::Arc;
 
 use crate::event::{
-    Event, ItemId, JobState, Recorded, Requester, Role, RunEnd, StepFailure, StepState,
+    Event, ItemId, JobState, RecordedEvent, Requester, Role, RunEnd, StepFailure, StepState,
 };
-use crate::job::{Aside, CancelRequest, Completion, Job, Phase, Run, StepRun, WorkItem};
+use crate::job::{AuxiliaryItem, CancelRequest, Completion, Job, Phase, Run, StepRun, WorkItem};
 use crate::time::Timestamp;
 
 /// An event that cannot follow what the log says so far.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("event {seq} ({event}) cannot have happened: {why}")]
-pub struct Illegal {
+pub struct IllegalEvent {
     pub seq: u64,
     pub event: &'static str,
     pub why: &'static str,
@@ -25,7 +25,7 @@ pub struct Illegal {
 
 /// An attempt that was under way when its item was given up: somebody must be told to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Killed {
+pub struct KilledAttempt {
     pub item: ItemId,
     pub attempt: u32,
     pub token: u64,
@@ -33,8 +33,8 @@ pub struct Killed {
 }
 
 /// The state after `record`, and the attempts that it cut off.
-pub fn apply(job: &mut Job, record: &Recorded) -> Result<Vec<Killed>, Illegal> {
-    let refuse = |why| Illegal { seq: record.seq, event: record.event.name(), why };
+pub fn apply(job: &mut Job, record: &RecordedEvent) -> Result<Vec<KilledAttempt>, IllegalEvent> {
+    let refuse = |why| IllegalEvent { seq: record.seq, event: record.event.name(), why };
     if record.seq != job.seq + 1 {
         return Err(refuse("its number does not follow the last one"));
     }
@@ -50,7 +50,7 @@ pub fn apply(job: &mut Job, record: &Recorded) -> Result<Vec<Killed>, Illegal> {
 }
 
 /// Takes the next event of a log to the state so far, which the first event makes.
-pub fn fold(state: &mut Option<Job>, record: &Recorded) -> Result<(), Illegal> {
+pub fn fold(state: &mut Option<Job>, record: &RecordedEvent) -> Result<(), IllegalEvent> {
     match state {
         Some(job) => apply(job, record).map(drop),
         None => {
@@ -60,10 +60,10 @@ pub fn fold(state: &mut Option<Job>, record: &Recorded) -> Result<(), Illegal> {
     }
 }
 
-fn begin(first: &Recorded) -> Result<Job, Illegal> {
+fn begin(first: &RecordedEvent) -> Result<Job, IllegalEvent> {
     match &first.event {
         Event::JobAccepted(accepted) if first.seq == 1 => Ok(Job::accepted(accepted, first.at)),
-        event => Err(Illegal {
+        event => Err(IllegalEvent {
             seq: first.seq,
             event: event.name(),
             why: "a log begins with JobAccepted, 1",
@@ -72,12 +72,12 @@ fn begin(first: &Recorded) -> Result<Job, Illegal> {
 }
 
 /// The state that a whole log, or any beginning of it, tells.
-pub fn replay<'a>(log: impl IntoIterator<Item = &'a Recorded>) -> Result<Job, Illegal> {
+pub fn replay<'a>(log: impl IntoIterator<Item = &'a RecordedEvent>) -> Result<Job, IllegalEvent> {
     let mut state = None;
     for record in log {
         fold(&mut state, record)?;
     }
-    state.ok_or(Illegal { seq: 1, event: "nothing", why: "the log is empty" })
+    state.ok_or(IllegalEvent { seq: 1, event: "nothing", why: "the log is empty" })
 }
 
 impl StepRun {
@@ -97,7 +97,7 @@ type Refused = &'static str;
 struct Fold<'a> {
     job: &'a mut Job,
     at: Timestamp,
-    killed: Vec<Killed>,
+    killed: Vec<KilledAttempt>,
 }
 
 impl Fold<'_> {
@@ -154,7 +154,7 @@ impl Fold<'_> {
             Event::StepFailing { run, step, because } => self.step_failing(*run, *step, because),
             Event::StepFailed { run, step, continues } => {
                 let state = self.step_in(*run, *step, StepState::Running)?;
-                if !state.failing() || matches!(state.fallback, Some(Aside::Live(_))) {
+                if !state.failing() || matches!(state.fallback, Some(AuxiliaryItem::Live(_))) {
                     return Err("nothing has failed it, or its fallback has not ended");
                 }
                 state.state = StepState::Failed;
@@ -229,7 +229,7 @@ impl Fold<'_> {
             Role::Compensation => step.compensation.as_mut(),
         };
         match aside {
-            Some(Aside::Live(item)) if id.index == 0 => Ok(item),
+            Some(AuxiliaryItem::Live(item)) if id.index == 0 => Ok(item),
             _ => Err("the item is not under way"),
         }
     }
@@ -312,7 +312,7 @@ impl Fold<'_> {
         for step in self.job.runs.iter_mut().flat_map(|run| &mut run.steps) {
             step.live.values_mut().for_each(&mut change);
             for aside in [&mut step.fallback, &mut step.compensation] {
-                if let Some(Aside::Live(item)) = aside {
+                if let Some(AuxiliaryItem::Live(item)) = aside {
                     change(item);
                 }
             }
@@ -341,7 +341,7 @@ impl Fold<'_> {
         state.starved_since = None;
         state.skipped += state.give_up(true);
         if fallback {
-            state.fallback = Some(Aside::Live(WorkItem::ready(at)));
+            state.fallback = Some(AuxiliaryItem::Live(WorkItem::ready(at)));
         }
         self.run(run)?.unblocked.remove(&step);
         self.refresh(run, step);
@@ -394,7 +394,8 @@ impl Fold<'_> {
         let state = &mut self.job.runs[run as usize];
         while let Some(step) = state.succeeded_in_order.pop() {
             if plan.step(step).compensate.is_some() {
-                state.steps[step as usize].compensation = Some(Aside::Live(WorkItem::ready(at)));
+                state.steps[step as usize].compensation =
+                    Some(AuxiliaryItem::Live(WorkItem::ready(at)));
                 self.refresh(run, step);
                 return;
             }
@@ -408,7 +409,7 @@ impl Fold<'_> {
             let asides =
                 [(Role::Fallback, &step.fallback), (Role::Compensation, &step.compensation)];
             let asides = asides.into_iter().filter_map(|(role, aside)| match aside {
-                Some(Aside::Live(item)) => Some((role, 0, item)),
+                Some(AuxiliaryItem::Live(item)) => Some((role, 0, item)),
                 _ => None,
             });
             let items = step.live.iter().map(|(&index, item)| (Role::Item, index, item));
@@ -418,15 +419,15 @@ impl Fold<'_> {
                 {
                     let item_id = ItemId { run, step: index as u32, role, index: i };
                     let (attempt, token) = (item.history.attempts, item.token);
-                    self.killed.push(Killed { item: item_id, attempt, token, worker });
+                    self.killed.push(KilledAttempt { item: item_id, attempt, token, worker });
                 }
             }
             step.cancelled += step.give_up(false);
             step.in_flight = 0;
             step.starved_since = None;
             for aside in [&mut step.fallback, &mut step.compensation] {
-                if matches!(aside, Some(Aside::Live(_))) {
-                    *aside = Some(Aside::Cancelled);
+                if matches!(aside, Some(AuxiliaryItem::Live(_))) {
+                    *aside = Some(AuxiliaryItem::Cancelled);
                 }
             }
             if !step.state.is_terminal() {

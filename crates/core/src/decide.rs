@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::account::Charged;
-use crate::apply::{Illegal, Killed, apply};
+use crate::account::Charges;
+use crate::apply::{IllegalEvent, KilledAttempt, apply};
 use crate::event::{
-    Accepted, CompletionReason, Event, FailedOn, ItemId, JobState, Recorded, Requester, RunEnd,
+    AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester,
+    RunEnd,
 };
 use crate::follow::follow;
 use crate::job::{Job, Phase, Timer, WorkItem};
@@ -94,17 +95,17 @@ pub enum Refusal {
     #[error("it is too early: the timer is due at {}", .0.0)]
     TooEarly(Timestamp),
     #[error(transparent)]
-    Illegal(#[from] Illegal),
+    Illegal(#[from] IllegalEvent),
 }
 
 /// Takes an input to the end of its consequences. A refused input leaves the job unchanged; only
 /// [`Refusal::Illegal`], which no input can cause unless this crate is wrong, leaves it unusable.
-pub fn advance(job: &mut Job, input: &Input, now: Timestamp) -> Result<Advanced, Refusal> {
+pub fn advance(job: &mut Job, input: &Input, now: Timestamp) -> Result<Transition, Refusal> {
     // A clock that went back must not make the log go back.
     let now = now.max(job.last_at);
     let decided = decide(job, input, now)?;
     let log = Vec::with_capacity(decided.len());
-    let mut advanced = Advanced { log, killed: vec![] };
+    let mut advanced = Transition { log, killed: vec![] };
     for event in decided {
         record(job, event, now, &mut advanced)?;
     }
@@ -114,18 +115,18 @@ pub fn advance(job: &mut Job, input: &Input, now: Timestamp) -> Result<Advanced,
 
 /// What an input came to.
 #[derive(Debug, Default)]
-pub struct Advanced {
-    pub log: Vec<Recorded>,
+pub struct Transition {
+    pub log: Vec<RecordedEvent>,
     /// Attempts that were cut off by it.
-    pub killed: Vec<Killed>,
+    pub killed: Vec<KilledAttempt>,
 }
 
 /// A new job, to the end of the consequences of its being accepted.
-pub fn accept(accepted: Accepted, now: Timestamp) -> (Job, Vec<Recorded>) {
+pub fn accept(accepted: AcceptedJob, now: Timestamp) -> (Job, Vec<RecordedEvent>) {
     let mut job = Job::accepted(&accepted, now);
     let event = Event::JobAccepted(Box::new(accepted));
-    let log = vec![Recorded { seq: 1, at: now, event }];
-    let mut advanced = Advanced { log, killed: vec![] };
+    let log = vec![RecordedEvent { seq: 1, at: now, event }];
+    let mut advanced = Transition { log, killed: vec![] };
     settle(&mut job, now, &mut advanced).expect("what follows an event fits the state after it");
     (job, advanced.log)
 }
@@ -134,16 +135,16 @@ fn record(
     job: &mut Job,
     event: Event,
     at: Timestamp,
-    advanced: &mut Advanced,
-) -> Result<(), Illegal> {
-    let record = Recorded { seq: job.seq + 1, at, event };
+    advanced: &mut Transition,
+) -> Result<(), IllegalEvent> {
+    let record = RecordedEvent { seq: job.seq + 1, at, event };
     advanced.killed.extend(apply(job, &record)?);
     advanced.log.push(record);
     Ok(())
 }
 
 /// Depth first: the consequences of a consequence come before its siblings.
-fn settle(job: &mut Job, now: Timestamp, advanced: &mut Advanced) -> Result<(), Illegal> {
+fn settle(job: &mut Job, now: Timestamp, advanced: &mut Transition) -> Result<(), IllegalEvent> {
     let mut open = Vec::new();
     for first in 0..advanced.log.len() {
         let mut cause = first;
@@ -347,8 +348,8 @@ pub(crate) fn unschedulable(job: &Job, item: ItemId) -> Event {
         on: FailedOn::NoWorker,
         reason: StopReason::Unschedulable,
         error: live.and_then(WorkItem::last_error),
-        charged: Charged::default(),
-        accounts: accounts_after(policy, &history, &shared, Charged::default(), 0),
+        charged: Charges::default(),
+        accounts: accounts_after(policy, &history, &shared, Charges::default(), 0),
     }
 }
 
@@ -368,7 +369,7 @@ fn overdue(job: &Job, on: FailedOn, idle_since: Timestamp, now: Timestamp) -> Ve
             history.downtime_ms += live.charged_downtime_ms(idle_since, now);
         }
         let shared = job.shared(item, history.attempts);
-        let charged = Charged::default();
+        let charged = Charges::default();
         Some(Event::ItemFailed {
             item,
             attempt: history.attempts,

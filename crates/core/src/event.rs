@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::account::{Accounts, Charged, brief};
+use crate::account::{Accounts, Charges, brief};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 use crate::ranges::Ranges;
@@ -112,7 +112,7 @@ impl Role {
 
 /// An event with its place in the job's log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
+pub struct RecordedEvent {
     /// From 1, without gaps.
     pub seq: u64,
     /// Never less than that of the event before it.
@@ -124,7 +124,7 @@ pub struct Recorded {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event")]
 pub enum Event {
-    JobAccepted(Box<Accepted>),
+    JobAccepted(Box<AcceptedJob>),
     /// `not_before` has come, or there was none.
     JobStarted,
     JobPaused {
@@ -202,7 +202,7 @@ pub enum Event {
         cause: Cause,
         delay_ms: u64,
         due_at: Timestamp,
-        charged: Charged,
+        charged: Charges,
         accounts: Accounts,
     },
     RetryDue {
@@ -215,7 +215,7 @@ pub enum Event {
         reason: StopReason,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
-        charged: Charged,
+        charged: Charges,
         accounts: Accounts,
     },
 
@@ -268,7 +268,7 @@ pub enum Event {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct AcceptedJob {
     pub id: JobId,
     pub plan: Arc<Plan>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,13 +278,13 @@ pub struct Accepted {
     pub requested: Requester,
     /// What is kept of the job it retries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptStep>,
     /// With a grant, the retries that the job it retries has spent, by step: they go on counting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent: Vec<u32>,
     /// The file it was read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
+    pub source: Option<SourceFile>,
 }
 
 /// Who asked for something, and why.
@@ -345,14 +345,14 @@ impl fmt::Display for Requester {
 
 /// Where a job came from: what `resume` holds against the file of that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct SourceFile {
     /// Absolute.
     pub path: String,
     /// Empty: there is no file to hold it against.
     pub digest: String,
 }
 
-impl Accepted {
+impl AcceptedJob {
     pub fn new(id: JobId, plan: Arc<Plan>) -> Self {
         let requested = Requester::NOBODY;
         Self { id, plan, retried_from: None, requested, kept: vec![], spent: vec![], source: None }
@@ -361,7 +361,7 @@ impl Accepted {
 
 /// The part of a step that a retried job brings along.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptStep {
     pub run: u32,
     pub step: u32,
     pub items: u32,

@@ -18,23 +18,23 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::account::{Charged, History, Shared};
-use crate::apply::{Illegal, apply, replay};
-use crate::event::{Event, FailedOn, ItemId, Recorded, Role};
+use crate::account::{Charges, History, SharedAccounts};
+use crate::apply::{IllegalEvent, apply, replay};
+use crate::event::{Event, FailedOn, ItemId, RecordedEvent, Role};
 use crate::job::{Job, Phase};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
-use crate::select::Select;
+use crate::select::ItemSelector;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
-pub use change::{Change, Written};
+pub use change::{Change, WrittenChange};
 pub use counterfactual::Counterfactual;
 pub use summary::{JobExplanation, StepExplanation};
-pub use verdicts::{Account, Decided, Rule, VerdictExplanation};
-pub use waiting::{Waiting, WaitsFor, Why};
+pub use verdicts::{Account, DecisionSummary, Rule, VerdictExplanation};
+pub use waiting::{Waiting, WaitingReason, WaitsFor};
 
-use counterfactual::{Case, Ground, NO_WORKER, Rules};
+use counterfactual::{Case, DecisionBasis, NO_WORKER, Rules};
 
 /// Steps, and things that wait, that are shown.
 pub const MOST_SHOWN: usize = 100;
@@ -77,7 +77,7 @@ pub struct LeftOut {
 
 /// A work item, for people and for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Named {
+pub struct ItemName {
     /// `eu-west/index[2]`, `publish!` for a fallback, `publish~` for a compensation.
     pub name: String,
     pub datacenter: Option<String>,
@@ -92,7 +92,7 @@ pub struct Named {
     pub id: ItemId,
 }
 
-impl Named {
+impl ItemName {
     fn new(job: &Job, id: ItemId) -> Self {
         let plan = &job.plan;
         Self {
@@ -107,7 +107,7 @@ impl Named {
     }
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for ItemName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.name)
     }
@@ -115,13 +115,13 @@ impl fmt::Display for Named {
 
 /// Explains a job, or the part of it that `only` names, from its log.
 pub fn explain(
-    log: &[Recorded],
+    log: &[RecordedEvent],
     now: Timestamp,
-    only: Option<&Select>,
-) -> Result<Explanation, Illegal> {
+    only: Option<&ItemSelector>,
+) -> Result<Explanation, IllegalEvent> {
     let only = only.copied().unwrap_or_default();
     let mut job = replay(log.first())?;
-    let mut watch = Watch { only, ..Watch::default() };
+    let mut watch = VerdictCollector { only, ..VerdictCollector::default() };
     for record in log.iter().skip(1) {
         watch.look(&job, record);
         apply(&mut job, record)?;
@@ -139,39 +139,45 @@ pub fn explain(
 
 /// A verdict, with the state it was given on.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
-    record: &'a Recorded,
+struct ObservedVerdict<'a> {
+    record: &'a RecordedEvent,
     item: ItemId,
     /// As the verdict saw it.
     history: History,
     /// Before whatever the verdict is about: a downtime counts between the two.
     history_before: History,
-    shared: Shared,
-    ground: Ground<'a>,
+    shared: SharedAccounts,
+    ground: DecisionBasis<'a>,
     items_started: u64,
 }
 
 /// What is noted while the log is folded.
 #[derive(Default)]
-struct Watch<'a> {
-    only: Select,
+struct VerdictCollector<'a> {
+    only: ItemSelector,
     /// An attempt that has ended; its verdict is the next event.
-    ended: Option<Seen<'a>>,
+    ended: Option<ObservedVerdict<'a>>,
     /// What items had been through before the engine came back.
     before_restart: BTreeMap<ItemId, History>,
     /// What the latest retry of each item was charged.
-    charged: BTreeMap<ItemId, Charged>,
+    charged: BTreeMap<ItemId, Charges>,
     /// Successes, retries, stops.
-    kept: [VecDeque<Seen<'a>>; 3],
+    kept: [VecDeque<ObservedVerdict<'a>>; 3],
     count: u64,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> VerdictCollector<'a> {
     /// Looks at an event before it is folded.
-    fn look(&mut self, job: &Job, record: &'a Recorded) {
+    fn look(&mut self, job: &Job, record: &'a RecordedEvent) {
         match &record.event {
             Event::AttemptEnded { item, attempt, outcome, .. } => {
-                self.ended = Seen::new(job, record, *item, *attempt, Ground::Outcome(outcome));
+                self.ended = ObservedVerdict::new(
+                    job,
+                    record,
+                    *item,
+                    *attempt,
+                    DecisionBasis::Outcome(outcome),
+                );
             }
             Event::EngineRestarted { .. } => {
                 self.before_restart =
@@ -193,11 +199,11 @@ impl<'a> Watch<'a> {
                             // A pause stops the budget's clock, a downtime does not.
                             let restart = *on == FailedOn::Restart;
                             let budget_expires_at = budget_expires_at.filter(|_| restart);
-                            Ground::Overdue { budget_expires_at, due_at }
+                            DecisionBasis::Overdue { budget_expires_at, due_at }
                         }
-                        _ => Ground::Overdue { budget_expires_at: None, due_at: record.at },
+                        _ => DecisionBasis::Overdue { budget_expires_at: None, due_at: record.at },
                     };
-                    self.ended = Seen::new(job, record, *item, *attempt, ground);
+                    self.ended = ObservedVerdict::new(job, record, *item, *attempt, ground);
                     if let (Some(seen), FailedOn::Restart) = (&mut self.ended, on) {
                         let before = self.before_restart.get(item);
                         seen.history_before = before.copied().unwrap_or(seen.history);
@@ -209,18 +215,18 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn judged(&mut self, record: &'a Recorded, class: usize) {
+    fn judged(&mut self, record: &'a RecordedEvent, class: usize) {
         let Some(seen) = self.ended.take().filter(|seen| self.only.has(seen.item)) else { return };
         self.count += 1;
         let kept = &mut self.kept[class];
         if kept.len() == MOST_VERDICTS {
             kept.pop_front();
         }
-        kept.push_back(Seen { record, ..seen });
+        kept.push_back(ObservedVerdict { record, ..seen });
     }
 
     /// In order, and how many others there are.
-    fn most_telling(&self) -> (Vec<Seen<'a>>, u64) {
+    fn most_telling(&self) -> (Vec<ObservedVerdict<'a>>, u64) {
         let mut of_item: BTreeMap<ItemId, usize> = BTreeMap::new();
         let mut seen = vec![];
         // Stops first, the latest first.
@@ -239,14 +245,14 @@ impl<'a> Watch<'a> {
     }
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ObservedVerdict<'a> {
     /// None: there is no such item, and the fold will say so.
     fn new(
         job: &Job,
-        record: &'a Recorded,
+        record: &'a RecordedEvent,
         item: ItemId,
         attempt: u32,
-        ground: Ground<'a>,
+        ground: DecisionBasis<'a>,
     ) -> Option<Self> {
         job.step_run(item.run, item.step)?;
         let history = job.live(item).map(|live| live.history).unwrap_or_default();
@@ -259,8 +265,8 @@ impl<'a> Seen<'a> {
         let Self { record, item, history, shared, ground, items_started, .. } = *self;
         let policy = &plan.step(item.step).policy;
         let outcome = match ground {
-            Ground::Outcome(outcome) => Some(outcome),
-            Ground::Overdue { .. } => None,
+            DecisionBasis::Outcome(outcome) => Some(outcome),
+            DecisionBasis::Overdue { .. } => None,
         };
         let rule = match outcome {
             Some(Outcome::Failed(failure)) => rules.matching(policy, item.step, failure),
@@ -268,25 +274,25 @@ impl<'a> Seen<'a> {
         };
         let (step, now) = (item.step, record.at);
         let case = Case { plan, step, history, shared, ground, now, items_started, rule };
-        let before = accounts_after(policy, &self.history_before, &shared, Charged::default(), 0);
+        let before = accounts_after(policy, &self.history_before, &shared, Charges::default(), 0);
         let (recorded, on, attempt, error) = recorded(&record.event, outcome, before);
-        let decision = Decided::from(recorded.decision);
+        let decision = DecisionSummary::from(recorded.decision);
         let answer = match (ground, on) {
-            (Ground::Outcome(outcome), _) => {
+            (DecisionBasis::Outcome(outcome), _) => {
                 Some(verdict(policy, &history, &shared, outcome, record.at))
             }
             (_, FailedOn::NoWorker) => None,
-            (Ground::Overdue { budget_expires_at, .. }, _) => {
+            (DecisionBasis::Overdue { budget_expires_at, .. }, _) => {
                 let reason = expired(policy, &history, budget_expires_at, record.at);
                 reason.map(|reason| Verdict { decision: Decision::Stop { reason }, ..recorded })
             }
         };
         let disagrees = (on != FailedOn::NoWorker && answer != Some(recorded)).then(|| {
-            let now =
-                answer.map_or("go on".to_owned(), |now| Decided::from(now.decision).to_string());
+            let now = answer
+                .map_or("go on".to_owned(), |now| DecisionSummary::from(now.decision).to_string());
             format!("the log says {decision}, the same question now gives {now}")
         });
-        let stop = matches!(decision, Decided::Stop { .. });
+        let stop = matches!(decision, DecisionSummary::Stop { .. });
         let counterfactual = match on {
             FailedOn::NoWorker => Err(NO_WORKER),
             _ => case.counterfactual(),
@@ -294,7 +300,7 @@ impl<'a> Seen<'a> {
         VerdictExplanation {
             seq: record.seq,
             at: record.at,
-            item: Named::new(job, item),
+            item: ItemName::new(job, item),
             attempt,
             on,
             outcome: outcome.map(ToString::to_string),
@@ -337,13 +343,13 @@ fn recorded(
             (verdict, *on, *attempt, error.clone().or(said))
         }
         Event::ItemSucceeded { attempt, accounts, .. } => {
-            let (decision, charged) = (Decision::Complete, Charged::default());
+            let (decision, charged) = (Decision::Complete, Charges::default());
             (Verdict { decision, charged, accounts: *accounts }, on, *attempt, None)
         }
         // Only verdicts are kept.
         _ => {
             let decision = Decision::Stop { reason: StopReason::Cancelled };
-            let charged = Charged::default();
+            let charged = Charges::default();
             (Verdict { decision, charged, accounts: before }, on, 0, None)
         }
     }

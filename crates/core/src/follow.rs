@@ -8,7 +8,7 @@ use crate::decide::{end_runs, job_ended, succeeded_runs, unschedulable, with_wha
 use crate::event::{
     CompletionReason, Event, FailedOn, ItemId, JobState, Role, RunEnd, StepFailure, StepState,
 };
-use crate::job::{Aside, Job, Timer};
+use crate::job::{AuxiliaryItem, Job, Timer};
 use crate::plan::{AfterFailure, ForEach, LateResults};
 
 /// The next thing that `event` entails, given the state after it and after all it entailed so far.
@@ -101,9 +101,9 @@ fn after_failing(job: &Job, run: u32, step: u32) -> Option<Event> {
     let goes_on =
         job.plan.step(step).on_failure.as_ref().map(|f| f.then) == Some(AfterFailure::Continue);
     let continues = match &state.fallback {
-        Some(Aside::Live(_)) => return None,
-        Some(Aside::Failed(_) | Aside::Cancelled) => false,
-        Some(Aside::Succeeded) | None => goes_on,
+        Some(AuxiliaryItem::Live(_)) => return None,
+        Some(AuxiliaryItem::Failed(_) | AuxiliaryItem::Cancelled) => false,
+        Some(AuxiliaryItem::Succeeded) | None => goes_on,
     };
     Some(Event::StepFailed { run, step, continues })
 }
@@ -115,8 +115,10 @@ fn after_step(job: &Job, run: u32) -> Option<Event> {
         return None;
     }
     if state.failing.is_some() {
-        let compensating =
-            state.steps.iter().any(|step| matches!(step.compensation, Some(Aside::Live(_))));
+        let compensating = state
+            .steps
+            .iter()
+            .any(|step| matches!(step.compensation, Some(AuxiliaryItem::Live(_))));
         return (!compensating).then_some(Event::RunEnded { run, end: RunEnd::Failed });
     }
     if let Some((&step, &because)) = state.doomed.first_key_value() {

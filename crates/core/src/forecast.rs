@@ -6,11 +6,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::{History, Shared};
+use crate::account::{History, SharedAccounts};
 use crate::backoff::{Draw, Jitter};
 use crate::outcome::{FailureKind, Outcome};
-use crate::plan::{Counts, ForEach, Plan, Step};
-use crate::policy::{Policy, Then};
+use crate::plan::{BudgetCounts, ForEach, Plan, Step};
+use crate::policy::{Policy, RuleAction};
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, verdict};
 
@@ -106,7 +106,7 @@ pub fn forecast(plan: &Plan, step: u32) -> Forecast {
 pub fn retries_at_most(plan: &Plan) -> Option<u64> {
     let budget = plan.budget();
     let share = budget.and_then(crate::plan::Budget::per_step).map(u64::from);
-    let counts_all = budget.is_some_and(|budget| budget.counts == Counts::All);
+    let counts_all = budget.is_some_and(|budget| budget.counts == BudgetCounts::All);
     let runs = plan.runs() as u64;
     let mut all_items = Some(0u64);
     let mut sum = Some(0u64);
@@ -146,7 +146,7 @@ pub fn retries_at_most(plan: &Plan) -> Option<u64> {
 pub fn step_retries_at_most(plan: &Plan, step: u32) -> Option<u64> {
     let (step, runs) = (plan.step(step), plan.runs() as u64);
     let policy = step.policy.draft();
-    if !policy.retryable && policy.rules.iter().all(|rule| rule.then != Then::Retry) {
+    if !policy.retryable && policy.rules.iter().all(|rule| rule.then != RuleAction::Retry) {
         return Some(0);
     }
     let each = u64::from(policy.max_attempts?) - 1;
@@ -186,10 +186,10 @@ impl Walk {
     fn new(policy: &Policy, limits: Limits, draw: Draw) -> Self {
         // Neither exit lists nor rules match it: the walk is about counts and time.
         let outcome = Outcome::from(FailureKind::NotCompleted);
-        let mut shared = Shared {
+        let mut shared = SharedAccounts {
             job_budget: limits.job_budget,
             step_budget: limits.step_budget,
-            ..Shared::alone(draw)
+            ..SharedAccounts::alone(draw)
         };
         let mut history = History::default();
         let mut now = Timestamp(0);
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::backoff::Backoff;
     use crate::plan::{
-        Action, AfterFailure, Allowance, Budget, Counts, OnFailure, PlanDraft, StepDraft,
+        Action, AfterFailure, Allowance, Budget, BudgetCounts, OnFailure, PlanDraft, StepDraft,
     };
     use crate::policy::PolicyDraft;
 
@@ -439,12 +439,17 @@ mod tests {
         };
         assert_eq!(retries_at_most(&plan(jittered, None, None)), Some(4));
         let two = Some(Allowance { requested: 2, effective: 2 });
-        let budget =
-            Some(Budget { total: two, per_step: None, ratio: None, counts: Counts::Failures });
+        let budget = Some(Budget {
+            total: two,
+            per_step: None,
+            ratio: None,
+            counts: BudgetCounts::Failures,
+        });
         assert_eq!(retries_at_most(&plan(fixed(None), budget, None)), Some(2));
         // One attempt and no retry, as far as failures go; losses spend the share.
         let five = Some(Allowance { requested: 5, effective: 5 });
-        let all = Some(Budget { total: five, per_step: two, ratio: None, counts: Counts::All });
+        let all =
+            Some(Budget { total: five, per_step: two, ratio: None, counts: BudgetCounts::All });
         assert_eq!(retries_at_most(&plan(fixed(Some(1)), all, None)), Some(2));
     }
 

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::account::{History, Shared};
+use crate::account::{History, SharedAccounts};
 use crate::backoff::JitterSeed;
 use crate::event::{
-    CompletionReason, FailedOn, ItemId, JobId, JobState, Requester, Role, Source, StepFailure,
+    CompletionReason, FailedOn, ItemId, JobId, JobState, Requester, Role, SourceFile, StepFailure,
     StepState,
 };
 use crate::outcome::FailureSummary;
@@ -26,7 +26,7 @@ pub struct Job {
     pub id: JobId,
     pub plan: Arc<Plan>,
     pub retried_from: Option<JobId>,
-    pub source: Option<Arc<Source>>,
+    pub source: Option<Arc<SourceFile>>,
     /// Of the last event.
     pub seq: u64,
     pub last_at: Timestamp,
@@ -113,15 +113,15 @@ pub struct StepRun {
     pub items: u32,
     pub values: Option<Arc<[Value]>>,
     pub succeeded: Ranges,
-    pub failed: BTreeMap<u32, Stopped>,
+    pub failed: BTreeMap<u32, StoppedItem>,
     pub skipped: u32,
     pub cancelled: u32,
     /// Of those that gave one.
     pub outputs: BTreeMap<u32, Value>,
     /// Attempts started, of its items.
     pub attempts: u64,
-    pub fallback: Option<Aside>,
-    pub compensation: Option<Aside>,
+    pub fallback: Option<AuxiliaryItem>,
+    pub compensation: Option<AuxiliaryItem>,
     /// Skipped because of that step.
     pub because: Option<u32>,
     /// What has failed it for good; nothing of it starts any more.
@@ -144,7 +144,7 @@ pub struct StepRun {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stopped {
+pub struct StoppedItem {
     pub reason: StopReason,
     #[serde(default)]
     pub on: FailedOn,
@@ -155,10 +155,10 @@ pub struct Stopped {
 /// A step's fallback or compensation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Aside {
+pub enum AuxiliaryItem {
     Live(WorkItem),
     Succeeded,
-    Failed(Stopped),
+    Failed(StoppedItem),
     Cancelled,
 }
 
@@ -318,7 +318,7 @@ impl Job {
             Role::Compensation => step.compensation.as_ref(),
         };
         match aside {
-            Some(Aside::Live(item)) if id.index == 0 => Some(item),
+            Some(AuxiliaryItem::Live(item)) if id.index == 0 => Some(item),
             _ => None,
         }
     }
@@ -367,7 +367,7 @@ impl Job {
     }
 
     /// The accounts that `item` shares, as a verdict on it will see them.
-    pub fn shared(&self, id: ItemId, attempt: u32) -> Shared {
+    pub fn shared(&self, id: ItemId, attempt: u32) -> SharedAccounts {
         let budget = self.plan.budget();
         let step = self.plan.step(id.step);
         let failing =
@@ -384,7 +384,7 @@ impl Job {
             Role::Fallback => u32::MAX,
             Role::Compensation => u32::MAX - 1,
         };
-        Shared {
+        SharedAccounts {
             job_retries: self.retries,
             job_budget: budget.and_then(|budget| budget.total_at(self.items_started)),
             step_retries: self.step_retries[id.step as usize],
@@ -481,9 +481,9 @@ impl Job {
     }
 }
 
-fn live_aside(aside: Option<&Aside>, id: ItemId) -> Option<(ItemId, &WorkItem)> {
+fn live_aside(aside: Option<&AuxiliaryItem>, id: ItemId) -> Option<(ItemId, &WorkItem)> {
     match aside {
-        Some(Aside::Live(item)) => Some((id, item)),
+        Some(AuxiliaryItem::Live(item)) => Some((id, item)),
         _ => None,
     }
 }
@@ -494,10 +494,10 @@ impl Run {
     }
 
     fn has_attempts(&self) -> bool {
-        let aside_tried = |aside: &Option<Aside>| match aside {
-            Some(Aside::Live(item)) => item.history.attempts > 0,
-            Some(Aside::Succeeded | Aside::Failed(_)) => true,
-            Some(Aside::Cancelled) | None => false,
+        let aside_tried = |aside: &Option<AuxiliaryItem>| match aside {
+            Some(AuxiliaryItem::Live(item)) => item.history.attempts > 0,
+            Some(AuxiliaryItem::Succeeded | AuxiliaryItem::Failed(_)) => true,
+            Some(AuxiliaryItem::Cancelled) | None => false,
         };
         self.steps.iter().any(|step| {
             step.attempts > 0 || aside_tried(&step.fallback) || aside_tried(&step.compensation)
@@ -509,7 +509,7 @@ impl StepRun {
     /// Which of its items should start next, if it could start now.
     pub(crate) fn next_startable(&self, run: u32, step: u32) -> Option<ItemId> {
         let id = |role, index| Some(ItemId { run, step, role, index });
-        let is_ready = |aside: &Option<Aside>| matches!(aside, Some(Aside::Live(item)) if item.phase == Phase::Ready);
+        let is_ready = |aside: &Option<AuxiliaryItem>| matches!(aside, Some(AuxiliaryItem::Live(item)) if item.phase == Phase::Ready);
         if is_ready(&self.compensation) {
             return id(Role::Compensation, 0);
         }

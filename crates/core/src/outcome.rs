@@ -38,7 +38,7 @@ pub struct Failure {
     pub permanence: Permanence,
     /// A wait that the other side asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<Asked>,
+    pub asked: Option<RequestedDelay>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ impl Permanence {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum RequestedDelay {
     /// `Retry-After`: replaces the computed delay, charged like it.
     RetryAfterMs(u64),
     /// `"defer"`: charged to deferrals alone.
@@ -250,33 +250,35 @@ impl FailureSummary {
 
 /// The short form of an outcome, as a rehearsal script writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Label {
+pub enum OutcomeLabel {
     Word(&'static str),
     Numbered(&'static str, u16),
 }
 
 impl Outcome {
-    pub fn label(&self) -> Label {
+    pub fn label(&self) -> OutcomeLabel {
         let failure = match self {
-            Self::Succeeded { .. } => return Label::Word("ok"),
-            Self::Lost { started: true, .. } => return Label::Word("lost"),
-            Self::Lost { started: false, .. } => return Label::Word("not_started"),
+            Self::Succeeded { .. } => return OutcomeLabel::Word("ok"),
+            Self::Lost { started: true, .. } => return OutcomeLabel::Word("lost"),
+            Self::Lost { started: false, .. } => return OutcomeLabel::Word("not_started"),
             Self::Failed(failure) => failure,
         };
         match (failure.kind, failure.permanence, failure.asked, failure.http_status) {
-            (FailureKind::Exited(code), ..) => Label::Numbered("exit", u16::from(code)),
-            (FailureKind::Signalled(signal), ..) => Label::Numbered("signal", u16::from(signal)),
-            (FailureKind::TimedOut, ..) => Label::Word("timeout"),
-            (_, Permanence::Said, ..) => Label::Word("permanent"),
-            (_, _, Some(Asked::DeferMs(_)), _) => Label::Word("defer"),
-            (_, _, _, Some(status)) => Label::Numbered("http", status),
-            (FailureKind::HandlerFailed, ..) => Label::Word("fail"),
-            (FailureKind::NotCompleted, ..) => Label::Word("not_completed"),
+            (FailureKind::Exited(code), ..) => OutcomeLabel::Numbered("exit", u16::from(code)),
+            (FailureKind::Signalled(signal), ..) => {
+                OutcomeLabel::Numbered("signal", u16::from(signal))
+            }
+            (FailureKind::TimedOut, ..) => OutcomeLabel::Word("timeout"),
+            (_, Permanence::Said, ..) => OutcomeLabel::Word("permanent"),
+            (_, _, Some(RequestedDelay::DeferMs(_)), _) => OutcomeLabel::Word("defer"),
+            (_, _, _, Some(status)) => OutcomeLabel::Numbered("http", status),
+            (FailureKind::HandlerFailed, ..) => OutcomeLabel::Word("fail"),
+            (FailureKind::NotCompleted, ..) => OutcomeLabel::Word("not_completed"),
         }
     }
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for OutcomeLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word(word) => f.write_str(word),

@@ -16,10 +16,10 @@ use crate::backoff::whole;
 use crate::event::{ItemId, Role};
 use crate::policy::{Policy, Problems};
 use crate::spelling::Spelling;
-use check::Check;
+use check::PlanCheck;
 
 pub use check::nearest;
-pub use reach::Reach;
+pub use reach::Reachability;
 
 /// Enough for any job a person can read; every run holds a record for each.
 pub const MAX_STEPS: usize = 10_000;
@@ -58,7 +58,7 @@ pub struct PlanDraft {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
-    pub surroundings: Surroundings,
+    pub surroundings: ProcessEnvironment,
     /// What its author calls the job's own keys.
     #[serde(default, skip_serializing_if = "Spelling::is_native")]
     pub spelling: Spelling,
@@ -78,7 +78,7 @@ impl PlanDraft {
             max_items: None,
             priority: 0,
             labels: BTreeMap::new(),
-            surroundings: Surroundings::default(),
+            surroundings: ProcessEnvironment::default(),
             spelling: Spelling::default(),
         }
     }
@@ -119,7 +119,7 @@ pub struct StepDraft {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
     #[serde(default)]
-    pub surroundings: Surroundings,
+    pub surroundings: ProcessEnvironment,
     /// What its author calls the keys of the policy.
     #[serde(default, skip_serializing_if = "Spelling::is_native")]
     pub spelling: Spelling,
@@ -143,7 +143,7 @@ impl StepDraft {
             resources: Resources::default(),
             labels: BTreeMap::new(),
             ports: vec![],
-            surroundings: Surroundings::default(),
+            surroundings: ProcessEnvironment::default(),
             spelling: Spelling::default(),
         }
     }
@@ -286,7 +286,7 @@ pub struct Resources {
 /// What a process finds around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Surroundings {
+pub struct ProcessEnvironment {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -345,14 +345,14 @@ pub struct Budget {
     pub per_step: Option<Allowance>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
-    #[serde(default, skip_serializing_if = "Counts::is_failures")]
-    pub counts: Counts,
+    #[serde(default, skip_serializing_if = "BudgetCounts::is_failures")]
+    pub counts: BudgetCounts,
 }
 
 /// Which retries spend a job's budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counts {
+pub enum BudgetCounts {
     /// Those after failures: a worker that goes away is nobody's fault.
     #[default]
     Failures,
@@ -360,7 +360,7 @@ pub enum Counts {
     All,
 }
 
-impl Counts {
+impl BudgetCounts {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Failures => "failures",
@@ -457,7 +457,7 @@ impl TryFrom<PlanDraft> for Plan {
 
 impl Plan {
     pub fn new(mut draft: PlanDraft) -> Result<Self, Problems> {
-        let mut check = Check::default();
+        let mut check = PlanCheck::default();
         let index = check.index(&draft);
         if draft.steps.len() > MAX_STEPS {
             return Err(Problems(check.problems));
@@ -617,7 +617,7 @@ impl Plan {
         &self.draft.labels
     }
 
-    pub fn surroundings(&self) -> &Surroundings {
+    pub fn surroundings(&self) -> &ProcessEnvironment {
         &self.draft.surroundings
     }
 
@@ -626,8 +626,8 @@ impl Plan {
     }
 
     /// Which step needs which, for who asks about many.
-    pub fn reach(&self) -> Reach {
-        Reach::of(&self.steps.iter().map(|step| step.needs.clone()).collect::<Vec<_>>())
+    pub fn reach(&self) -> Reachability {
+        Reachability::of(&self.steps.iter().map(|step| step.needs.clone()).collect::<Vec<_>>())
     }
 
     /// All steps that `step` needs, directly or through others.
@@ -725,7 +725,7 @@ mod tests {
     #[test]
     fn a_ratio_budget_grows_with_what_has_started() {
         let ratio = Some(Ratio { ratio: 0.2, floor: 10 });
-        let budget = Budget { total: None, per_step: None, ratio, counts: Counts::Failures };
+        let budget = Budget { total: None, per_step: None, ratio, counts: BudgetCounts::Failures };
         assert_eq!(budget.total_at(0), Some(10));
         assert_eq!(budget.total_at(49), Some(10));
         assert_eq!(budget.total_at(55), Some(11));

@@ -83,14 +83,14 @@ pub struct RuleDraft {
     pub error: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timeout: bool,
-    pub then: Then,
+    pub then: RuleAction,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
+pub enum RuleAction {
     #[default]
     Retry,
     Stop,
@@ -348,7 +348,7 @@ pub(crate) struct Rule {
     http_status: Option<Box<[u16]>>,
     error: Option<ErrorMatch>,
     timeout: bool,
-    pub(crate) then: Then,
+    pub(crate) then: RuleAction,
     pub(crate) delay_ms: Option<u64>,
 }
 
@@ -381,7 +381,7 @@ impl Rule {
                 "add one of `exit`, `signal`, `http_status`, `error`, `timeout: true`",
             );
         }
-        if draft.then == Then::Stop && draft.delay_ms.is_some() {
+        if draft.then == RuleAction::Stop && draft.delay_ms.is_some() {
             bad(".delay", "a rule that stops has no delay".into(), "remove `delay`");
         }
         if draft.delay_ms.is_some_and(|ms| ms > MAX_DURATION_MS) {
@@ -546,7 +546,8 @@ mod tests {
 
     #[test]
     fn a_policy_survives_being_stored() {
-        let rule = RuleDraft { exit: Some(vec![75]), then: Then::Defer, ..RuleDraft::default() };
+        let rule =
+            RuleDraft { exit: Some(vec![75]), then: RuleAction::Defer, ..RuleDraft::default() };
         let draft = PolicyDraft { rules: vec![rule], ..PolicyDraft::default() };
         let policy = Policy::new(draft).expect("valid");
         let json = serde_json::to_string(&policy).expect("serializes");

@@ -58,17 +58,17 @@ pub struct JobResult {
     pub datacenters: Vec<String>,
     /// By step. Of a job with datacenters: by step, then by datacenter. A step without `for_each` has its output
     /// there, one with it the list of its items' outputs. What gave no output is not there.
-    pub outputs: InOrder<Value>,
+    pub outputs: OrderedMap<Value>,
     /// How many outputs are not shown, by step: of large fan-outs, or because all of them would be too large.
-    #[serde(skip_serializing_if = "InOrder::is_empty")]
-    pub left_out: InOrder<u32>,
+    #[serde(skip_serializing_if = "OrderedMap::is_empty")]
+    pub left_out: OrderedMap<u32>,
 }
 
 /// A map in the order of the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct InOrder<T>(pub Vec<(String, T)>);
+pub struct OrderedMap<T>(pub Vec<(String, T)>);
 
-impl<T> InOrder<T> {
+impl<T> OrderedMap<T> {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,7 +78,7 @@ impl<T> InOrder<T> {
     }
 }
 
-impl<T: Serialize> Serialize for InOrder<T> {
+impl<T: Serialize> Serialize for OrderedMap<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -100,8 +100,8 @@ impl Job {
         let datacenter = |run: u32| self.plan.datacenter(run).map(str::to_owned);
         let mut result = JobResult {
             datacenters: counted.iter().filter_map(|&run| datacenter(run)).collect(),
-            outputs: InOrder(vec![]),
-            left_out: InOrder(vec![]),
+            outputs: OrderedMap(vec![]),
+            left_out: OrderedMap(vec![]),
         };
         let mut shown = ShownOutputs::default();
         for (step, draft) in self.plan.steps().iter().enumerate() {

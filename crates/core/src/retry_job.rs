@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::event::{Accepted, JobId, JobState, Kept, Requester, StepState};
-use crate::job::{Aside, Job, StepRun};
+use crate::event::{AcceptedJob, JobId, JobState, KeptStep, Requester, StepState};
+use crate::job::{AuxiliaryItem, Job, StepRun};
 use crate::plan::Plan;
 use crate::policy::{Policy, Problems};
 
@@ -32,7 +32,7 @@ pub fn retry_job(
     id: JobId,
     from: Option<&str>,
     grant: Option<u32>,
-) -> Result<Accepted, CannotRetry> {
+) -> Result<AcceptedJob, CannotRetry> {
     let job = || old.id.clone();
     if !old.state().is_terminal() {
         return Err(CannotRetry::NotEnded(job()));
@@ -72,23 +72,23 @@ pub fn retry_job(
     let spent = if grant.is_some() { old.step_retries.clone() } else { vec![] };
     let source = old.source.as_deref().cloned();
     let requested = Requester::NOBODY;
-    Ok(Accepted { id, plan, retried_from: Some(job()), requested, kept, spent, source })
+    Ok(AcceptedJob { id, plan, retried_from: Some(job()), requested, kept, spent, source })
 }
 
 /// What was compensated is no longer done.
 fn undone(step: &StepRun) -> bool {
     step.state == StepState::Succeeded
-        && matches!(step.compensation, Some(Aside::Succeeded | Aside::Failed(_)))
+        && matches!(step.compensation, Some(AuxiliaryItem::Succeeded | AuxiliaryItem::Failed(_)))
 }
 
-fn keep(run: u32, step: u32, state: &StepRun, with_failures: bool) -> Option<Kept> {
+fn keep(run: u32, step: u32, state: &StepRun, with_failures: bool) -> Option<KeptStep> {
     let failures: Vec<(u32, u32)> = if with_failures {
         state.failed.iter().map(|(&index, stopped)| (index, stopped.history.failures)).collect()
     } else {
         vec![]
     };
     let outputs = state.outputs.iter().filter(|(index, _)| state.succeeded.contains(**index));
-    let kept = Kept {
+    let kept = KeptStep {
         run,
         step,
         items: state.items,

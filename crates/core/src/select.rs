@@ -8,7 +8,7 @@ use crate::plan::{ForEach, Plan, nearest};
 
 /// What a name means. What is none is not said: all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Select {
+pub struct ItemSelector {
     pub run: Option<u32>,
     pub step: Option<u32>,
     pub role: Option<Role>,
@@ -31,7 +31,7 @@ impl NoSuchPart {
     }
 }
 
-impl Select {
+impl ItemSelector {
     pub fn step(step: u32) -> Self {
         Self { step: Some(step), ..Self::default() }
     }
@@ -48,7 +48,7 @@ impl Select {
 }
 
 impl Plan {
-    pub fn select(&self, text: &str) -> Result<Select, NoSuchPart> {
+    pub fn select(&self, text: &str) -> Result<ItemSelector, NoSuchPart> {
         let (run, rest) = match text.split_once('/') {
             None => (None, text),
             // Nothing of a job without datacenters is printed with one.
@@ -84,7 +84,7 @@ impl Plan {
         let wrong = self.lacks(step, role, item);
         match wrong {
             Some(message) => Err(NoSuchPart::new(message, None)),
-            None => Ok(Select { run, step: Some(step), role, item }),
+            None => Ok(ItemSelector { run, step: Some(step), role, item }),
         }
     }
 

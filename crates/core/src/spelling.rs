@@ -18,12 +18,12 @@ pub struct Spelling {
     pub block: Option<String>,
     /// By their native names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub keys: BTreeMap<String, Spelled>,
+    pub keys: BTreeMap<String, KeySpelling>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spelled {
+pub struct KeySpelling {
     pub name: String,
     #[serde(default)]
     pub unit: Unit,
@@ -46,7 +46,7 @@ impl Spelling {
     /// From `(native, theirs, unit)`.
     pub fn new(block: Option<&str>, keys: &[(&str, &str, Unit)]) -> Self {
         let spelled = |&(native, name, unit): &(&str, &str, Unit)| {
-            (native.to_owned(), Spelled { name: name.to_owned(), unit })
+            (native.to_owned(), KeySpelling { name: name.to_owned(), unit })
         };
         Self { block: block.map(str::to_owned), keys: keys.iter().map(spelled).collect() }
     }

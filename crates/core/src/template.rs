@@ -10,7 +10,7 @@ use crate::plan::nearest;
 
 /// A piece of templated text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum TemplatePart<'a> {
     Text(&'a str),
     Reference(Reference<'a>),
 }
@@ -60,7 +60,7 @@ const KNOWN: [&str; 7] = [
 ];
 
 /// Text without braces is one part; no text is none.
-pub fn parse(text: &str) -> Result<Vec<Part<'_>>, TemplateError> {
+pub fn parse(text: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
     let mut parts = Vec::new();
     let mut rest = text;
     loop {
@@ -69,7 +69,7 @@ pub fn parse(text: &str) -> Result<Vec<Part<'_>>, TemplateError> {
             return Err(unbalanced("`}}` without `{{` before it"));
         }
         if !before.is_empty() {
-            parts.push(Part::Text(before));
+            parts.push(TemplatePart::Text(before));
         }
         let Some(after) = after else {
             return Ok(parts);
@@ -77,7 +77,7 @@ pub fn parse(text: &str) -> Result<Vec<Part<'_>>, TemplateError> {
         let Some((inner, after)) = after.split_once("}}") else {
             return Err(unbalanced("`{{` without `}}` after it"));
         };
-        parts.push(Part::Reference(reference(inner.trim())?));
+        parts.push(TemplatePart::Reference(reference(inner.trim())?));
         rest = after;
     }
 }
@@ -204,11 +204,11 @@ impl<'a> Scope<'a> {
         let mut filled = String::with_capacity(text.len());
         for part in parse(text).map_err(|error| error.message)? {
             match part {
-                Part::Text(text) if self.secrets && text.contains(SECRET_MARK) => {
+                TemplatePart::Text(text) if self.secrets && text.contains(SECRET_MARK) => {
                     return Err("the text holds the control character U+0001".to_owned());
                 }
-                Part::Text(text) => filled.push_str(text),
-                Part::Reference(reference) => filled.push_str(&self.plain(&reference)?),
+                TemplatePart::Text(text) => filled.push_str(text),
+                TemplatePart::Reference(reference) => filled.push_str(&self.plain(&reference)?),
             }
         }
         Ok(filled)
@@ -227,8 +227,8 @@ impl<'a> Scope<'a> {
         let mut filled = String::with_capacity(text.len());
         for (index, part) in parse(text).map_err(|error| error.message)?.iter().enumerate() {
             match part {
-                Part::Text(text) => filled.push_str(text),
-                Part::Reference(reference) => {
+                TemplatePart::Text(text) => filled.push_str(text),
+                TemplatePart::Reference(reference) => {
                     let value = self.plain(reference)?;
                     let is_secret = matches!(reference, Reference::Secret { .. });
                     match value.as_str() {
@@ -247,7 +247,7 @@ impl<'a> Scope<'a> {
     pub fn json(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => match parse(text).map_err(|error| error.message)?.as_slice() {
-                [Part::Reference(reference)] => self.value(reference)?,
+                [TemplatePart::Reference(reference)] => self.value(reference)?,
                 _ => Value::String(self.text(text)?),
             },
             Value::Array(list) => {
@@ -330,13 +330,13 @@ mod tests {
         assert_eq!(
             parse("x {{ item.a.0 }}{{steps.fetch.outputs}} y").expect("valid"),
             [
-                Part::Text("x "),
-                Part::Reference(Reference::Item { path }),
-                Part::Reference(Reference::Outputs { step, path: vec![] }),
-                Part::Text(" y"),
+                TemplatePart::Text("x "),
+                TemplatePart::Reference(Reference::Item { path }),
+                TemplatePart::Reference(Reference::Outputs { step, path: vec![] }),
+                TemplatePart::Text(" y"),
             ]
         );
-        assert_eq!(parse("{ a: {b: 1}}"), Ok(vec![Part::Text("{ a: {b: 1}}")]));
+        assert_eq!(parse("{ a: {b: 1}}"), Ok(vec![TemplatePart::Text("{ a: {b: 1}}")]));
         assert_eq!(parse(""), Ok(vec![]));
     }
 

@@ -7,11 +7,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::{Accounts, Charged, History, Shared};
+use crate::account::{Accounts, Charges, History, SharedAccounts};
 use crate::event::FailedOn;
-use crate::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
-use crate::plan::Counts;
-use crate::policy::{Policy, Then};
+use crate::outcome::{Failure, FailureKind, Outcome, Permanence, RequestedDelay};
+use crate::plan::BudgetCounts;
+use crate::policy::{Policy, RuleAction};
 use crate::time::Timestamp;
 
 /// An attempt that never began costs nothing, this many times in a row.
@@ -22,7 +22,7 @@ pub const IMMEDIATE_LOSSES: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub decision: Decision,
-    pub charged: Charged,
+    pub charged: Charges,
     pub accounts: Accounts,
 }
 
@@ -161,13 +161,13 @@ pub const fn eligible(attempts: u64, max_attempts: u64, retryable: bool) -> bool
 pub fn verdict(
     policy: &Policy,
     history: &History,
-    shared: &Shared,
+    shared: &SharedAccounts,
     outcome: &Outcome,
     now: Timestamp,
 ) -> Verdict {
-    let book = Book { policy, history, shared, now };
+    let book = VerdictContext { policy, history, shared, now };
     match outcome {
-        Outcome::Succeeded { .. } => book.close(Decision::Complete, Charged::default(), 0),
+        Outcome::Succeeded { .. } => book.close(Decision::Complete, Charges::default(), 0),
         Outcome::Lost { started, .. } => book.on_loss(*started, outcome.is_handed_back()),
         Outcome::Failed(failure) => book.on_failure(failure),
     }
@@ -189,14 +189,14 @@ pub fn expired(
 }
 
 /// One decision in the making.
-struct Book<'a> {
+struct VerdictContext<'a> {
     policy: &'a Policy,
     history: &'a History,
-    shared: &'a Shared,
+    shared: &'a SharedAccounts,
     now: Timestamp,
 }
 
-impl Book<'_> {
+impl VerdictContext<'_> {
     /// Check 1.
     fn halted(&self) -> Option<StopReason> {
         let timed_out = self.shared.timeout_at.is_some_and(|at| self.now >= at);
@@ -207,23 +207,23 @@ impl Book<'_> {
     /// waited for a slot, and waiting spends no budget.
     fn on_loss(&self, started: bool, handed_back: bool) -> Verdict {
         if let Some(reason) = self.halted() {
-            return self.stop(reason, Charged::default());
+            return self.stop(reason, Charges::default());
         }
         let counts = started || self.history.unstarted_in_row >= FREE_UNSTARTED;
         if counts && !self.policy.survives_loss {
-            return self.stop(StopReason::NotRetryable, Charged::default());
+            return self.stop(StopReason::NotRetryable, Charges::default());
         }
         if counts && reached(self.history.preemptions, self.policy.max_preemptions) {
-            return self.stop(StopReason::PreemptionsExhausted, Charged::default());
+            return self.stop(StopReason::PreemptionsExhausted, Charges::default());
         }
-        let budgeted = u32::from(self.shared.budgeted == Some(Counts::All) && !handed_back);
+        let budgeted = u32::from(self.shared.budgeted == Some(BudgetCounts::All) && !handed_back);
         if budgeted > 0
             && let Some(reason) = self.budget_spent()
         {
-            return self.stop(reason, Charged::default());
+            return self.stop(reason, Charges::default());
         }
         let charged =
-            Charged { job_retries: budgeted, step_retries: budgeted, ..Charged::default() };
+            Charges { job_retries: budgeted, step_retries: budgeted, ..Charges::default() };
         if !counts {
             return self.retry(Cause::Preemption, 0, charged);
         }
@@ -232,7 +232,7 @@ impl Book<'_> {
             0 => 0,
             n => self.backoff_ms(n),
         };
-        self.retry(Cause::Preemption, delay_ms, Charged { preemptions: 1, ..charged })
+        self.retry(Cause::Preemption, delay_ms, Charges { preemptions: 1, ..charged })
     }
 
     /// Check 7.
@@ -246,7 +246,7 @@ impl Book<'_> {
 
     /// Checks 1 and 3 to 9.
     fn on_failure(&self, failure: &Failure) -> Verdict {
-        let failed = Charged { failures: 1, ..Charged::default() };
+        let failed = Charges { failures: 1, ..Charges::default() };
         let policy = self.policy;
         if let Some(reason) = self.halted() {
             return self.stop(reason, failed);
@@ -254,18 +254,18 @@ impl Book<'_> {
         if failure.permanence == Permanence::Said {
             // What never began has not failed: a retry of the job has all its attempts.
             let began = failure.kind != FailureKind::NotCompleted || failure.http_status.is_some();
-            let charged = if began { failed } else { Charged::default() };
+            let charged = if began { failed } else { Charges::default() };
             return self.stop(StopReason::PermanentError, charged);
         }
         let rule = policy.rule_for(failure);
         let asked = failure.asked;
         match (rule.map(|rule| (rule.then, rule.delay_ms)), asked) {
-            (Some((Then::Stop, _)), _) => return self.stop(StopReason::RuleStop, failed),
-            (Some((Then::Defer, delay)), _) => {
+            (Some((RuleAction::Stop, _)), _) => return self.stop(StopReason::RuleStop, failed),
+            (Some((RuleAction::Defer, delay)), _) => {
                 return self.defer(delay.unwrap_or(policy.delays.initial_ms));
             }
-            (None, Some(Asked::DeferMs(delay))) => return self.defer(delay),
-            (Some((Then::Retry, _)) | None, _) => {}
+            (None, Some(RequestedDelay::DeferMs(delay))) => return self.defer(delay),
+            (Some((RuleAction::Retry, _)) | None, _) => {}
         }
         if rule.is_none() {
             if failure.permanence == Permanence::ByStatus {
@@ -291,7 +291,7 @@ impl Book<'_> {
             return self.stop(reason, failed);
         }
         let given = rule.and_then(|rule| rule.delay_ms).or(match asked {
-            Some(Asked::RetryAfterMs(ms)) => Some(ms),
+            Some(RequestedDelay::RetryAfterMs(ms)) => Some(ms),
             _ => None,
         });
         let delay_ms =
@@ -309,15 +309,15 @@ impl Book<'_> {
             return self.stop(StopReason::JobTimedOut, failed);
         }
         let budgeted = u32::from(self.shared.budgeted.is_some());
-        let charged = Charged { delay_ms, job_retries: budgeted, step_retries: budgeted, ..failed };
+        let charged = Charges { delay_ms, job_retries: budgeted, step_retries: budgeted, ..failed };
         self.retry(Cause::Failure, delay_ms, charged)
     }
 
     fn defer(&self, delay_ms: u64) -> Verdict {
         if reached(self.history.deferrals, self.policy.max_deferrals) {
-            return self.stop(StopReason::DeferralsExhausted, Charged::default());
+            return self.stop(StopReason::DeferralsExhausted, Charges::default());
         }
-        let charged = Charged { deferrals: 1, ..Charged::default() };
+        let charged = Charges { deferrals: 1, ..Charges::default() };
         self.retry(Cause::Deferral, delay_ms.min(self.policy.max_retry_after_ms), charged)
     }
 
@@ -325,25 +325,25 @@ impl Book<'_> {
         self.policy.delays.delay_ms(n, self.history.last_delay_ms, self.shared.draw)
     }
 
-    fn stop(&self, reason: StopReason, charged: Charged) -> Verdict {
+    fn stop(&self, reason: StopReason, charged: Charges) -> Verdict {
         self.close(Decision::Stop { reason }, charged, 0)
     }
 
-    fn retry(&self, cause: Cause, delay_ms: u64, charged: Charged) -> Verdict {
+    fn retry(&self, cause: Cause, delay_ms: u64, charged: Charges) -> Verdict {
         let due_at = self.now.plus(delay_ms);
         let retries = retries_counted(cause, charged);
         self.close(Decision::Retry { cause, delay_ms, due_at }, charged, retries)
     }
 
     /// Check 9: what every account holds after the decision.
-    fn close(&self, decision: Decision, charged: Charged, retries: u32) -> Verdict {
+    fn close(&self, decision: Decision, charged: Charges, retries: u32) -> Verdict {
         let accounts = accounts_after(self.policy, self.history, self.shared, charged, retries);
         Verdict { decision, charged, accounts }
     }
 }
 
 /// What a retry adds to the job's count: those after failures are counted without a budget too.
-pub(crate) fn retries_counted(cause: Cause, charged: Charged) -> u32 {
+pub(crate) fn retries_counted(cause: Cause, charged: Charges) -> u32 {
     charged.job_retries.max(u32::from(cause == Cause::Failure))
 }
 
@@ -351,8 +351,8 @@ pub(crate) fn retries_counted(cause: Cause, charged: Charged) -> u32 {
 pub(crate) fn accounts_after(
     policy: &Policy,
     history: &History,
-    shared: &Shared,
-    charged: Charged,
+    shared: &SharedAccounts,
+    charged: Charges,
     retries: u32,
 ) -> Accounts {
     Accounts {

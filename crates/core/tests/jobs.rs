@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use steadfast_core::decide::{Input, Refusal, accept, advance};
 use steadfast_core::event::{
-    Accepted, Event, ItemId, JobState, Recorded, Requester, Role, StepState,
+    AcceptedJob, Event, ItemId, JobState, RecordedEvent, Requester, Role, StepState,
 };
 use steadfast_core::job::{Job, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{
-    Action, Allowance, Budget, Counts, ForEach, NotBefore, Plan, PlanDraft, StepDraft,
+    Action, Allowance, Budget, BudgetCounts, ForEach, NotBefore, Plan, PlanDraft, StepDraft,
 };
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
@@ -24,16 +24,16 @@ fn step(name: &str, needs: &[&str]) -> StepDraft {
 
 struct Driven {
     job: Job,
-    log: Vec<Recorded>,
+    log: Vec<RecordedEvent>,
     now: Timestamp,
 }
 
 impl Driven {
     fn new(draft: PlanDraft) -> Self {
-        Self::accepted(Accepted::new("one".into(), Arc::new(Plan::new(draft).expect("valid"))))
+        Self::accepted(AcceptedJob::new("one".into(), Arc::new(Plan::new(draft).expect("valid"))))
     }
 
-    fn accepted(accepted: Accepted) -> Self {
+    fn accepted(accepted: AcceptedJob) -> Self {
         let now = Timestamp(1000);
         let (job, log) = accept(accepted, now);
         Self { job, log, now }
@@ -178,7 +178,8 @@ fn pipeline() -> Driven {
     let steps = vec![step("fetch", &[]), fan, step("publish", &["index"])];
     let mut draft = PlanDraft::new("j", steps);
     let total = Some(Allowance { requested: 2, effective: 2 });
-    draft.budget = Some(Budget { total, per_step: None, ratio: None, counts: Counts::Failures });
+    draft.budget =
+        Some(Budget { total, per_step: None, ratio: None, counts: BudgetCounts::Failures });
     let mut job = Driven::new(draft);
     job.run("fetch", 0, Outcome::Succeeded { output: Some(serde_json::json!({"n": 1})) });
     job.run("index", 0, Outcome::OK);

@@ -8,15 +8,15 @@ use steadfast_core::apply::{apply, replay};
 use steadfast_core::backoff::{Backoff, Draw, Jitter};
 use steadfast_core::decide::{Input, accept, advance};
 use steadfast_core::event::{
-    Accepted, Event, ItemId, JobState, Recorded, Requester, Role, StepState,
+    AcceptedJob, Event, ItemId, JobState, RecordedEvent, Requester, Role, StepState,
 };
 use steadfast_core::job::{Job, Phase, Timer};
-use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::outcome::{Failure, FailureKind, Outcome, Permanence, RequestedDelay};
 use steadfast_core::plan::{
-    Action, AfterFailure, Allowance, BestEffort, Budget, Counts, ForEach, LateResults, MaxFailed,
-    OnFailure, Plan, PlanDraft, Ratio, StepDraft,
+    Action, AfterFailure, Allowance, BestEffort, Budget, BudgetCounts, ForEach, LateResults,
+    MaxFailed, OnFailure, Plan, PlanDraft, Ratio, StepDraft,
 };
-use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
+use steadfast_core::policy::{Policy, PolicyDraft, RuleAction, RuleDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::Cause;
 
@@ -61,7 +61,7 @@ fn policies() -> impl Strategy<Value = Policy> {
     );
     let rule = RuleDraft {
         exit: Some(vec![75]),
-        then: Then::Defer,
+        then: RuleAction::Defer,
         delay_ms: Some(3000),
         ..RuleDraft::default()
     };
@@ -150,7 +150,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             total,
             per_step,
             ratio: ratio.map(|(ratio, floor)| Ratio { ratio, floor }),
-            counts: if all { Counts::All } else { Counts::Failures },
+            counts: if all { BudgetCounts::All } else { BudgetCounts::Failures },
         },
     );
     let best_effort = (1u32..4, 1u64..60_000, 0u64..5000, any::<bool>());
@@ -195,7 +195,7 @@ fn outcome(choice: u8) -> Outcome {
         8 => FailureKind::Exited(75).into(),
         9 => FailureKind::Signalled(9).into(),
         10 => Outcome::Failed(Failure {
-            asked: Some(Asked::RetryAfterMs(4000)),
+            asked: Some(RequestedDelay::RetryAfterMs(4000)),
             ..failed(FailureKind::NotCompleted)
         }),
         11 => Outcome::Failed(Failure {
@@ -206,7 +206,7 @@ fn outcome(choice: u8) -> Outcome {
         14 => Outcome::NOT_BEGUN,
         15 => Outcome::handed_back(),
         _ => Outcome::Failed(Failure {
-            asked: Some(Asked::DeferMs(1000)),
+            asked: Some(RequestedDelay::DeferMs(1000)),
             ..failed(FailureKind::HandlerFailed)
         }),
     }
@@ -214,7 +214,7 @@ fn outcome(choice: u8) -> Outcome {
 
 struct World {
     job: Job,
-    log: Vec<Recorded>,
+    log: Vec<RecordedEvent>,
     now: Timestamp,
     /// The state after each input, by the number of its last event.
     states: BTreeMap<u64, Job>,
@@ -222,7 +222,7 @@ struct World {
 
 impl World {
     fn new(plan: Plan) -> Self {
-        let (job, log) = accept(Accepted::new("job-1".into(), Arc::new(plan)), Timestamp(1000));
+        let (job, log) = accept(AcceptedJob::new("job-1".into(), Arc::new(plan)), Timestamp(1000));
         let states = BTreeMap::from([(job.seq, job.clone())]);
         Self { job, log, now: Timestamp(1000), states }
     }
@@ -415,7 +415,7 @@ fn check_state(job: &Job) {
 }
 
 /// The log, as a whole.
-fn check_log(log: &[Recorded], plan: &Plan) {
+fn check_log(log: &[RecordedEvent], plan: &Plan) {
     let mut ended = 0;
     let mut last_token = 0;
     let mut due: BTreeMap<ItemId, Timestamp> = BTreeMap::new();
@@ -458,7 +458,7 @@ fn check_log(log: &[Recorded], plan: &Plan) {
                         (0, 0, 0)
                     ),
                 }
-                let all = plan.budget().is_some_and(|budget| budget.counts == Counts::All);
+                let all = plan.budget().is_some_and(|budget| budget.counts == BudgetCounts::All);
                 let spends = match cause {
                     Cause::Failure => plan.budget().is_some(),
                     Cause::Preemption => all && !handed_back,
@@ -512,7 +512,7 @@ proptest! {
         let mut folded = replay(&world.log[..1]).expect("a log begins");
         for record in &world.log[1..] {
             let json = serde_json::to_string(record).expect("serializes");
-            let read: Recorded = serde_json::from_str(&json).expect("reads");
+            let read: RecordedEvent = serde_json::from_str(&json).expect("reads");
             prop_assert_eq!(&read, record);
             apply(&mut folded, &read).expect("what happened can have happened");
             if let Some(live) = world.states.get(&folded.seq) {
@@ -549,7 +549,7 @@ fn an_event_that_cannot_have_happened_is_refused() {
     let (item, token) = world.running()[0];
     world.input(&Input::Report { item, token, outcome: FailureKind::Exited(1).into() });
     let last = world.log.last().expect("a verdict").clone();
-    let refused = |change: &dyn Fn(&mut Recorded)| {
+    let refused = |change: &dyn Fn(&mut RecordedEvent)| {
         let mut record = last.clone();
         record.seq += 1;
         change(&mut record);

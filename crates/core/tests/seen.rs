@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use steadfast_core::decide::{Input, accept, advance};
 use steadfast_core::event::{
-    Accepted, Event, ItemId, JobState, LONGEST_REASON, Recorded, Requester, Role,
+    AcceptedJob, Event, ItemId, JobState, LONGEST_REASON, RecordedEvent, Requester, Role,
 };
 use steadfast_core::job::Job;
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -13,7 +13,7 @@ use steadfast_core::plan::{
     Action, BestEffort, ForEach, LateResults, OnFailure, Plan, PlanDraft, StepDraft,
 };
 use steadfast_core::policy::{Policy, PolicyDraft};
-use steadfast_core::select::Select;
+use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
 
 fn step(name: &str, needs: &[&str]) -> StepDraft {
@@ -24,8 +24,8 @@ fn step(name: &str, needs: &[&str]) -> StepDraft {
     step
 }
 
-fn begun(draft: PlanDraft) -> (Job, Vec<Recorded>) {
-    accept(Accepted::new("one".into(), Arc::new(Plan::new(draft).expect("valid"))), Timestamp(0))
+fn begun(draft: PlanDraft) -> (Job, Vec<RecordedEvent>) {
+    accept(AcceptedJob::new("one".into(), Arc::new(Plan::new(draft).expect("valid"))), Timestamp(0))
 }
 
 fn give(job: &mut Job, item: ItemId, input: &Input) {
@@ -194,7 +194,7 @@ fn whatever_is_printed_can_be_asked_for() {
         let elsewhere = ItemId { run: 1 - run, ..id };
         assert!(!select.has(elsewhere), "{name}: {select:?}");
     }
-    assert_eq!(plan.select("fan"), Ok(Select::step(1)), "all of it, everywhere");
+    assert_eq!(plan.select("fan"), Ok(ItemSelector::step(1)), "all of it, everywhere");
     let wrong = |name: &str| plan.select(name).expect_err(name).to_string();
     assert_eq!(wrong("fan[2]"), "`fan` has 2 items, 0 to 1; there is no [2]");
     assert_eq!(wrong("fan[x]"), "`fan[x]`: an item is a number, from 0");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use steadfast_core::apply::replay;
 use steadfast_core::decide::{Input, Refusal, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobState, Recorded, Requester, Role};
+use steadfast_core::event::{AcceptedJob, Event, ItemId, JobState, RecordedEvent, Requester, Role};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{
@@ -32,7 +32,7 @@ fn call() -> StepDraft {
 
 struct Driven {
     job: Job,
-    log: Vec<Recorded>,
+    log: Vec<RecordedEvent>,
     now: Timestamp,
 }
 
@@ -40,7 +40,7 @@ impl Driven {
     fn new(step: StepDraft) -> Self {
         let plan = Plan::new(PlanDraft::new("j", vec![step])).expect("valid");
         let now = Timestamp(1000);
-        let (job, log) = accept(Accepted::new("one".into(), Arc::new(plan)), now);
+        let (job, log) = accept(AcceptedJob::new("one".into(), Arc::new(plan)), now);
         Self { job, log, now }
     }
 
@@ -81,8 +81,9 @@ fn a_callback_ends_the_attempt_once_and_says_that_it_was_one() {
     assert_eq!(job.job.live(ITEM).expect("waits").phase, Phase::AwaitingCallback);
     job.callback(token, Outcome::OK).expect("it waits for it");
     assert_eq!(job.job.state(), JobState::Succeeded);
-    let by_callback =
-        |record: &&Recorded| matches!(record.event, Event::AttemptEnded { by_callback: true, .. });
+    let by_callback = |record: &&RecordedEvent| {
+        matches!(record.event, Event::AttemptEnded { by_callback: true, .. })
+    };
     assert_eq!(job.log.iter().filter(by_callback).count(), 1);
     assert_eq!(job.callback(token, Outcome::OK), Err(Refusal::StaleFence));
 }

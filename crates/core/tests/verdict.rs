@@ -1,10 +1,12 @@
 //! The order of the checks, each limit at its edge, and what each decision charges.
 
-use steadfast_core::account::{Charged, History, Shared};
+use steadfast_core::account::{Charges, History, SharedAccounts};
 use steadfast_core::backoff::{Backoff, Draw, Jitter};
-use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
-use steadfast_core::plan::Counts;
-use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
+use steadfast_core::outcome::{
+    ErrorText, Failure, FailureKind, Outcome, Permanence, RequestedDelay,
+};
+use steadfast_core::plan::BudgetCounts;
+use steadfast_core::policy::{Policy, PolicyDraft, RuleAction, RuleDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Cause, Decision, StopReason, eligible, expired, verdict};
 
@@ -14,8 +16,8 @@ fn draft() -> PolicyDraft {
     PolicyDraft::default()
 }
 
-fn alone() -> Shared {
-    Shared::alone(Draw::from_bits(0))
+fn alone() -> SharedAccounts {
+    SharedAccounts::alone(Draw::from_bits(0))
 }
 
 fn exit(code: u8) -> Outcome {
@@ -30,7 +32,7 @@ fn failure() -> Failure {
 struct Case {
     policy: PolicyDraft,
     history: History,
-    shared: Shared,
+    shared: SharedAccounts,
     outcome: Outcome,
 }
 
@@ -50,7 +52,7 @@ impl Case {
     }
 
     #[track_caller]
-    fn retries(&self, cause: Cause, delay_ms: u64) -> Charged {
+    fn retries(&self, cause: Cause, delay_ms: u64) -> Charges {
         let verdict = self.decide();
         let due_at = NOW.plus(delay_ms);
         assert_eq!(verdict.decision, Decision::Retry { cause, delay_ms, due_at });
@@ -61,15 +63,15 @@ impl Case {
 #[test]
 fn a_success_completes_and_charges_nothing() {
     let verdict = case(Outcome::OK).decide();
-    assert_eq!((verdict.decision, verdict.charged), (Decision::Complete, Charged::default()));
+    assert_eq!((verdict.decision, verdict.charged), (Decision::Complete, Charges::default()));
 }
 
 #[test]
 fn a_failure_charges_failures_and_delay_and_a_budget_only_if_there_is_one() {
     let mut c = case(exit(1));
     let charged = c.retries(Cause::Failure, 1000);
-    assert_eq!(charged, Charged { failures: 1, delay_ms: 1000, ..Charged::default() });
-    c.shared.budgeted = Some(Counts::Failures);
+    assert_eq!(charged, Charges { failures: 1, delay_ms: 1000, ..Charges::default() });
+    c.shared.budgeted = Some(BudgetCounts::Failures);
     let charged = c.retries(Cause::Failure, 1000);
     assert_eq!((charged.job_retries, charged.step_retries), (1, 1));
     let accounts = c.decide().accounts;
@@ -95,7 +97,7 @@ fn losses_are_counted_apart_and_end_at_their_own_limit() {
     let mut c = case(Outcome::LOST);
     c.history.failures = 2;
     let charged = c.retries(Cause::Preemption, 0);
-    assert_eq!(charged, Charged { preemptions: 1, ..Charged::default() });
+    assert_eq!(charged, Charges { preemptions: 1, ..Charges::default() });
     c.history.preemptions = 100;
     c.stops(StopReason::PreemptionsExhausted);
     assert_eq!(c.decide().accounts.preemptions, 100, "the counter stays at the limit");
@@ -122,7 +124,7 @@ fn a_loss_before_the_start_is_free_ten_times_in_a_row() {
     let mut c = case(Outcome::NOT_BEGUN);
     c.policy.retryable = false;
     c.history.unstarted_in_row = 9;
-    assert_eq!(c.retries(Cause::Preemption, 0), Charged::default());
+    assert_eq!(c.retries(Cause::Preemption, 0), Charges::default());
     c.history.unstarted_in_row = 10;
     c.stops(StopReason::NotRetryable);
     c.policy.retryable = true;
@@ -162,8 +164,8 @@ fn what_can_never_begin_stops_and_is_charged_to_nothing() {
     };
     let stop = Decision::Stop { reason: StopReason::PermanentError };
     let never_began = said(failure());
-    assert_eq!((never_began.decision, never_began.charged), (stop, Charged::default()));
-    let failed = Charged { failures: 1, ..Charged::default() };
+    assert_eq!((never_began.decision, never_began.charged), (stop, Charges::default()));
+    let failed = Charges { failures: 1, ..Charges::default() };
     let answered = Failure { http_status: Some(404), ..failure() };
     for began in [answered, Failure::new(FailureKind::Exited(1))] {
         let verdict = said(began);
@@ -176,9 +178,9 @@ fn the_first_matching_rule_wins() {
     let rule =
         |then, delay_ms| RuleDraft { exit: Some(vec![75]), then, delay_ms, ..RuleDraft::default() };
     let mut c = case(exit(75));
-    c.policy.rules = vec![rule(Then::Defer, Some(30_000)), rule(Then::Stop, None)];
+    c.policy.rules = vec![rule(RuleAction::Defer, Some(30_000)), rule(RuleAction::Stop, None)];
     let charged = c.retries(Cause::Deferral, 30_000);
-    assert_eq!(charged, Charged { deferrals: 1, ..Charged::default() });
+    assert_eq!(charged, Charges { deferrals: 1, ..Charges::default() });
     c.history.deferrals = 100;
     c.stops(StopReason::DeferralsExhausted);
     c.policy.rules.remove(0);
@@ -202,7 +204,7 @@ fn a_rule_that_retries_skips_the_checks_on_kind_and_code() {
 
 #[test]
 fn rules_tell_a_signal_from_an_exit_and_exit_codes_do_not() {
-    let stop = |rule| RuleDraft { then: Then::Stop, ..rule };
+    let stop = |rule| RuleDraft { then: RuleAction::Stop, ..rule };
     let mut c = case(FailureKind::Signalled(9).into());
     c.policy.rules = vec![stop(RuleDraft { exit: Some(vec![137]), ..RuleDraft::default() })];
     c.retries(Cause::Failure, 1000);
@@ -217,7 +219,7 @@ fn rules_tell_a_signal_from_an_exit_and_exit_codes_do_not() {
 fn an_error_rule_matches_the_type_or_the_text() {
     let mut c = case(exit(1));
     let rule =
-        RuleDraft { error: Some("Quota.*".into()), then: Then::Stop, ..RuleDraft::default() };
+        RuleDraft { error: Some("Quota.*".into()), then: RuleAction::Stop, ..RuleDraft::default() };
     c.policy.rules = vec![rule];
     let with = |kind: Option<&str>, message: &str| {
         let error = ErrorText { kind: kind.map(str::to_owned), message: message.to_owned() };
@@ -230,7 +232,7 @@ fn an_error_rule_matches_the_type_or_the_text() {
     c.stops(StopReason::RuleStop);
     c.outcome = with(Some("Quota"), "none left");
     c.retries(Cause::Failure, 1000);
-    let timeout = RuleDraft { timeout: true, then: Then::Stop, ..RuleDraft::default() };
+    let timeout = RuleDraft { timeout: true, then: RuleAction::Stop, ..RuleDraft::default() };
     c.policy.rules = vec![timeout];
     c.outcome = FailureKind::TimedOut.into();
     c.stops(StopReason::RuleStop);
@@ -260,7 +262,7 @@ fn counts_are_checked_before_time() {
     let mut c = case(exit(1));
     c.policy.delay_budget_ms = Some(0);
     c.policy.window_ms = Some(0);
-    c.shared = Shared {
+    c.shared = SharedAccounts {
         job_budget: Some(5),
         job_retries: 5,
         step_budget: Some(2),
@@ -286,41 +288,41 @@ fn counts_are_checked_before_time() {
 
 #[test]
 fn a_budget_that_counts_all_is_spent_by_losses_and_failed_dispatches() {
-    let budget = Shared {
+    let budget = SharedAccounts {
         job_budget: Some(2),
         step_budget: Some(2),
-        budgeted: Some(Counts::All),
+        budgeted: Some(BudgetCounts::All),
         ..alone()
     };
-    let one = Charged { job_retries: 1, step_retries: 1, ..Charged::default() };
+    let one = Charges { job_retries: 1, step_retries: 1, ..Charges::default() };
     for (outcome, preemptions) in [(Outcome::LOST, 1), (Outcome::NOT_BEGUN, 0)] {
         let mut c = case(outcome);
         c.shared = budget;
-        assert_eq!(c.retries(Cause::Preemption, 0), Charged { preemptions, ..one });
+        assert_eq!(c.retries(Cause::Preemption, 0), Charges { preemptions, ..one });
         assert_eq!((c.decide().accounts.job_retries, c.decide().accounts.step_retries), (1, 1));
         c.shared.job_retries = 2;
         c.shared.step_retries = 2;
         c.stops(StopReason::JobBudgetExhausted);
-        assert_eq!(c.decide().charged, Charged::default());
+        assert_eq!(c.decide().charged, Charges::default());
         c.shared.job_budget = None;
         c.stops(StopReason::StepBudgetExhausted);
         // The same budget, where it counts failures only.
-        c.shared.budgeted = Some(Counts::Failures);
-        assert_eq!(c.retries(Cause::Preemption, 0), Charged { preemptions, ..Charged::default() });
+        c.shared.budgeted = Some(BudgetCounts::Failures);
+        assert_eq!(c.retries(Cause::Preemption, 0), Charges { preemptions, ..Charges::default() });
     }
     // Check 2 comes before it.
     let mut c = case(Outcome::LOST);
-    c.shared = Shared { job_retries: 2, ..budget };
+    c.shared = SharedAccounts { job_retries: 2, ..budget };
     c.policy.max_preemptions = Some(0);
     c.stops(StopReason::PreemptionsExhausted);
     c.policy.retryable = false;
     c.stops(StopReason::NotRetryable);
     // Deferrals and waiting for a slot never spend it.
     let mut c = case(Outcome::handed_back());
-    c.shared = Shared { job_retries: 2, step_retries: 2, ..budget };
-    assert_eq!(c.retries(Cause::Preemption, 0), Charged::default());
-    c.outcome = Outcome::Failed(Failure { asked: Some(Asked::DeferMs(5)), ..failure() });
-    assert_eq!(c.retries(Cause::Deferral, 5), Charged { deferrals: 1, ..Charged::default() });
+    c.shared = SharedAccounts { job_retries: 2, step_retries: 2, ..budget };
+    assert_eq!(c.retries(Cause::Preemption, 0), Charges::default());
+    c.outcome = Outcome::Failed(Failure { asked: Some(RequestedDelay::DeferMs(5)), ..failure() });
+    assert_eq!(c.retries(Cause::Deferral, 5), Charges { deferrals: 1, ..Charges::default() });
 }
 
 #[test]
@@ -348,7 +350,9 @@ fn time_limits_hold_to_the_millisecond() {
 
 #[test]
 fn a_delay_that_is_asked_for_replaces_the_computed_one_up_to_its_cap() {
-    let asked = |ms| Outcome::Failed(Failure { asked: Some(Asked::RetryAfterMs(ms)), ..failure() });
+    let asked = |ms| {
+        Outcome::Failed(Failure { asked: Some(RequestedDelay::RetryAfterMs(ms)), ..failure() })
+    };
     let mut c = case(asked(90_000));
     c.policy.jitter = Jitter::Full;
     assert_eq!(c.retries(Cause::Failure, 90_000).delay_ms, 90_000);
@@ -356,7 +360,8 @@ fn a_delay_that_is_asked_for_replaces_the_computed_one_up_to_its_cap() {
     c.retries(Cause::Failure, 3_600_000);
     c.policy.delay_budget_ms = Some(60_000);
     c.stops(StopReason::DelayBudgetExhausted);
-    c.outcome = Outcome::Failed(Failure { asked: Some(Asked::DeferMs(5000)), ..failure() });
+    c.outcome =
+        Outcome::Failed(Failure { asked: Some(RequestedDelay::DeferMs(5000)), ..failure() });
     assert_eq!(c.retries(Cause::Deferral, 5000).delay_ms, 0);
 }
 

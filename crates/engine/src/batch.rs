@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use steadfast_core::event::{AttemptId, ItemId, JobId, Recorded};
+use steadfast_core::event::{AttemptId, ItemId, JobId, RecordedEvent};
 
 /// Events of one transaction, and the effects that wait for it.
 #[derive(Debug, Default)]
 #[must_use = "events that are not committed are lost, and their effects with them"]
 pub struct Batch {
-    pub(crate) records: Vec<(JobId, Recorded)>,
+    pub(crate) records: Vec<(JobId, RecordedEvent)>,
     pub(crate) effects: Vec<Effect>,
 }
 
@@ -16,7 +16,7 @@ pub struct Batch {
 pub trait Log {
     type Error;
 
-    fn append(&mut self, records: Vec<(JobId, Recorded)>) -> Result<(), Self::Error>;
+    fn append(&mut self, records: Vec<(JobId, RecordedEvent)>) -> Result<(), Self::Error>;
 }
 
 /// Something that happens outside, after its events are durable.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, Event, JobId, Recorded};
+use steadfast_core::event::{AcceptedJob, Event, JobId, RecordedEvent};
 use steadfast_core::job::{Job, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
@@ -35,7 +35,7 @@ pub type ReplyId = u64;
 #[derive(Debug)]
 pub enum Request {
     Submit {
-        accepted: Box<Accepted>,
+        accepted: Box<AcceptedJob>,
         key: Option<IdempotencyKey>,
     },
     /// Goes on with a stored job.
@@ -129,7 +129,7 @@ impl Outgoing {
 /// What a commit lets out, in this order.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    pub events: Vec<(JobId, Vec<Recorded>)>,
+    pub events: Vec<(JobId, Vec<RecordedEvent>)>,
     pub replies: Vec<(ReplyId, Answer)>,
     pub effects: Vec<Outgoing>,
     pub news: Vec<FleetNotification>,
@@ -344,7 +344,7 @@ impl Controller {
         if nothing && woken.is_empty() && slept.is_empty() && self.stuck.is_empty() {
             return None;
         }
-        let mut by_job: BTreeMap<JobId, Vec<Recorded>> = BTreeMap::new();
+        let mut by_job: BTreeMap<JobId, Vec<RecordedEvent>> = BTreeMap::new();
         for (id, record) in batch.records {
             by_job.entry(id).or_default().push(record);
         }
@@ -381,7 +381,7 @@ impl Controller {
         Some(Group { writes, replies, effects, news, parked, woken, slept, idle })
     }
 
-    fn write(&mut self, id: JobId, records: Vec<Recorded>) -> Option<Write> {
+    fn write(&mut self, id: JobId, records: Vec<RecordedEvent>) -> Option<Write> {
         let job = self.engine.job(&id)?;
         let owned = self.owned.get_mut(&id)?;
         let over = job.is_over();

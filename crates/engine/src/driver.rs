@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Owner, Refused, Store, StoreError};
@@ -72,7 +72,7 @@ pub trait Workers: Send {
 
 /// Who wants to know. Called with durable events only.
 pub trait Observer: Send {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>);
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>);
 
     /// Of the workers.
     fn fleet(&mut self, _news: Vec<FleetNotification>) {}
@@ -381,7 +381,7 @@ impl Decider {
                 let _ = self.recovered.send(result);
             }
             Message::Drain => self.controller.engine.drain(),
-            Message::Placement | Message::Stop => {}
+            Message::WriterReady | Message::Stop => {}
         }
     }
 
@@ -435,7 +435,7 @@ impl Writer {
             let mut sent = vec![first];
             sent.extend(self.unsynced.try_iter());
             if self.waits.swap(false, Ordering::SeqCst) {
-                let _ = self.decider.send(Message::Placement, Lane::Liveness, true);
+                let _ = self.decider.send(Message::WriterReady, Lane::Liveness, true);
             }
             self.commit(sent)?;
         }
@@ -553,7 +553,7 @@ impl Loading {
                     // What is due must be found, however long the store cannot be read.
                     while read.is_err() {
                         std::thread::park_timeout(FULL);
-                        if self.decider.send(Message::Placement, Lane::Liveness, false).is_err() {
+                        if self.decider.send(Message::WriterReady, Lane::Liveness, false).is_err() {
                             return;
                         }
                         read = self.due(after, until);

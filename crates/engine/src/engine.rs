@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use steadfast_core::outcome::Outcome;
 
-use steadfast_core::apply::Killed;
-use steadfast_core::decide::{Advanced, Input, Refusal, accept, advance};
-use steadfast_core::event::{Accepted, AttemptId, Event, ItemId, JobId, Recorded};
+use steadfast_core::apply::KilledAttempt;
+use steadfast_core::decide::{Input, Refusal, Transition, accept, advance};
+use steadfast_core::event::{AcceptedJob, AttemptId, Event, ItemId, JobId, RecordedEvent};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 use steadfast_store::Gap;
@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// Takes a job in. Its id is new; that is for the one who made it to see to.
-    pub fn submit(&mut self, accepted: Accepted, now: Timestamp) -> Batch {
+    pub fn submit(&mut self, accepted: AcceptedJob, now: Timestamp) -> Batch {
         let (job, log) = accept(accepted, now);
         let key = self.insert(job);
         let mut batch = Batch::default();
@@ -340,7 +340,7 @@ impl Engine {
             }
             _ => false,
         };
-        let Advanced { log, killed } = match advance(job, input, now) {
+        let Transition { log, killed } = match advance(job, input, now) {
             // Core emitted what it refuses: going on would store a log that cannot be read back.
             Err(Refusal::Illegal(illegal)) => {
                 let id = job.id.clone();
@@ -351,7 +351,7 @@ impl Engine {
             advanced => advanced?,
         };
         let mut started = 0;
-        for Killed { item, attempt, token, worker } in killed {
+        for KilledAttempt { item, attempt, token, worker } in killed {
             match &mut self.room {
                 Placement::Here { slots, .. } => slots.give_back(job.plan.datacenter(item.run)),
                 Placement::Fleet(fleet) => {
@@ -375,7 +375,7 @@ impl Engine {
     fn book(
         &mut self,
         key: JobKey,
-        log: Vec<Recorded>,
+        log: Vec<RecordedEvent>,
         ending: Ending,
         batch: &mut Batch,
         mut started: i64,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use steadfast_core::decide::{Input, Refusal};
-use steadfast_core::event::{Accepted, ItemId, JobId};
+use steadfast_core::event::{AcceptedJob, ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_store::{Gap, IdempotencyKey, Refused};
 
@@ -107,7 +107,7 @@ pub(crate) enum Message {
     /// All that was due at the start has been loaded.
     Recovered(Result<usize, Unreadable>),
     /// The writer can take groups again.
-    Placement,
+    WriterReady,
     Drain,
     Stop,
 }
@@ -138,8 +138,18 @@ impl Inbox {
 
     /// Takes a new job in; durable when this returns, with its key. That no other job has the key is for the
     /// one who submits to see to.
-    pub fn submit(&self, accepted: Accepted, key: Option<IdempotencyKey>) -> Answer {
+    pub fn submit(&self, accepted: AcceptedJob, key: Option<IdempotencyKey>) -> Answer {
         self.ask(Request::Submit { accepted: Box::new(accepted), key })
+    }
+
+    /// The same without waiting: `reply` is called once the job is durable. Refused, the engine has not seen it.
+    pub fn try_submit(
+        &self,
+        accepted: AcceptedJob,
+        key: Option<IdempotencyKey>,
+        reply: Reply<Answer>,
+    ) -> Result<(), SendError> {
+        self.try_request(Request::Submit { accepted: Box::new(accepted), key }, reply)
     }
 
     /// Goes on with a stored job.
@@ -152,8 +162,7 @@ impl Inbox {
         self.ask(Request::Input { job: job.clone(), input })
     }
 
-    /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable.
-    /// Gives the reply back if the engine cannot hear it now.
+    /// A worker's report or a person's command, without waiting: `reply` is called once what it came to is durable.
     pub fn send(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
         self.try_request(Request::Input { job: job.clone(), input }, reply)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use steadfast_core::event::{Role, Source};
+use steadfast_core::event::{Role, SourceFile};
 use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Cwd, Http, Resources};
 use steadfast_core::template::Scope;
@@ -33,7 +33,7 @@ pub struct Work {
     pub heartbeat_ms: Option<u64>,
     /// What an earlier attempt of the item said last about how far it was.
     pub progress: Option<Arc<Value>>,
-    pub source: Option<Arc<Source>>,
+    pub source: Option<Arc<SourceFile>>,
 }
 
 impl Work {
@@ -54,9 +54,10 @@ impl Work {
                 Err(why) => action = action.and(Err(format!("env {name}: {why}"))),
             }
         }
-        let both = |of: fn(&steadfast_core::plan::Surroundings) -> &Vec<String>| -> Vec<String> {
-            of(plan.surroundings()).iter().chain(of(&step.surroundings)).cloned().collect()
-        };
+        let both =
+            |of: fn(&steadfast_core::plan::ProcessEnvironment) -> &Vec<String>| -> Vec<String> {
+                of(plan.surroundings()).iter().chain(of(&step.surroundings)).cloned().collect()
+            };
         Self {
             step: step.name.clone(),
             folder: plan.folder_name(&job.id, id, assignment.attempt),

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use steadfast_core::plan::{
-    Action, AfterFailure, Cwd, Http, HttpExpect, HttpMode, MAX_LABELS, OnFailure, Surroundings,
+    Action, AfterFailure, Cwd, Http, HttpExpect, HttpMode, MAX_LABELS, OnFailure,
+    ProcessEnvironment,
 };
 use steadfast_core::template::{Reference, looks_templated};
 
@@ -279,8 +280,8 @@ impl Reader<'_> {
     }
 
     /// `env`, `cwd`, `files` and `secrets`, which jobs and steps both have.
-    pub(crate) fn surroundings(&mut self, block: &Block, scope: Scope) -> Surroundings {
-        let mut around = Surroundings::default();
+    pub(crate) fn surroundings(&mut self, block: &Block, scope: Scope) -> ProcessEnvironment {
+        let mut around = ProcessEnvironment::default();
         if let Some(at) = block.get("env") {
             for entry in self.entries(&at, "{ NAME: value }").unwrap_or_default() {
                 let value = at.entry(entry);

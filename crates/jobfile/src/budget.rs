@@ -2,7 +2,7 @@
 //!
 //! This is the only place that knows AD-44's spelling.
 
-use steadfast_core::plan::{Allowance, BestEffort, Budget, Counts, LateResults, Ratio};
+use steadfast_core::plan::{Allowance, BestEffort, Budget, BudgetCounts, LateResults, Ratio};
 use steadfast_core::spelling::{Spelling, Unit};
 
 use crate::keys;
@@ -105,7 +105,7 @@ impl Reader<'_> {
             total: given(self.operator.budget_total),
             per_step: given(self.operator.budget_per_step),
             ratio: None,
-            counts: Counts::Failures,
+            counts: BudgetCounts::Failures,
         };
         let sources = BudgetSources {
             total: Some(Source::Operator),
@@ -142,9 +142,9 @@ impl Reader<'_> {
             Ratio { ratio, floor: floor.flatten().unwrap_or(DEFAULT_FLOOR) }
         });
         sources.counts = Some(Source::Default);
-        let mut counts = Counts::default();
+        let mut counts = BudgetCounts::default();
         if let Some(at) = block.get("counts") {
-            let words = [("failures", Counts::Failures), ("all", Counts::All)];
+            let words = [("failures", BudgetCounts::Failures), ("all", BudgetCounts::All)];
             counts = self.word(&at, &words).unwrap_or_default();
             sources.counts = Some(Source::Job);
         }
@@ -160,7 +160,7 @@ impl Reader<'_> {
         let (total, total_source) = self.allowance(total, TOTAL, Source::Ad44);
         let (per_step, share_source) = self.allowance(share, PER_STEP, Source::Ad44);
         // AD-44's budget is about failed dispatches: what happened to an attempt does not matter.
-        let counts = Counts::All;
+        let counts = BudgetCounts::All;
         let budget = Budget { total: Some(total), per_step: Some(per_step), ratio: None, counts };
         let sources = BudgetSources {
             total: Some(total_source),

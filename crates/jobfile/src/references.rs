@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use steadfast_core::plan::{ForEach, Plan, nearest};
-use steadfast_core::template::{self, Part, Reference};
+use steadfast_core::template::{self, Reference, TemplatePart};
 
 use crate::node::{Node, Span};
 use crate::problem::{Problem, quote};
@@ -67,14 +67,16 @@ impl Reader<'_> {
         };
         for part in parts {
             let named = match part {
-                Part::Reference(Reference::Item { .. } | Reference::ItemIndex) => Named::Item,
-                Part::Reference(Reference::Output { step, .. }) => {
+                TemplatePart::Reference(Reference::Item { .. } | Reference::ItemIndex) => {
+                    Named::Item
+                }
+                TemplatePart::Reference(Reference::Output { step, .. }) => {
                     Named::Step { name: step.to_owned(), many: false }
                 }
-                Part::Reference(Reference::Outputs { step, .. }) => {
+                TemplatePart::Reference(Reference::Outputs { step, .. }) => {
                     Named::Step { name: step.to_owned(), many: true }
                 }
-                Part::Reference(Reference::Secret { name }) => {
+                TemplatePart::Reference(Reference::Secret { name }) => {
                     Named::Secret { name: name.to_owned() }
                 }
                 _ => continue,

@@ -3,7 +3,7 @@
 //! This is the only place that knows Tasker's, Prodigy's and Argyll's words for a policy.
 
 use steadfast_core::backoff::Jitter;
-use steadfast_core::policy::{MAX_RULES, RuleDraft, Then};
+use steadfast_core::policy::{MAX_RULES, RuleAction, RuleDraft};
 use steadfast_core::spelling::{Spelling, Unit};
 
 use crate::keys;
@@ -336,7 +336,11 @@ impl Reader<'_> {
             whole &= rule.timeout;
         }
         if let Some(at) = block.get("then") {
-            let words = [("retry", Then::Retry), ("stop", Then::Stop), ("defer", Then::Defer)];
+            let words = [
+                ("retry", RuleAction::Retry),
+                ("stop", RuleAction::Stop),
+                ("defer", RuleAction::Defer),
+            ];
             rule.then = self.word(&at, &words).unwrap_or_default();
         }
         rule.delay_ms = self.duration_of(&block, "delay");

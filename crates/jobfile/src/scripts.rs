@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_core::plan::{Action, Cwd, Plan, Step, Surroundings};
+use steadfast_core::plan::{Action, Cwd, Plan, ProcessEnvironment, Step};
 
 use crate::problem::{Positions, Warning};
 
@@ -61,7 +61,7 @@ fn script(action: &Action) -> Option<(&'static str, &str)> {
     (!file.is_empty() && file.chars().all(plain)).then_some((key, file))
 }
 
-fn listed(around: &[&Surroundings], script: &str) -> bool {
+fn listed(around: &[&ProcessEnvironment], script: &str) -> bool {
     let same = |file: &String| file.strip_prefix("./").unwrap_or(file) == script;
     let inside = |file: &String| {
         script.strip_prefix(file.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use steadfast_core::forecast::{BindingLimit, Forecast, Jittered, forecast, step_retries_at_most};
-use steadfast_core::plan::{Budget, Counts, ForEach, Plan, Step};
+use steadfast_core::plan::{Budget, BudgetCounts, ForEach, Plan, Step};
 use steadfast_core::policy::PolicyDraft;
 use steadfast_core::time::human_ms;
 
@@ -214,8 +214,8 @@ fn unreachable_share(found: &mut Found, job: &ReadJob) {
         return;
     }
     let rest = match budget.counts {
-        Counts::All => "; only lost workers can spend the rest",
-        Counts::Failures => "",
+        BudgetCounts::All => "; only lost workers can spend the rest",
+        BudgetCounts::Failures => "",
     };
     let message = format!(
         "no step can spend its share of {share}: its `max_attempts` allows {most} at most after \

@@ -18,10 +18,11 @@ use steadfast_core::answer::said;
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::outcome::{MOST_NESTED, Outcome, nesting};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, CommandError, Inbox, Reply, SendError};
-use tokio::sync::{Mutex, oneshot};
+use steadfast_engine::{Answer, Assignment, CommandError, Inbox, Reply, SendError};
+use tokio::sync::Mutex;
 
 use crate::error::ApiError;
+use crate::hand_over::{confirmed, hand_over};
 use crate::queries::{AttemptEnd, HowEnded, JobReader};
 
 use ids::{Begun, Ids};
@@ -153,7 +154,7 @@ impl CallbackHandler {
     ) -> Result<Taken, ApiError> {
         let CallbackToken { item, attempt, token, .. } = *callback_token;
         let input = Input::Callback { item, token, outcome: outcome.clone() };
-        match self.hear(|reply| self.inbox.send(&callback_token.job, input.clone(), reply)).await? {
+        match self.send(|reply| self.inbox.send(&callback_token.job, input.clone(), reply)).await? {
             Ok(()) => return Ok(Taken::Counted),
             Err(
                 CommandError::Refused(Refusal::StaleFence)
@@ -212,9 +213,11 @@ impl CallbackHandler {
                 return Ok(());
             }
             let noted = match end.ended {
-                Some(job) => self.hear(|reply| self.inbox.note(job, late.clone(), reply)).await?,
+                Some(job) => {
+                    self.send(|reply| self.inbox.note(job.clone(), late.clone(), reply)).await?
+                }
                 None => {
-                    self.hear(|reply| self.inbox.send(&callback_token.job, late.clone(), reply))
+                    self.send(|reply| self.inbox.send(&callback_token.job, late.clone(), reply))
                         .await?
                 }
             };
@@ -246,7 +249,7 @@ impl CallbackHandler {
             progress,
             by_callback: true,
         };
-        match self.hear(|reply| self.inbox.send(&callback_token.job, input.clone(), reply)).await? {
+        match self.send(|reply| self.inbox.send(&callback_token.job, input.clone(), reply)).await? {
             Ok(()) => Ok(Taken::Counted),
             Err(CommandError::Refused(why @ Refusal::TooOften(_))) => {
                 Err(ApiError::TooOften(why.to_string()))
@@ -258,14 +261,15 @@ impl CallbackHandler {
         }
     }
 
-    /// Answered when what it came to is durable.
-    async fn hear(
+    /// Answered when what it came to is durable. Said again, the answer is the same, so a store that stalls is told
+    /// by 503 like an engine without room.
+    async fn send(
         &self,
-        say: impl FnOnce(Reply<Result<(), CommandError>>) -> Result<(), SendError>,
-    ) -> Result<Result<(), CommandError>, ApiError> {
-        let (tell, told) = oneshot::channel();
-        let reply = Box::new(move |answer| drop(tell.send(answer)));
-        say(reply).map_err(|why| ApiError::Overloaded(why.to_string()))?;
-        told.await.map_err(|_| ApiError::from(CommandError::Stopped))
+        send: impl FnMut(Reply<Answer>) -> Result<(), SendError>,
+    ) -> Result<Answer, ApiError> {
+        let confirmation = hand_over(send).await?;
+        confirmed(confirmation).await.ok_or_else(|| {
+            ApiError::Overloaded("the store has not confirmed it yet; send it again".to_owned())
+        })
     }
 }

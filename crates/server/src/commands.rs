@@ -10,15 +10,17 @@ use std::sync::{Arc, Mutex as Held, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 use steadfast_core::decide::{Input, Refusal};
-use steadfast_core::event::{Accepted, JobId, JobState, Requester};
+use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{CommandError, Inbox};
 use steadfast_jobfile::{JobFile, Operator, Warning, load};
 use steadfast_store::{Folder, IdempotencyKey};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
+use tokio::time::timeout;
 
 use crate::error::ApiError;
+use crate::hand_over::{CONFIRM, HAND_OVER, confirmed, hand_over};
 use crate::health::Health;
 use crate::queries::{JobReader, job_id};
 
@@ -27,6 +29,8 @@ pub use files::{Attached, AttachedFile};
 /// Job files that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
 /// when its client has left.
 const READ_AT_ONCE: usize = 4;
+/// Submissions whose files are written at the same time: a stalled disk holds no more threads than this.
+const WRITE_AT_ONCE: usize = 4;
 /// Longer keys are somebody's mistake.
 const KEY_CHARS: usize = 255;
 
@@ -43,6 +47,30 @@ pub struct JobCommands {
     callbacks: bool,
     /// Turns to read a job file.
     reading: Arc<Semaphore>,
+    /// Turns to write the files of one.
+    writing: Arc<Semaphore>,
+}
+
+/// Why a submission did not become a job.
+enum Refused {
+    Before(ApiError),
+    /// The engine ended with it: whether it did is known once it is back.
+    Stopped,
+}
+
+impl From<ApiError> for Refused {
+    fn from(why: ApiError) -> Self {
+        Self::Before(why)
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(why: Refused) -> Self {
+        match why {
+            Refused::Before(why) => why,
+            Refused::Stopped => CommandError::Stopped.into(),
+        }
+    }
 }
 
 /// A job that is to be run.
@@ -101,7 +129,19 @@ impl JobCommands {
     ) -> Self {
         let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
         let reading = Arc::new(Semaphore::new(READ_AT_ONCE));
-        Self { inbox, reader, operator, folder, keys, attached, health, callbacks, reading }
+        let writing = Arc::new(Semaphore::new(WRITE_AT_ONCE));
+        Self {
+            inbox,
+            reader,
+            operator,
+            folder,
+            keys,
+            attached,
+            health,
+            callbacks,
+            reading,
+            writing,
+        }
     }
 
     /// How much may come with a job.
@@ -161,9 +201,10 @@ impl JobCommands {
         self.fits(&plan)?;
         let files = files::checked(files, &plan, self.attached)?;
         let id = new_id();
-        let accepted = Accepted::new(id.clone(), plan);
+        let accepted = AcceptedJob::new(id.clone(), plan);
         let folder = self.folder.clone();
-        let put = move || files::put(&folder, &id, &files);
+        let has_files = !files.is_empty();
+        let put = has_files.then_some(move || files::put(&folder, &id, &files));
         let submitted = self.accept(accepted, put, key, digest).await?;
         Ok(Submitted { warnings, ..submitted })
     }
@@ -204,7 +245,8 @@ impl JobCommands {
         self.fits(&accepted.plan)?;
         let (folder, before) = (self.folder.clone(), old.id.clone());
         let wanted = files::wanted(&accepted.plan)?;
-        let put = move || files::copy(&folder, &before, &new, &wanted);
+        let has_files = !wanted.is_empty();
+        let put = has_files.then_some(move || files::copy(&folder, &before, &new, &wanted));
         self.accept(accepted, put, key, digest).await
     }
 
@@ -225,48 +267,82 @@ impl JobCommands {
         }
     }
 
-    /// Its files are there before the job is: whoever runs it finds them.
+    /// Its files are there before the job is: the worker that runs it finds them. `put` writes them, if there are any.
     async fn accept(
         &self,
-        accepted: Accepted,
-        put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
+        accepted: AcceptedJob,
+        put: Option<impl FnOnce() -> Result<(), ApiError> + Send + 'static>,
         key: Option<String>,
         digest: String,
     ) -> Result<Submitted, ApiError> {
-        let commands = self.clone();
-        // Its own task: a client that hangs up must not let go of the key half way.
+        let turn = match &key {
+            Some(key) => Some(self.keys.turn(key).await?),
+            None => None,
+        };
+        if let Some(known) = self.known(key.as_deref(), &digest).await? {
+            return Ok(known);
+        }
+        self.health.takes_jobs()?;
+        let id = accepted.id.clone();
+        let key = key.map(|key| IdempotencyKey { key, digest });
+        let (commands, job) = (self.clone(), id.clone());
+        let (handed, is_handed) = oneshot::channel();
+        // Its own task: a client that hangs up must not let go of the key, or of the files, half way.
         let accepting = tokio::spawn(async move {
-            let turn = match &key {
-                Some(key) => Some(commands.keys.of(key).lock_owned().await),
-                None => None,
-            };
-            if let Some(known) = commands.known(key.as_deref(), &digest).await? {
-                return Ok(known);
+            let _turn = turn;
+            let has_files = put.is_some();
+            let taken = commands.take(accepted, put, key, handed).await;
+            // Whether a job was taken that met the engine's end is not known: its files stay.
+            if has_files && taken.as_ref().is_err_and(|why| !matches!(why, Refused::Stopped)) {
+                let folder = commands.folder.files(&job);
+                let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
             }
-            let id = accepted.id.clone();
-            let key = key.map(|key| IdempotencyKey { key, digest });
-            let asking = tokio::task::spawn_blocking(move || {
-                // Kept while a thread is at it, whoever else goes.
-                let _turn = turn;
-                let folder = commands.folder.files(&accepted.id);
-                let taken = commands.health.takes_jobs().and_then(|()| put()).and_then(|()| {
-                    match commands.inbox.submit(accepted, key) {
-                        // Whether it was taken is not known: its files stay.
-                        Err(CommandError::Stopped) => {
-                            Ok(Err(ApiError::from(CommandError::Stopped)))
-                        }
-                        answer => answer.map(Ok).map_err(ApiError::from),
-                    }
-                });
-                if taken.is_err() {
-                    let _ = std::fs::remove_dir_all(&folder);
-                }
-                taken?
-            });
-            asking.await.map_err(ApiError::internal)??;
-            Ok(Submitted { id, existing: false, warnings: vec![] })
+            taken.map_err(ApiError::from)
         });
-        accepting.await.map_err(ApiError::internal)?
+        match timeout(HAND_OVER * 2, is_handed).await {
+            Err(_) => {
+                let why =
+                    "the server's disk does not take the job's files at the moment; try again";
+                return Err(ApiError::Overloaded(why.to_owned()));
+            }
+            Ok(_handed_or_refused) => {}
+        }
+        match timeout(CONFIRM, accepting).await {
+            Err(_) => Err(ApiError::Unconfirmed { job: id }),
+            Ok(ended) => {
+                ended.map_err(ApiError::internal)??;
+                Ok(Submitted { id, existing: false, warnings: vec![] })
+            }
+        }
+    }
+
+    /// Until it is durable. `handed` is told, or dropped if it was refused before.
+    async fn take(
+        &self,
+        accepted: AcceptedJob,
+        put: Option<impl FnOnce() -> Result<(), ApiError> + Send + 'static>,
+        key: Option<IdempotencyKey>,
+        handed: oneshot::Sender<()>,
+    ) -> Result<(), Refused> {
+        if let Some(put) = put {
+            let turn = self.writing.clone().acquire_owned().await.map_err(ApiError::internal)?;
+            let written = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                put()
+            });
+            written.await.map_err(ApiError::internal)??;
+            if handed.is_closed() {
+                return Err(ApiError::Overloaded("the client did not wait for it".into()).into());
+            }
+        }
+        let submit = |reply| self.inbox.try_submit(accepted.clone(), key.clone(), reply);
+        let confirmation = hand_over(submit).await?;
+        let _ = handed.send(());
+        match confirmation.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(CommandError::Stopped)) | Err(_) => Err(Refused::Stopped),
+            Ok(Err(why)) => Err(ApiError::from(why).into()),
+        }
     }
 
     fn fits(&self, plan: &Plan) -> Result<(), ApiError> {
@@ -282,16 +358,16 @@ impl JobCommands {
         has_no_source(plan)
     }
 
-    /// `wanted`: a job that is so already is as wished.
+    /// `wanted`: a job that is in this state already needs nothing.
     async fn command(&self, id: &str, input: Input, wanted: JobState) -> Result<(), ApiError> {
         let id = job_id(id)?;
-        let (inbox, job) = (self.inbox.clone(), id.clone());
-        let health = self.health.clone();
-        let asking = tokio::task::spawn_blocking(move || {
-            health.takes_commands()?;
-            Ok::<_, ApiError>(inbox.command(&job, input))
-        });
-        match asking.await.map_err(ApiError::internal)?? {
+        self.health.takes_commands()?;
+        let send = |reply| self.inbox.send(&id, input.clone(), reply);
+        let confirmation = hand_over(send).await?;
+        let Some(answer) = confirmed(confirmation).await else {
+            return Err(ApiError::Unconfirmed { job: id });
+        };
+        match answer {
             Ok(()) | Err(CommandError::Refused(Refusal::AlreadyPaused | Refusal::NotPaused)) => {
                 Ok(())
             }
@@ -354,6 +430,14 @@ fn check_key(key: &str) -> Result<(), ApiError> {
 struct Keys(Arc<Held<HashMap<String, Arc<Mutex<()>>>>>);
 
 impl Keys {
+    async fn turn(&self, key: &str) -> Result<OwnedMutexGuard<()>, ApiError> {
+        let turn = timeout(HAND_OVER, self.of(key).lock_owned()).await;
+        turn.map_err(|_| {
+            let why = "another submission with this idempotency key is under way; try again";
+            ApiError::Overloaded(why.to_owned())
+        })
+    }
+
     fn of(&self, key: &str) -> Arc<Mutex<()>> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         keys.retain(|_, lock| Arc::strong_count(lock) > 1);

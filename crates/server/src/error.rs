@@ -7,6 +7,8 @@ use steadfast_engine::CommandError;
 use steadfast_jobfile::Problem;
 use steadfast_store::StoreError;
 
+use crate::hand_over::CONFIRM;
+
 /// Over gRPC it is a header, of which clients take 8 KiB, and where a byte can become three.
 const GRPC_MESSAGE_BYTES: usize = 2000;
 
@@ -50,7 +52,14 @@ pub enum ApiError {
     /// Safe to try again, with the same idempotency key if there is one.
     #[error("{0}")]
     Overloaded(String),
-    /// Something is wrong with the server that somebody must see to.
+    /// Not an error, and no answer either: what was asked is with the store, and may yet be refused.
+    #[error(
+        "the server has handed it to its store, which has not confirmed it within {} s: the outcome is open. Look \
+         at job {job} in a moment, or send the same again (a submission with the same idempotency key)",
+        CONFIRM.as_secs()
+    )]
+    Unconfirmed { job: JobId },
+    /// Something is wrong with the server that the operator must see to.
     #[error("{0}")]
     NotReady(String),
     #[error(
@@ -98,6 +107,7 @@ impl ApiError {
             Self::TooOften(_) => "too_often",
             Self::DiskFull => "disk_full",
             Self::Overloaded(_) => "overloaded",
+            Self::Unconfirmed { .. } => "unconfirmed",
             Self::NotReady(_) => "not_ready",
             Self::Stuck { .. } => "stuck",
             Self::Internal(_) => "internal",
@@ -121,6 +131,7 @@ impl ApiError {
             Self::TooOften(_) => "Too often",
             Self::DiskFull => "The server's disk is full",
             Self::Overloaded(_) => "The server cannot take it now",
+            Self::Unconfirmed { .. } => "Handed to the store, not confirmed yet",
             Self::NotReady(_) => "The server is not ready",
             Self::Stuck { .. } => "The job is stuck",
             Self::Internal(_) => "Something went wrong in the server",
@@ -129,6 +140,7 @@ impl ApiError {
 
     pub const fn http(&self) -> u16 {
         match self {
+            Self::Unconfirmed { .. } => 202,
             Self::NotFound(_) => 404,
             Self::InvalidJob(_)
             | Self::BadCursor(_)
@@ -162,7 +174,9 @@ impl ApiError {
             Self::TooLarge(_) => tonic::Code::OutOfRange,
             Self::TooOften(_) | Self::DiskFull => tonic::Code::ResourceExhausted,
             Self::MethodNotAllowed(_) => tonic::Code::Unimplemented,
-            Self::Overloaded(_) | Self::NotReady(_) => tonic::Code::Unavailable,
+            Self::Overloaded(_) | Self::Unconfirmed { .. } | Self::NotReady(_) => {
+                tonic::Code::Unavailable
+            }
             Self::Stuck { .. } => tonic::Code::DataLoss,
             Self::Internal(_) => tonic::Code::Internal,
         }

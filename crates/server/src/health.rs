@@ -133,7 +133,7 @@ impl Health {
         *self.store() == StoreState::Moved
     }
 
-    /// Whether a new job can be taken.
+    /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory.
     pub fn takes_jobs(&self) -> Result<(), ApiError> {
         match self.unready() {
             None | Some(Unready::Locked { .. } | Unready::Silent) => Ok(()),

@@ -13,6 +13,7 @@ pub mod config;
 pub mod error;
 pub mod grpc;
 pub mod guard;
+mod hand_over;
 pub mod health;
 pub mod http;
 pub mod listen;

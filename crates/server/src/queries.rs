@@ -10,10 +10,10 @@ mod readers;
 use std::sync::Arc;
 
 use steadfast_api::{JobStatus, ShownState};
-use steadfast_core::event::{ItemId, JobId, Recorded};
+use steadfast_core::event::{ItemId, JobId, RecordedEvent};
 use steadfast_core::explain::{Explanation, explain};
 use steadfast_core::job::Job;
-use steadfast_core::select::{NoSuchPart, Select};
+use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
 use steadfast_store::{Folder, Row, Store, StoreError};
@@ -93,7 +93,7 @@ impl JobReader {
         id: &str,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Recorded>, ApiError> {
+    ) -> Result<Vec<RecordedEvent>, ApiError> {
         let id = job_id(id)?;
         self.readers
             .read(move |store| {
@@ -142,7 +142,7 @@ impl JobReader {
             .read(move |store| {
                 let job = folded.job(store, &id).inspect_err(|_| cache.forget(&id))?;
                 let only = match part {
-                    None => Select::default(),
+                    None => ItemSelector::default(),
                     Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
                 };
                 let page = outputs::page(job, only, after, limit);
@@ -233,7 +233,7 @@ pub fn job_id(text: &str) -> Result<JobId, ApiError> {
     if fits { Ok(text.into()) } else { Err(ApiError::no_job(text)) }
 }
 
-fn plan_of(log: &[Recorded]) -> Option<&steadfast_core::plan::Plan> {
+fn plan_of(log: &[RecordedEvent]) -> Option<&steadfast_core::plan::Plan> {
     match &log.first()?.event {
         steadfast_core::event::Event::JobAccepted(accepted) => Some(&accepted.plan),
         _ => None,
@@ -245,7 +245,7 @@ fn each_event(
     store: &mut dyn Store,
     job: &str,
     mut after: u64,
-    mut see: impl FnMut(Recorded) -> Result<(), ApiError>,
+    mut see: impl FnMut(RecordedEvent) -> Result<(), ApiError>,
 ) -> Result<(), ApiError> {
     loop {
         let page = store.events(job, after, CHUNK)?;

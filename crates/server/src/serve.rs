@@ -17,7 +17,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use steadfast_api::proto::jobs_server::JobsServer;
 use steadfast_api::proto::workers_server::WorkersServer;
-use steadfast_core::event::{Event, JobId, Recorded};
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
     Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
@@ -437,7 +437,7 @@ struct Notifier {
 }
 
 impl Observer for Notifier {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         if let Some(last) = records.last() {
             let ended = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
             self.notifications.told(job, last.seq, ended);

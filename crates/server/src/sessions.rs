@@ -4,6 +4,7 @@
 //! session that breaks leaves everything as it is; the worker comes back, or its lease ends.
 
 mod assignment;
+mod backlog;
 mod files;
 mod hello;
 mod log;
@@ -63,6 +64,7 @@ struct Shared {
     parts: SessionParts,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
+    expected_logs: log::ExpectedLogs,
 }
 
 /// What a registry works with.
@@ -97,7 +99,8 @@ struct Session {
 impl SessionRegistry {
     pub fn new(rules: SessionRules, parts: SessionParts) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { rules, parts, sessions, last_session }))
+        let expected_logs = log::ExpectedLogs::default();
+        Self(Arc::new(Shared { rules, parts, sessions, last_session, expected_logs }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {

@@ -1,7 +1,9 @@
 //! One outcome of a rehearsal script: `exit:1@30s`, `ok={"a":1}`, `down:10m`.
 
 use serde_json::Value;
-use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::outcome::{
+    ErrorText, Failure, FailureKind, Outcome, Permanence, RequestedDelay,
+};
 use steadfast_jobfile::parse_duration;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -75,7 +77,7 @@ impl Entry {
                 saying(Outcome::from_http_status(status))
             }
             "defer" => {
-                let asked = Some(Asked::DeferMs(parse_duration(colon()?)?));
+                let asked = Some(RequestedDelay::DeferMs(parse_duration(colon()?)?));
                 Outcome::Failed(Failure { asked, ..failed(FailureKind::HandlerFailed) })
             }
             "down" => {

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::{Event, ItemId, Recorded, Role};
-use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::event::{Event, ItemId, RecordedEvent, Role};
+use steadfast_core::outcome::{
+    ErrorText, Failure, FailureKind, Outcome, Permanence, RequestedDelay,
+};
 use steadfast_core::plan::{ForEach, Plan};
 use steadfast_core::time::{Timestamp, human_ms};
 use steadfast_jobfile::duration_text;
@@ -20,7 +22,7 @@ pub struct Recording {
 
 /// Reads a log and writes the script of it, for a job like `target`, which may have changed since: what it does not have
 /// any more is left out, and noted.
-pub fn record<'a>(log: impl IntoIterator<Item = &'a Recorded>, target: &Plan) -> Recording {
+pub fn record<'a>(log: impl IntoIterator<Item = &'a RecordedEvent>, target: &Plan) -> Recording {
     let mut recorder = Recorder::default();
     let mut plan = None;
     let mut job = String::new();
@@ -50,7 +52,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn add(&mut self, record: &Recorded) {
+    fn add(&mut self, record: &RecordedEvent) {
         match &record.event {
             Event::AttemptStarted { item, attempt, .. } => {
                 self.open.insert(*item, *attempt);
@@ -59,7 +61,7 @@ impl Recorder {
                 self.open.remove(item);
                 self.retry_after |= matches!(
                     outcome,
-                    Outcome::Failed(Failure { asked: Some(Asked::RetryAfterMs(_)), .. })
+                    Outcome::Failed(Failure { asked: Some(RequestedDelay::RetryAfterMs(_)), .. })
                 );
                 let took_ms = took(*started_at, record.at);
                 self.attempts.entry(*item).or_default().push(written(outcome, took_ms));
@@ -163,9 +165,12 @@ fn took(started_at: Timestamp, ended_at: Timestamp) -> u64 {
 /// As a script writes it: `exit:22@5s`, `ok={"rows":3}@40ms`.
 fn written(outcome: &Outcome, took_ms: u64) -> String {
     let mut text = match outcome {
-        Outcome::Failed(Failure { asked: Some(Asked::DeferMs(ms)), kind, permanence, .. })
-            if *kind == FailureKind::HandlerFailed && *permanence == Permanence::Open =>
-        {
+        Outcome::Failed(Failure {
+            asked: Some(RequestedDelay::DeferMs(ms)),
+            kind,
+            permanence,
+            ..
+        }) if *kind == FailureKind::HandlerFailed && *permanence == Permanence::Open => {
             format!("defer:{}", duration_text(*ms))
         }
         _ => outcome.to_string(),

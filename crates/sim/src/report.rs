@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use steadfast_core::account::{Accounts, Charged};
+use steadfast_core::account::{Accounts, Charges};
 use steadfast_core::event::{
-    Event, FailedOn, ItemId, JobState, Recorded, Role, StepFailure, StepState,
+    Event, FailedOn, ItemId, JobState, RecordedEvent, Role, StepFailure, StepState,
 };
 use steadfast_core::job::{Completion, Job, Phase};
-use steadfast_core::outcome::Label;
+use steadfast_core::outcome::OutcomeLabel;
 use steadfast_core::plan::{ForEach, LateResults, Plan};
 use steadfast_core::result::JobResult;
 use steadfast_core::time::Timestamp;
@@ -59,9 +59,9 @@ pub struct Decision {
     pub attempt: u32,
     /// When that attempt began, for the timeline.
     pub started_at: Option<Timestamp>,
-    pub outcome: Label,
+    pub outcome: OutcomeLabel,
     pub verdict: VerdictName,
-    pub charged: Charged,
+    pub charged: Charges,
     pub accounts: Accounts,
 }
 
@@ -85,11 +85,14 @@ impl VerdictName {
 impl Decision {
     /// The decision that an event records, if it records one. `ended`: the attempt it was made on,
     /// when that began and how it ended.
-    pub(crate) fn of(record: &Recorded, ended: Option<(Timestamp, Label)>) -> Option<Self> {
-        let of_outcome = || ended.map_or(Label::Word(""), |(_, label)| label);
+    pub(crate) fn of(
+        record: &RecordedEvent,
+        ended: Option<(Timestamp, OutcomeLabel)>,
+    ) -> Option<Self> {
+        let of_outcome = || ended.map_or(OutcomeLabel::Word(""), |(_, label)| label);
         let (item, attempt, outcome, verdict, charged, accounts) = match &record.event {
             Event::ItemSucceeded { item, attempt, accounts } => {
-                let charged = Charged::default();
+                let charged = Charges::default();
                 (item, attempt, of_outcome(), VerdictName::Complete, charged, accounts)
             }
             Event::RetryScheduled {
@@ -109,9 +112,9 @@ impl Decision {
             Event::ItemFailed { item, attempt, on, reason, charged, accounts, .. } => {
                 let outcome = match on {
                     FailedOn::Outcome => of_outcome(),
-                    FailedOn::Restart => Label::Word("restart"),
-                    FailedOn::Resume => Label::Word("resume"),
-                    FailedOn::NoWorker => Label::Word("no_worker"),
+                    FailedOn::Restart => OutcomeLabel::Word("restart"),
+                    FailedOn::Resume => OutcomeLabel::Word("resume"),
+                    FailedOn::NoWorker => OutcomeLabel::Word("no_worker"),
                 };
                 let verdict = VerdictName::Stop { reason: *reason, on: *on };
                 (item, attempt, outcome, verdict, *charged, accounts)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use steadfast_core::event::{ItemId, Role};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Plan;
-use steadfast_core::select::{NoSuchPart, Select};
+use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_jobfile::{Limits, Node, Problem, Span, document};
 
 use crate::outcome::Entry;
@@ -174,7 +174,7 @@ impl Reader<'_> {
     /// `STEP`, `STEP[2]`, `STEP!`, `STEP~`, each with `DC/` before it or not: as items are printed. A step by
     /// itself is its work, not its fallback.
     fn key(&self, text: &str) -> Result<Key, NoSuchPart> {
-        let Select { run, step, role, item } = self.plan.select(text)?;
+        let ItemSelector { run, step, role, item } = self.plan.select(text)?;
         Ok(Key { run, step: step.unwrap_or(0), role: role.unwrap_or_default(), index: item })
     }
 

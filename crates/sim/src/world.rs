@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded};
+use steadfast_core::event::{AcceptedJob, Event, ItemId, JobId, RecordedEvent};
 use steadfast_core::job::Job;
-use steadfast_core::outcome::Label;
+use steadfast_core::outcome::OutcomeLabel;
 use steadfast_core::plan::{NotBefore, Plan};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Assignment, Batch, Effect, Engine, Log, Placement, Slots};
@@ -55,7 +55,7 @@ pub fn rehearse_into(
     plan: Arc<Plan>,
     script: &Script,
     options: &Options,
-    witness: impl FnMut(&Recorded),
+    witness: impl FnMut(&RecordedEvent),
 ) -> Result<Rehearsal, TooManyDecisions> {
     let slots = options.slots.map_or_else(Slots::unlimited, Slots::per_datacenter);
     let job: JobId = "rehearsal".into();
@@ -70,7 +70,7 @@ pub fn rehearse_into(
         job: job.clone(),
     };
     let plan = starting_now(plan);
-    let batch = world.engine.submit(Accepted::new(job, plan), world.now);
+    let batch = world.engine.submit(AcceptedJob::new(job, plan), world.now);
     world.commit(batch);
     world.dispatch();
     while !world.over(options.past_the_end) && world.step() {
@@ -124,13 +124,13 @@ struct Witnessed<W> {
     decisions: Vec<Decision>,
     /// Items that the last batch decided on.
     decided: Vec<(ItemId, u32)>,
-    ended: Option<(Timestamp, Label)>,
+    ended: Option<(Timestamp, OutcomeLabel)>,
 }
 
-impl<W: FnMut(&Recorded)> Log for Witnessed<W> {
+impl<W: FnMut(&RecordedEvent)> Log for Witnessed<W> {
     type Error = Infallible;
 
-    fn append(&mut self, records: Vec<(JobId, Recorded)>) -> Result<(), Infallible> {
+    fn append(&mut self, records: Vec<(JobId, RecordedEvent)>) -> Result<(), Infallible> {
         for (_, record) in records {
             (self.witness)(&record);
             if let Some(decision) = Decision::of(&record, self.ended) {
@@ -145,7 +145,7 @@ impl<W: FnMut(&Recorded)> Log for Witnessed<W> {
     }
 }
 
-impl<W: FnMut(&Recorded)> World<'_, W> {
+impl<W: FnMut(&RecordedEvent)> World<'_, W> {
     fn job(&self) -> &Job {
         self.engine.job(&self.job).expect("it was submitted and is never dropped")
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steadfast_core::apply::replay;
-use steadfast_core::event::{Event, Recorded};
+use steadfast_core::event::{Event, RecordedEvent};
 use steadfast_core::plan::Plan;
 use steadfast_jobfile::{Operator, load};
 use steadfast_sim::{Options, Rehearsal, Script, load_script, record, rehearse, rehearse_into};
@@ -30,7 +30,7 @@ steps:
   last: { run: 'true', needs: [many], on_failure: { run: 'true', then: continue }, retry: { max_attempts: 2 } }
 ";
 
-fn events(plan: &Arc<Plan>, script: &Script, options: &Options) -> (Rehearsal, Vec<Recorded>) {
+fn events(plan: &Arc<Plan>, script: &Script, options: &Options) -> (Rehearsal, Vec<RecordedEvent>) {
     let mut log = vec![];
     let end = rehearse_into(plan.clone(), script, options, |record| log.push(record.clone()));
     (end.expect("it ends"), log)

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use steadfast_core::outcome::{Asked, ErrorText, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::outcome::{
+    ErrorText, Failure, FailureKind, Outcome, Permanence, RequestedDelay,
+};
 
 /// What a function returns when it has not succeeded.
 ///
@@ -34,7 +36,7 @@ pub struct Error {
     kind: Option<String>,
     message: String,
     permanent: bool,
-    asked: Option<Asked>,
+    asked: Option<RequestedDelay>,
 }
 
 impl Error {
@@ -90,14 +92,14 @@ impl Error {
     /// After this instead of the computed delay; charged like it, up to the policy's `max_retry_after`.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
-        self.asked = Some(Asked::RetryAfterMs(ms(delay)));
+        self.asked = Some(RequestedDelay::RetryAfterMs(ms(delay)));
         self
     }
 
     /// Not now, and not its fault: tried again after this, charged to deferrals alone.
     #[must_use]
     pub fn defer(mut self, delay: Duration) -> Self {
-        self.asked = Some(Asked::DeferMs(ms(delay)));
+        self.asked = Some(RequestedDelay::DeferMs(ms(delay)));
         self
     }
 

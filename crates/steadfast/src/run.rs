@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use steadfast_api::Attempts;
 use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, JobId, JobState, Recorded, Requester, Source};
+use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent, Requester, SourceFile};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
 use steadfast_core::time::Timestamp;
@@ -96,7 +96,7 @@ pub trait RunView {
     fn began(&mut self, job: &JobId, resumed: bool);
 
     /// One durable event, before it is folded into `job`.
-    fn event(&mut self, job: Option<&Job>, record: &Recorded);
+    fn event(&mut self, job: Option<&Job>, record: &RecordedEvent);
 
     /// Ten times a second.
     fn draw(&mut self, job: &Job, now: Timestamp);
@@ -150,8 +150,8 @@ pub fn new_id() -> JobId {
 
 /// What a job of `run` knows of its file. `text` of none: what came from standard input has no file that could
 /// change.
-pub fn source(path: String, text: Option<&[u8]>) -> Source {
-    Source { path, digest: text.map(digest).unwrap_or_default() }
+pub fn source(path: String, text: Option<&[u8]>) -> SourceFile {
+    SourceFile { path, digest: text.map(digest).unwrap_or_default() }
 }
 
 fn digest(text: &[u8]) -> String {
@@ -273,7 +273,7 @@ fn open(folder: &Folder) -> Result<SqliteStore, RunError> {
 /// Runs a new job to its end.
 pub fn start(
     options: &RunOptions,
-    accepted: Accepted,
+    accepted: AcceptedJob,
     view: &mut dyn RunView,
 ) -> Result<Finished, RunError> {
     let folder = &options.folder;
@@ -339,20 +339,20 @@ impl Workers for Idle {
 }
 
 impl Observer for Idle {
-    fn committed(&mut self, _: &JobId, _: Vec<Recorded>) {}
+    fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }
 
 /// Tells the one who watches of every durable event.
 struct EventSender(SyncSender<Progress>);
 
 enum Progress {
-    Events(Vec<Recorded>),
+    Events(Vec<RecordedEvent>),
     /// The job cannot go on here.
     Gone(String),
 }
 
 impl Progress {
-    fn into_events(self) -> Vec<Recorded> {
+    fn into_events(self) -> Vec<RecordedEvent> {
         match self {
             Self::Events(records) => records,
             Self::Gone(_) => vec![],
@@ -361,7 +361,7 @@ impl Progress {
 }
 
 impl Observer for EventSender {
-    fn committed(&mut self, _: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, _: &JobId, records: Vec<RecordedEvent>) {
         let _ = self.0.send(Progress::Events(records));
     }
 
@@ -552,7 +552,7 @@ struct Seen {
 impl Seen {
     fn show(
         &mut self,
-        records: impl IntoIterator<Item = Recorded>,
+        records: impl IntoIterator<Item = RecordedEvent>,
         view: &mut dyn RunView,
     ) -> Result<(), String> {
         for record in records {
@@ -563,7 +563,7 @@ impl Seen {
     }
 
     /// A resumed job's state was read before its events are told: it may know one already.
-    fn take(&mut self, record: &Recorded) -> Result<(), String> {
+    fn take(&mut self, record: &RecordedEvent) -> Result<(), String> {
         if self.job.as_ref().is_some_and(|job| record.seq <= job.seq) {
             return Ok(());
         }

@@ -19,7 +19,7 @@ mod memory;
 mod model;
 mod sqlite;
 
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 pub use error::StoreError;
@@ -76,7 +76,12 @@ pub trait Store: Send {
 
     /// A job's log from the event after `after` on. Of an unknown job, nothing. Fewer than `limit` where they are
     /// large, but none only if there are no more.
-    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
+    fn events(
+        &mut self,
+        job: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError>;
 
     /// Jobs of an owner that are to be woken up to a moment, soonest first; `after`: from the one after this on.
     fn due(

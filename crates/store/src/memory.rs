@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
@@ -27,7 +27,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Kept {
     stored: Stored,
-    log: Vec<Recorded>,
+    log: Vec<RecordedEvent>,
     key: Option<String>,
 }
 
@@ -167,7 +167,12 @@ impl Store for MemoryStore {
         Ok(Page { jobs, next, damaged: BTreeMap::new() })
     }
 
-    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+    fn events(
+        &mut self,
+        job: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
         let log = self.jobs.get(job).map_or(&[][..], |kept| &kept.log);
         let from = usize::try_from(after).unwrap_or(usize::MAX).min(log.len());
         Ok(log[from..].iter().take(limit).cloned().collect())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::event::{JobId, JobState, Recorded};
+use steadfast_core::event::{JobId, JobState, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::{Store, StoreError};
@@ -15,7 +15,7 @@ pub struct Write {
     /// Of the last event there is; 0: the job is new.
     pub expected_seq: u64,
     /// May be empty, if the job exists.
-    pub records: Vec<Recorded>,
+    pub records: Vec<RecordedEvent>,
     pub row: Row,
     /// The state after the last record, or after `expected_seq` if there is none.
     pub snapshot: Option<Vec<u8>>,

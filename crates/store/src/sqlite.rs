@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
@@ -235,7 +235,12 @@ impl Store for SqliteStore {
         self.attempt("listing", |connection| read::list(connection, filter, cursor, limit))
     }
 
-    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+    fn events(
+        &mut self,
+        job: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
         self.attempt("reading", |connection| read::events(connection, job, after, limit))
     }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use futures_util::FutureExt as _;
 use steadfast_api::WorkerReport;
 use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
@@ -260,8 +261,10 @@ impl<T: Transport> Shared<T> {
             let said = said.map_or(Said::Stopped, Said::Report);
             shared.ended(&key, said, "", Some(&control));
         };
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(running);
+        match &self.runtime {
+            Some(runtime) => drop(runtime.spawn(running)),
+            // There are no tasks, and the transport has said so: how it ended needs no waiting.
+            None => drop(running.now_or_never()),
         }
         self.held()
     }

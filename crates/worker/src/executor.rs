@@ -67,6 +67,13 @@ struct Waiting<W> {
     work: W,
 }
 
+impl<W> Waiting<W> {
+    /// The number first: it tells most of them apart.
+    fn is(&self, key: &AttemptId) -> bool {
+        self.key.token == key.token && self.key.job == key.job
+    }
+}
+
 #[derive(Debug)]
 struct Running<A> {
     attempt: A,
@@ -176,7 +183,7 @@ impl<W: Work> Executor<W> {
     }
 
     pub(crate) fn holds(&self, key: &AttemptId) -> bool {
-        self.running.contains_key(key) || self.queue.iter().any(|waiting| waiting.key == *key)
+        self.running.contains_key(key) || self.queue.iter().any(|waiting| waiting.is(key))
     }
 
     /// All that waits or runs.
@@ -256,7 +263,7 @@ impl<W: Work> Executor<W> {
 
     /// The controller does not want to hear of it any more. True: it runs, and is to be stopped.
     pub(crate) fn withdraw(&mut self, key: &AttemptId) -> bool {
-        self.queue.retain(|waiting| waiting.key != *key);
+        self.queue.retain(|waiting| !waiting.is(key));
         let running = self.running.get_mut(key);
         running.map(|running| Cut::Withdrawn.instead_of(&mut running.cut)).is_some()
     }

@@ -143,11 +143,11 @@ class AsyncClient:
 
     async def pause(self, job_id: str) -> None:
         """See Client.pause."""
-        await asyncio.to_thread(self._rest.wish, job_id, "pause")
+        await asyncio.to_thread(self._rest.command, job_id, "pause")
 
     async def resume(self, job_id: str) -> None:
         """See Client.resume."""
-        await asyncio.to_thread(self._rest.wish, job_id, "resume")
+        await asyncio.to_thread(self._rest.command, job_id, "resume")
 
     async def retry(
         self,

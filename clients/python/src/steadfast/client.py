@@ -170,11 +170,11 @@ class Client:
 
     def pause(self, job_id: str) -> None:
         """Nothing new of it starts; what runs goes on. Again: nothing more happens."""
-        self._rest.wish(job_id, "pause")
+        self._rest.command(job_id, "pause")
 
     def resume(self, job_id: str) -> None:
         """A job that was paused goes on."""
-        self._rest.wish(job_id, "resume")
+        self._rest.command(job_id, "resume")
 
     def retry(
         self,

@@ -1,4 +1,4 @@
-"""What only the server's REST routes do: logs, explanations, further wishes, and which files a job file wants."""
+"""What only the server's REST routes do: logs, explanations, further commands, and which files a job file wants."""
 
 from __future__ import annotations
 
@@ -87,7 +87,11 @@ class Rest:
             request = urllib.request.Request(url, data=body, headers=sent)
             try:
                 with self._opener.open(request, timeout=PATIENT) as answer:
-                    return bytes(answer.read())
+                    body = bytes(answer.read())
+                # 202: the server's store has not confirmed it yet, so the same is said again, with the same key.
+                if answer.status != 202:
+                    return body
+                why = str(_problem(body).get("detail") or "its store has not confirmed it yet")
             except urllib.error.HTTPError as refused:
                 with refused:
                     problem = _problem(refused.read())
@@ -117,7 +121,7 @@ class Rest:
     def explain(self, job_id: str, step: str | None = None) -> Explanation:
         return Explanation(self.get(f"jobs/{quote(job_id, safe='')}/explain", {"step": step}))
 
-    def wish(self, job_id: str, what: str) -> None:
+    def command(self, job_id: str, what: str) -> None:
         """`pause` or `resume`."""
         self._post(f"jobs/{quote(job_id, safe='')}/{what}", b"", {})
 

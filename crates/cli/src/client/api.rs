@@ -305,15 +305,16 @@ impl Client {
         let sent = self.authorization();
         let response = request.send().await.map_err(|error| self.unreached(&error))?;
         let status = response.status();
-        if status.is_success() {
+        // 202: the server's store has not confirmed it, which is no answer yet.
+        if status.is_success() && status != StatusCode::ACCEPTED {
             return Ok(response);
         }
         if status == StatusCode::UNAUTHORIZED && self.authorization() != sent {
             return Err(self.no_server("it has been started again, with another token".to_owned()));
         }
         let kind = response.headers().get(CONTENT_TYPE);
-        let is_problem =
-            kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/problem+json"));
+        let is_problem = status == StatusCode::ACCEPTED
+            || kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/problem+json"));
         let body = self.body(response).await.unwrap_or_default();
         let text = String::from_utf8_lossy(&body);
         match serde_json::from_str::<ProblemBody>(&text) {

@@ -127,7 +127,7 @@ impl ClientError {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,
-            Self::Refused(refused) => matches!(refused.status, 429 | 502 | 503 | 504),
+            Self::Refused(refused) => matches!(refused.status, 202 | 429 | 502 | 503 | 504),
             Self::Tls { .. }
             | Self::Odd { .. }
             | Self::NoJob(_)
@@ -159,7 +159,9 @@ impl ClientError {
             Self::NoServer { .. } | Self::Lost { .. } | Self::Tls { .. } | Self::Odd { .. } => {
                 Exit::NoServer
             }
-            Self::Refused(refused) if refused.status >= 500 => Exit::NoServer,
+            Self::Refused(refused) if refused.status == 202 || refused.status >= 500 => {
+                Exit::NoServer
+            }
             Self::Refused(_) | Self::NoJob(_) | Self::Wrong(_) | Self::Output(_) => Exit::Wrong,
         }
     }

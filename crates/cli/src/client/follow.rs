@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steadfast_api::ShownState;
 use steadfast_core::apply::fold;
-use steadfast_core::event::Recorded;
+use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
@@ -338,7 +338,7 @@ fn see(
     let unreadable = |why: String| {
         client.odd(format!("its events cannot be read ({why}); it may be newer than this program"))
     };
-    let record: Recorded =
+    let record: RecordedEvent =
         serde_json::from_str(&frame.data).map_err(|error| unreadable(error.to_string()))?;
     view.event(job.as_ref(), &record);
     fold(job, &record).map_err(|illegal| unreadable(illegal.to_string()))?;

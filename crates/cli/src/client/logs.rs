@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_api::ShownState;
-use steadfast_core::event::{Event, Recorded};
+use steadfast_core::event::{Event, RecordedEvent};
 use steadfast_core::plan::Plan;
 
 use super::api::Client;
@@ -65,7 +65,7 @@ pub(super) async fn logs(client: &Client, args: &LogsArgs, id: &str) -> Result<E
 /// What the job does is in its first event.
 pub(super) async fn plan(client: &Client, id: &str) -> Option<Arc<Plan>> {
     let first = client.events(id, &[("limit", "1")]).await.ok()?.events.into_iter().next()?;
-    match serde_json::from_value::<Recorded>(first).ok()?.event {
+    match serde_json::from_value::<RecordedEvent>(first).ok()?.event {
         Event::JobAccepted(accepted) => Some(accepted.plan),
         _ => None,
     }

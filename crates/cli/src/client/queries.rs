@@ -1,7 +1,7 @@
 //! What a server has: jobs, their logs of events, explanations, workers; and commands about them.
 
 use steadfast_api::ShownState;
-use steadfast_core::event::Recorded;
+use steadfast_core::event::RecordedEvent;
 
 use super::api::{Client, Query};
 use super::error::ClientError;
@@ -189,7 +189,7 @@ pub(super) async fn history(
 }
 
 /// The whole log of a job.
-pub(super) async fn log(client: &Client, id: &str) -> Result<Vec<Recorded>, ClientError> {
+pub(super) async fn log(client: &Client, id: &str) -> Result<Vec<RecordedEvent>, ClientError> {
     let mut log = Vec::new();
     each_event(client, id, 0, |event| {
         log.push(readable(client, event)?);
@@ -220,7 +220,10 @@ pub(super) async fn each_event(
     }
 }
 
-pub(super) fn readable(client: &Client, event: serde_json::Value) -> Result<Recorded, ClientError> {
+pub(super) fn readable(
+    client: &Client,
+    event: serde_json::Value,
+) -> Result<RecordedEvent, ClientError> {
     serde_json::from_value(event).map_err(|error| unreadable(client, &error))
 }
 

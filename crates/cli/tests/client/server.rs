@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
@@ -107,7 +107,7 @@ impl Workers for Scripted {
 struct EventSender(Notifications);
 
 impl Observer for EventSender {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         self.0.told(job, records.last().map_or(0, |record| record.seq), false);
     }
 }

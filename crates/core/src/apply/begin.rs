@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::event::{Accepted, JobState, Requester, StepState};
+use crate::event::{AcceptedJob, JobState, Requester, StepState};
 use crate::job::{Job, Run, StepRun};
 use crate::plan::{NotBefore, Plan};
 use crate::ranges::Ranges;
@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 
 impl Job {
     /// The state after its first event.
-    pub fn accepted(accepted: &Accepted, at: Timestamp) -> Self {
+    pub fn accepted(accepted: &AcceptedJob, at: Timestamp) -> Self {
         let plan = accepted.plan.clone();
         let starts_at = match plan.not_before() {
             None => at,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Fold, Refused};
-use crate::account::{Charged, History};
+use crate::account::{Charges, History};
 use crate::event::{Event, ItemId, Role};
-use crate::job::{Aside, Phase, Progress, Stopped, WorkItem};
+use crate::job::{AuxiliaryItem, Phase, Progress, StoppedItem, WorkItem};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
 use crate::verdict::{Cause, FREE_UNSTARTED, retries_counted};
@@ -174,7 +174,7 @@ impl Fold<'_> {
     /// Debits what the decision charged, and holds the books against what it recorded.
     pub(super) fn verdict(&mut self, event: &Event) -> Result<(), Refused> {
         let (id, charged, accounts) = match event {
-            Event::ItemSucceeded { item, accounts, .. } => (*item, Charged::default(), accounts),
+            Event::ItemSucceeded { item, accounts, .. } => (*item, Charges::default(), accounts),
             Event::RetryScheduled { item, charged, accounts, .. }
             | Event::ItemFailed { item, charged, accounts, .. } => (*item, *charged, accounts),
             _ => return Err("it is not a verdict"),
@@ -224,7 +224,7 @@ impl Fold<'_> {
             Event::ItemSucceeded { .. } => self.conclude(id, Ok(()))?,
             Event::ItemFailed { reason, on, error, .. } => {
                 let (reason, on, error) = (*reason, *on, error.clone());
-                let stopped = Stopped { reason, on, error, history };
+                let stopped = StoppedItem { reason, on, error, history };
                 self.conclude(id, Err(stopped))?;
             }
             _ => {}
@@ -261,7 +261,7 @@ impl Fold<'_> {
         Ok(())
     }
 
-    fn conclude(&mut self, id: ItemId, end: Result<(), Stopped>) -> Result<(), Refused> {
+    fn conclude(&mut self, id: ItemId, end: Result<(), StoppedItem>) -> Result<(), Refused> {
         let step = self.step(id.run, id.step)?;
         match (id.role, end) {
             (Role::Item, end) => {
@@ -273,10 +273,11 @@ impl Fold<'_> {
                     Err(stopped) => drop(step.failed.insert(id.index, stopped)),
                 }
             }
-            (Role::Fallback, Ok(())) => step.fallback = Some(Aside::Succeeded),
-            (Role::Fallback, Err(stopped)) => step.fallback = Some(Aside::Failed(stopped)),
+            (Role::Fallback, Ok(())) => step.fallback = Some(AuxiliaryItem::Succeeded),
+            (Role::Fallback, Err(stopped)) => step.fallback = Some(AuxiliaryItem::Failed(stopped)),
             (Role::Compensation, end) => {
-                step.compensation = Some(end.map_or_else(Aside::Failed, |()| Aside::Succeeded));
+                step.compensation =
+                    Some(end.map_or_else(AuxiliaryItem::Failed, |()| AuxiliaryItem::Succeeded));
                 self.compensate_next(id.run);
             }
         }

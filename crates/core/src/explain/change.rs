@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::account::Shared;
+use crate::account::SharedAccounts;
 use crate::duration::duration_text;
 use crate::plan::PlanDraft;
-use crate::policy::{Policy, PolicyDraft, Problems, RuleDraft, Then};
+use crate::policy::{Policy, PolicyDraft, Problems, RuleAction, RuleDraft};
 use crate::spelling::Spelling;
 
 /// One thing to write differently.
@@ -94,7 +94,7 @@ impl Change {
     }
 
     /// What stands there, and what would have to, in the author's units. Durations as a file has them.
-    fn values(&self, words: &Words<'_>) -> (Value, Value) {
+    fn values(&self, words: &Spellings<'_>) -> (Value, Value) {
         let key = self.key();
         let count = |count: Option<u32>| count.map(|n| words.step.count(key, Some(n)));
         let time = |ms: u64| words.step.duration(key, ms);
@@ -130,15 +130,15 @@ impl Change {
     }
 
     /// As its author would write it.
-    pub(super) fn written(&self, words: &Words<'_>) -> Written {
+    pub(super) fn written(&self, words: &Spellings<'_>) -> WrittenChange {
         let spelling = if self.is_of_the_job() { words.job } else { words.step };
         let (from, to) = self.values(words);
-        Written { key: spelling.key(self.key()).to_owned(), from, to }
+        WrittenChange { key: spelling.key(self.key()).to_owned(), from, to }
     }
 
     /// What follows the word "with".
-    pub(super) fn phrase(&self, words: &Words<'_>) -> String {
-        let Written { key, to, .. } = self.written(words);
+    pub(super) fn phrase(&self, words: &Spellings<'_>) -> String {
+        let WrittenChange { key, to, .. } = self.written(words);
         // As YAML has it: text without quotes.
         let to = to.as_str().map_or_else(|| to.to_string(), str::to_owned);
         let phrase = match self {
@@ -178,7 +178,7 @@ impl Change {
     }
 
     /// Makes the change in what a decision is asked with.
-    pub fn apply(&self, draft: &mut PolicyDraft, shared: &mut Shared) {
+    pub fn apply(&self, draft: &mut PolicyDraft, shared: &mut SharedAccounts) {
         match self {
             Self::Retryable => draft.retryable = true,
             Self::MaxAttempts { to, .. } => draft.max_attempts = Some(*to),
@@ -193,7 +193,7 @@ impl Change {
             Self::ExitRetry { to, .. } => draft.exit_retry.clone_from(to),
             Self::RuleThen { index } => {
                 if let Some(rule) = draft.rules.get_mut(*index) {
-                    rule.then = Then::Retry;
+                    rule.then = RuleAction::Retry;
                 }
             }
             Self::NewRule { http_status } => {
@@ -211,7 +211,7 @@ impl Change {
 
     /// Makes the change in what somebody wrote. A step that is not there stays so.
     pub fn apply_to_plan(&self, plan: &mut PlanDraft, step: u32) -> Result<(), Problems> {
-        let mut nothing_shared = Shared::alone(crate::backoff::Draw::from_bits(0));
+        let mut nothing_shared = SharedAccounts::alone(crate::backoff::Draw::from_bits(0));
         match self {
             Self::JobBudget { to, total, floor, .. } => {
                 if let Some(budget) = &mut plan.budget {
@@ -247,14 +247,14 @@ const fn ceiling(clamped: bool) -> &'static str {
 
 /// What the author of a job calls things.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct Spellings<'a> {
     pub(super) step: &'a Spelling,
     pub(super) job: &'a Spelling,
 }
 
 /// A change as its author would write it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Written {
+pub struct WrittenChange {
     pub key: String,
     pub from: Value,
     pub to: Value,

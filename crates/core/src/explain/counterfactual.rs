@@ -8,9 +8,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::change::{Change, Words, Written};
+use super::change::{Change, Spellings, WrittenChange};
 use super::words::and;
-use crate::account::{History, Shared};
+use crate::account::{History, SharedAccounts};
 use crate::outcome::{Failure, Outcome, Permanence};
 use crate::plan::{Allowance, Budget, Plan};
 use crate::policy::{Policy, PolicyDraft, Problems};
@@ -30,7 +30,7 @@ pub struct Counterfactual {
     pub changes: Vec<Change>,
     /// The same, in the author's words.
     #[serde(rename = "changes")]
-    pub written: Vec<Written>,
+    pub written: Vec<WrittenChange>,
     /// What the item would have waited.
     pub delay_ms: u64,
     /// `with max_attempts: 4 it would have been retried in 4s`
@@ -56,7 +56,7 @@ impl Counterfactual {
 
 /// What a decision was made on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ground<'a> {
+pub(super) enum DecisionBasis<'a> {
     Outcome(&'a Outcome),
     /// A restart or the end of a pause found the item backing off.
     Overdue {
@@ -71,8 +71,8 @@ pub(super) struct Case<'a> {
     pub(super) plan: &'a Plan,
     pub(super) step: u32,
     pub(super) history: History,
-    pub(super) shared: Shared,
-    pub(super) ground: Ground<'a>,
+    pub(super) shared: SharedAccounts,
+    pub(super) ground: DecisionBasis<'a>,
     pub(super) now: Timestamp,
     /// What a ratio budget is a ratio of.
     pub(super) items_started: u64,
@@ -90,8 +90,8 @@ impl Case<'_> {
         &self.plan.step(self.step).policy
     }
 
-    pub(super) fn words(&self) -> Words<'_> {
-        Words { step: &self.plan.step(self.step).spelling, job: self.plan.spelling() }
+    pub(super) fn words(&self) -> Spellings<'_> {
+        Spellings { step: &self.plan.step(self.step).spelling, job: self.plan.spelling() }
     }
 
     pub(super) fn counterfactual(&self) -> Result<Counterfactual, &'static str> {
@@ -122,9 +122,9 @@ impl Case<'_> {
         Err(TOO_MUCH)
     }
 
-    fn asked(&self, changes: &[Change]) -> Asked<'_> {
+    fn asked(&self, changes: &[Change]) -> AlteredCase<'_> {
         let draft = self.policy().draft().clone();
-        let mut asked = Asked { case: self, draft, shared: self.shared, rule: self.rule };
+        let mut asked = AlteredCase { case: self, draft, shared: self.shared, rule: self.rule };
         for change in changes {
             change.apply(&mut asked.draft, &mut asked.shared);
             if matches!(change, Change::NewRule { .. }) {
@@ -141,20 +141,20 @@ impl Case<'_> {
 }
 
 /// The question, as far as it has been changed.
-struct Asked<'a> {
+struct AlteredCase<'a> {
     case: &'a Case<'a>,
     draft: PolicyDraft,
-    shared: Shared,
+    shared: SharedAccounts,
     rule: Option<usize>,
 }
 
-impl Asked<'_> {
+impl AlteredCase<'_> {
     /// None: what was changed is no valid policy any more.
     fn decision(&self) -> Option<Decision> {
         self.decision_with(self.draft.clone(), &self.shared)
     }
 
-    fn decision_with(&self, mut draft: PolicyDraft, shared: &Shared) -> Option<Decision> {
+    fn decision_with(&self, mut draft: PolicyDraft, shared: &SharedAccounts) -> Option<Decision> {
         draft.rules = self.rule.and_then(|at| draft.rules.get(at).cloned()).into_iter().collect();
         let Case { history, ground, now, .. } = *self.case;
         let grown = {
@@ -163,8 +163,10 @@ impl Asked<'_> {
         };
         let policy = Policy::new(draft).ok()?;
         Some(match ground {
-            Ground::Outcome(outcome) => verdict(&policy, &history, shared, outcome, now).decision,
-            Ground::Overdue { budget_expires_at, due_at } => {
+            DecisionBasis::Outcome(outcome) => {
+                verdict(&policy, &history, shared, outcome, now).decision
+            }
+            DecisionBasis::Overdue { budget_expires_at, due_at } => {
                 let expires = budget_expires_at.map(|at| at.plus(grown));
                 let stop = expired(&policy, &history, expires, now);
                 let (cause, delay_ms) = (Cause::Failure, due_at.since(now));
@@ -176,7 +178,7 @@ impl Asked<'_> {
 
     fn unbound_delay_ms(&self) -> Option<u64> {
         let draft = PolicyDraft { delay_budget_ms: None, window_ms: None, ..self.draft.clone() };
-        let shared = Shared { timeout_at: None, ..self.shared };
+        let shared = SharedAccounts { timeout_at: None, ..self.shared };
         match self.decision_with(draft, &shared)? {
             Decision::Retry { delay_ms, .. } => Some(delay_ms),
             _ => None,
@@ -188,7 +190,7 @@ impl Asked<'_> {
         let Case { plan, history, ground, now, items_started, .. } = self.case;
         let (draft, shared) = (&self.draft, &self.shared);
         let failure = match ground {
-            Ground::Outcome(Outcome::Failed(failure)) => Some(failure),
+            DecisionBasis::Outcome(Outcome::Failed(failure)) => Some(failure),
             _ => None,
         };
         let code = failure.and_then(Failure::shell_code);
@@ -248,11 +250,11 @@ impl Asked<'_> {
             StopReason::DelayBudgetExhausted => {
                 let from_ms = draft.delay_budget_ms.ok_or(TOO_MUCH)?;
                 let to_ms = match *ground {
-                    Ground::Outcome(_) => {
+                    DecisionBasis::Outcome(_) => {
                         let spent = history.delay_spent_ms.saturating_add(history.downtime_ms);
                         spent.saturating_add(self.unbound_delay_ms().ok_or(TOO_MUCH)?)
                     }
-                    Ground::Overdue { budget_expires_at, .. } => {
+                    DecisionBasis::Overdue { budget_expires_at, .. } => {
                         from_ms.saturating_add(now.since(budget_expires_at.ok_or(TOO_MUCH)?))
                     }
                 };
@@ -261,8 +263,8 @@ impl Asked<'_> {
             StopReason::WindowExpired => {
                 let from_ms = draft.window_ms.ok_or(TOO_MUCH)?;
                 let due = match ground {
-                    Ground::Outcome(_) => now.plus(self.unbound_delay_ms().ok_or(TOO_MUCH)?),
-                    Ground::Overdue { .. } => *now,
+                    DecisionBasis::Outcome(_) => now.plus(self.unbound_delay_ms().ok_or(TOO_MUCH)?),
+                    DecisionBasis::Overdue { .. } => *now,
                 };
                 Change::Window {
                     from_ms,
@@ -285,7 +287,7 @@ fn clamped(allowance: Allowance) -> bool {
     allowance.requested > allowance.effective
 }
 
-fn sentence(changes: &[Change], words: &Words<'_>, cause: Cause, delay_ms: u64) -> String {
+fn sentence(changes: &[Change], words: &Spellings<'_>, cause: Cause, delay_ms: u64) -> String {
     let with = and(changes.iter().map(|change| change.phrase(words)));
     let again = match (cause, delay_ms) {
         (Cause::Deferral, ms) => format!("deferred by {}", human_ms(ms)),

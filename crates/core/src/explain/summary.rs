@@ -9,9 +9,9 @@ use super::MOST_SHOWN;
 use super::waiting::{WaitsFor, all_steps, step_waits, unmet, until_start, untouched, waits_for};
 use super::words::{and, count, until};
 use crate::event::{CompletionReason, JobId, JobState, Requester, Role, StepFailure, StepState};
-use crate::job::{Aside, Job, Phase, Run, StepRun, Stopped, Timer, WorkItem};
+use crate::job::{AuxiliaryItem, Job, Phase, Run, StepRun, StoppedItem, Timer, WorkItem};
 use crate::plan::{ForEach, Plan};
-use crate::select::Select;
+use crate::select::ItemSelector;
 use crate::time::{Timestamp, human_ms};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -111,7 +111,7 @@ fn running(job: &Job, now: Timestamp) -> String {
         let is_ready = |item: &&WorkItem| item.phase == Phase::Ready;
         let asides =
             [&state.fallback, &state.compensation].into_iter().filter_map(|aside| match aside {
-                Some(Aside::Live(item)) => Some(item),
+                Some(AuxiliaryItem::Live(item)) => Some(item),
                 _ => None,
             });
         for_worker += asides.filter(is_ready).count() as u64;
@@ -258,7 +258,7 @@ fn goals_reached(job: &Job) -> String {
 
 /// The step failed, its fallback did not, and what needs the step goes on.
 fn rescued(step: &StepRun) -> bool {
-    step.continues && matches!(step.fallback, Some(Aside::Succeeded))
+    step.continues && matches!(step.fallback, Some(AuxiliaryItem::Succeeded))
 }
 
 /// ` in eu-west`
@@ -283,7 +283,7 @@ fn run_failed(job: &Job, run: u32) -> Option<String> {
     })
 }
 
-fn stopped(stopped: &Stopped) -> String {
+fn stopped(stopped: &StoppedItem) -> String {
     match &stopped.error {
         Some(error) => format!("stopped: {} ({error})", stopped.reason),
         None => format!("stopped: {}", stopped.reason),
@@ -314,11 +314,11 @@ fn step_failed(job: &Job, run: u32, step: u32) -> String {
         }
     };
     match &state.fallback {
-        Some(Aside::Failed(fallback)) => {
+        Some(AuxiliaryItem::Failed(fallback)) => {
             why.push_str(&format!("; its fallback {}", self::stopped(fallback)));
         }
         // Of one that rescued it more is said.
-        Some(Aside::Succeeded) if !state.continues => {
+        Some(AuxiliaryItem::Succeeded) if !state.continues => {
             why.push_str("; its fallback succeeded, which `then: fail` does not count");
         }
         _ => {}
@@ -326,7 +326,7 @@ fn step_failed(job: &Job, run: u32, step: u32) -> String {
     why
 }
 
-pub(super) fn steps(job: &Job, only: Select, now: Timestamp) -> (Vec<StepExplanation>, u64) {
+pub(super) fn steps(job: &Job, only: ItemSelector, now: Timestamp) -> (Vec<StepExplanation>, u64) {
     let told = all_steps(job).filter(|(run, step, state)| {
         let smooth = state.state == StepState::Succeeded && state.failed.is_empty();
         only.has_step(*run, *step) && !smooth
@@ -355,7 +355,7 @@ fn step_sentence(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp
         StepState::Waiting => step_waits(job, run, step, now),
         StepState::Running if state.failing() => {
             let after = match &state.fallback {
-                Some(Aside::Live(_)) => "its fallback is under way",
+                Some(AuxiliaryItem::Live(_)) => "its fallback is under way",
                 _ => "what still runs of it finishes",
             };
             format!("failing because {}; {after}", step_failed(job, run, step))

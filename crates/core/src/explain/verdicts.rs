@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Named;
-use super::counterfactual::{Case, Counterfactual, Ground};
+use super::ItemName;
+use super::counterfactual::{Case, Counterfactual, DecisionBasis};
 use super::words::ordinal;
-use crate::account::{Accounts, Charged};
+use crate::account::{Accounts, Charges};
 use crate::event::FailedOn;
-use crate::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
-use crate::plan::Counts;
+use crate::outcome::{Failure, FailureKind, Outcome, Permanence, RequestedDelay};
+use crate::plan::BudgetCounts;
 use crate::policy::RuleDraft;
 use crate::time::{Timestamp, exact_ms, human_ms};
 use crate::verdict::{Cause, Decision, FREE_UNSTARTED, IMMEDIATE_LOSSES, StopReason};
@@ -21,7 +21,7 @@ pub struct VerdictExplanation {
     pub seq: u64,
     #[serde(rename = "at_ms")]
     pub at: Timestamp,
-    pub item: Named,
+    pub item: ItemName,
     /// 0: none has started.
     pub attempt: u32,
     pub on: FailedOn,
@@ -29,11 +29,11 @@ pub struct VerdictExplanation {
     pub outcome: Option<String>,
     pub error: Option<String>,
     #[serde(flatten)]
-    pub decision: Decided,
+    pub decision: DecisionSummary,
     pub rule: Rule,
     /// Those that moved, or that decided.
     pub moved: Vec<Account>,
-    pub charged: Charged,
+    pub charged: Charges,
     pub before: Accounts,
     pub after: Accounts,
     /// Of a stop.
@@ -46,7 +46,7 @@ pub struct VerdictExplanation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Decided {
+pub enum DecisionSummary {
     Complete,
     Retry {
         cause: Cause,
@@ -59,7 +59,7 @@ pub enum Decided {
     },
 }
 
-impl From<Decision> for Decided {
+impl From<Decision> for DecisionSummary {
     fn from(decision: Decision) -> Self {
         match decision {
             Decision::Complete => Self::Complete,
@@ -69,7 +69,7 @@ impl From<Decision> for Decided {
     }
 }
 
-impl fmt::Display for Decided {
+impl fmt::Display for DecisionSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Complete => f.write_str("succeeded"),
@@ -127,7 +127,7 @@ impl VerdictExplanation {
             }
             (None, None) => format!("{item} attempt {attempt}: {decision}"),
         };
-        if *decision != Decided::Complete {
+        if *decision != DecisionSummary::Complete {
             text.push_str(&format!(" ({})", self.rule.text));
         }
         let would = self.would_change.as_ref().map(|c| c.text.as_str()).or(self.nothing_would);
@@ -139,14 +139,18 @@ impl VerdictExplanation {
 }
 
 /// The accounts that a decision moved, and the one that it hung on.
-pub(super) fn moved(before: &Accounts, after: &Accounts, decision: Decided) -> Vec<Account> {
+pub(super) fn moved(
+    before: &Accounts,
+    after: &Accounts,
+    decision: DecisionSummary,
+) -> Vec<Account> {
     let decided_by = match decision {
-        Decided::Stop { reason: StopReason::AttemptsExhausted } => "failures",
-        Decided::Stop { reason: StopReason::PreemptionsExhausted } => "preemptions",
-        Decided::Stop { reason: StopReason::DeferralsExhausted } => "deferrals",
-        Decided::Stop { reason: StopReason::DelayBudgetExhausted } => "delay_spent_ms",
-        Decided::Stop { reason: StopReason::JobBudgetExhausted } => "job_retries",
-        Decided::Stop { reason: StopReason::StepBudgetExhausted } => "step_retries",
+        DecisionSummary::Stop { reason: StopReason::AttemptsExhausted } => "failures",
+        DecisionSummary::Stop { reason: StopReason::PreemptionsExhausted } => "preemptions",
+        DecisionSummary::Stop { reason: StopReason::DeferralsExhausted } => "deferrals",
+        DecisionSummary::Stop { reason: StopReason::DelayBudgetExhausted } => "delay_spent_ms",
+        DecisionSummary::Stop { reason: StopReason::JobBudgetExhausted } => "job_retries",
+        DecisionSummary::Stop { reason: StopReason::StepBudgetExhausted } => "step_retries",
         _ => "",
     };
     let number = |name, pick: fn(&Accounts) -> u32, limit: Option<u32>| Account {
@@ -173,22 +177,25 @@ pub(super) fn moved(before: &Accounts, after: &Accounts, decision: Decided) -> V
 }
 
 /// Which check decided, in a sentence with the policy's numbers.
-pub(super) fn rule(case: &Case<'_>, on: FailedOn, decision: Decided) -> Rule {
+pub(super) fn rule(case: &Case<'_>, on: FailedOn, decision: DecisionSummary) -> Rule {
     let at = |check, text: String| Rule { check: Some(check), text };
     match (decision, case.ground) {
-        (Decided::Complete, _) => Rule { check: None, text: "it succeeded".to_owned() },
-        (Decided::Stop { reason }, Ground::Overdue { .. }) => overdue(case, on, reason),
-        (Decided::Retry { delay_ms, .. }, Ground::Overdue { .. }) => {
+        (DecisionSummary::Complete, _) => Rule { check: None, text: "it succeeded".to_owned() },
+        (DecisionSummary::Stop { reason }, DecisionBasis::Overdue { .. }) => {
+            overdue(case, on, reason)
+        }
+        (DecisionSummary::Retry { delay_ms, .. }, DecisionBasis::Overdue { .. }) => {
             at(9, format!("goes on, in {}", human_ms(delay_ms)))
         }
-        (Decided::Retry { cause: Cause::Preemption, delay_ms, .. }, Ground::Outcome(outcome)) => {
-            at(2, lost(case, outcome, delay_ms))
-        }
-        (Decided::Retry { cause, delay_ms, .. }, Ground::Outcome(outcome)) => {
+        (
+            DecisionSummary::Retry { cause: Cause::Preemption, delay_ms, .. },
+            DecisionBasis::Outcome(outcome),
+        ) => at(2, lost(case, outcome, delay_ms)),
+        (DecisionSummary::Retry { cause, delay_ms, .. }, DecisionBasis::Outcome(outcome)) => {
             let check = if cause == Cause::Deferral { 3 } else { 9 };
             at(check, again(case, outcome, cause, delay_ms))
         }
-        (Decided::Stop { reason }, Ground::Outcome(outcome)) => {
+        (DecisionSummary::Stop { reason }, DecisionBasis::Outcome(outcome)) => {
             let (check, text) = stopped(case, outcome, reason);
             Rule { check, text }
         }
@@ -201,7 +208,7 @@ fn lost(case: &Case<'_>, outcome: &Outcome, delay_ms: u64) -> String {
         && history.unstarted_in_row < FREE_UNSTARTED;
     if free {
         let nth = history.unstarted_in_row.saturating_add(1);
-        let cost = if case.shared.budgeted == Some(Counts::All) && !outcome.is_handed_back() {
+        let cost = if case.shared.budgeted == Some(BudgetCounts::All) && !outcome.is_handed_back() {
             "cost no preemption, but a retry of the budget, which counts all"
         } else {
             "are free"
@@ -236,7 +243,7 @@ fn again(case: &Case<'_>, outcome: &Outcome, cause: Cause, delay_ms: u64) -> Str
     let so_far = format!("failure {n}, and {}", limit(case, "max_attempts"));
     match (rule, failure.asked) {
         (Some((place, rule)), _) if rule.delay_ms.is_some() => format!("{place}: retry in {delay}"),
-        (rule, Some(Asked::RetryAfterMs(ms))) => {
+        (rule, Some(RequestedDelay::RetryAfterMs(ms))) => {
             let place = rule.map_or(String::new(), |(place, _)| format!("{place}; "));
             let capped = if ms > delay_ms {
                 format!(", capped by {}", key(case, "max_retry_after"))
@@ -456,7 +463,7 @@ fn overdue(case: &Case<'_>, on: FailedOn, reason: StopReason) -> Rule {
     let policy = case.policy();
     let back = if on == FailedOn::Resume { "it was resumed" } else { "the engine was back" };
     let text = match (reason, ground) {
-        (StopReason::DelayBudgetExhausted, Ground::Overdue { budget_expires_at, .. }) => {
+        (StopReason::DelayBudgetExhausted, DecisionBasis::Overdue { budget_expires_at, .. }) => {
             let late = human_ms(now.since(budget_expires_at.unwrap_or(*now)));
             format!("the {} expired {late} before {back}", delay_budget(case))
         }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::words::{and, count, since, until};
-use super::{MOST_SHOWN, Named};
-use crate::account::Charged;
+use super::{ItemName, MOST_SHOWN};
+use crate::account::Charges;
 use crate::event::{ItemId, JobState, Role, StepState};
 use crate::job::{Job, Phase, StepRun, Timer, WorkItem};
-use crate::select::Select;
+use crate::select::ItemSelector;
 use crate::time::Timestamp;
 use crate::verdict::Cause;
 
@@ -21,9 +21,9 @@ pub struct Waiting {
     /// `eu-west/index[2]`, or of a whole step `eu-west/index`
     pub name: String,
     /// None: it is about a step.
-    pub item: Option<Named>,
+    pub item: Option<ItemName>,
     #[serde(flatten)]
-    pub why: Why,
+    pub why: WaitingReason,
     #[serde(rename = "since_ms")]
     pub since: Option<Timestamp>,
     /// When this ends at the latest; none: nobody knows.
@@ -42,7 +42,8 @@ pub struct Waiting {
 impl Waiting {
     /// Says why no worker takes it, if that is what it waits for.
     pub(super) fn tell(&mut self, because: &str) {
-        if let Why::Ready { waits_for } | Why::NotStarted { waits_for, .. } = self.why
+        if let WaitingReason::Ready { waits_for } | WaitingReason::NotStarted { waits_for, .. } =
+            self.why
             && waits_for == WaitsFor::Worker
         {
             self.sentence.push_str(&format!(": {because}"));
@@ -59,11 +60,11 @@ impl fmt::Display for Waiting {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Why {
+pub enum WaitingReason {
     BackingOff {
         cause: Cause,
         attempt: u32,
-        charged: Charged,
+        charged: Charges,
         last_error: Option<String>,
         /// When its delay budget has run out, should it still be backing off then.
         #[serde(rename = "budget_expires_at_ms")]
@@ -160,8 +161,8 @@ pub(super) fn step_waits(job: &Job, run: u32, step: u32, now: Timestamp) -> Stri
 
 pub(super) fn waiting(
     job: &Job,
-    charged: &BTreeMap<ItemId, Charged>,
-    only: Select,
+    charged: &BTreeMap<ItemId, Charges>,
+    only: ItemSelector,
     now: Timestamp,
 ) -> (Vec<Waiting>, u64) {
     let mut total = 0u64;
@@ -198,7 +199,7 @@ fn waiting_step(job: &Job, run: u32, step: u32, now: Timestamp) -> Waiting {
     Waiting {
         name: job.plan.step_name(run, step),
         item: None,
-        why: Why::Waiting { needs: if pending { vec![] } else { needs.collect() } },
+        why: WaitingReason::Waiting { needs: if pending { vec![] } else { needs.collect() } },
         since: None,
         until: pending.then_some(job.starts_at),
         because: None,
@@ -216,7 +217,7 @@ fn not_started(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) 
     Waiting {
         name: job.plan.step_name(run, step),
         item: None,
-        why: Why::NotStarted { items, waits_for },
+        why: WaitingReason::NotStarted { items, waits_for },
         since: state.starved_since,
         until,
         because: None,
@@ -244,7 +245,7 @@ fn waiting_item(
     job: &Job,
     id: ItemId,
     item: &WorkItem,
-    charged: &BTreeMap<ItemId, Charged>,
+    charged: &BTreeMap<ItemId, Charges>,
     now: Timestamp,
 ) -> Waiting {
     let step = job.plan.step(id.step);
@@ -261,7 +262,7 @@ fn waiting_item(
                 most.unwrap_or_default(),
                 heard.unwrap_or_default(),
             );
-            (Why::AwaitingCallback { attempt }, due.into_iter().flatten().min(), text)
+            (WaitingReason::AwaitingCallback { attempt }, due.into_iter().flatten().min(), text)
         }
         Phase::Running => {
             let end = job.timer_due(&timers[0]);
@@ -272,14 +273,14 @@ fn waiting_item(
                 since(item.since, now),
                 most.unwrap_or_default()
             );
-            (Why::Running { attempt, worker: item.worker.clone() }, end, text)
+            (WaitingReason::Running { attempt, worker: item.worker.clone() }, end, text)
         }
         Phase::Ready => {
             let waits_for = waits_for(job, id.run, id.step, id.role);
             let due = job.timer_due(&Timer::Scheduling { run: id.run, step: id.step });
             let text =
                 format!("{}, {}", queued(waits_for, false, due, now), since(item.since, now));
-            (Why::Ready { waits_for }, due, text)
+            (WaitingReason::Ready { waits_for }, due, text)
         }
         Phase::BackingOff { cause, due_at, budget_expires_at } => {
             let charged = charged.get(&id).copied().unwrap_or_default();
@@ -318,7 +319,7 @@ fn waiting_item(
                     text.push_str(&format!("; its {what} {}", until(at, now)));
                 }
             }
-            let why = Why::BackingOff {
+            let why = WaitingReason::BackingOff {
                 cause,
                 attempt,
                 charged,
@@ -331,7 +332,7 @@ fn waiting_item(
     };
     Waiting {
         name: job.plan.item_name(id),
-        item: Some(Named::new(job, id)),
+        item: Some(ItemName::new(job, id)),
         why,
         since: Some(item.since),
         until: end,

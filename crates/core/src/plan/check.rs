@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::reach::Reach;
+use super::reach::Reachability;
 use super::{ForEach, MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, MaxFailed, PlanDraft, StepDraft};
 use crate::policy::Problem;
 
@@ -17,11 +17,11 @@ const LONGEST_GUESSED: usize = 100;
 const MOST_CYCLES: usize = 10;
 
 #[derive(Default)]
-pub(super) struct Check {
+pub(super) struct PlanCheck {
     pub(super) problems: Vec<Problem>,
 }
 
-impl Check {
+impl PlanCheck {
     fn bad(&mut self, code: &'static str, path: String, message: String, help: Option<String>) {
         if !self.is_full() {
             self.problems.push(Problem { code, path, message, help });
@@ -185,33 +185,33 @@ impl Check {
     /// Depth first, with the path kept, so that a cycle can be named in the order it runs.
     pub(super) fn cycles(&mut self, draft: &PlanDraft, needs: &[Vec<u32>]) {
         #[derive(Clone, Copy, PartialEq)]
-        enum Mark {
+        enum VisitState {
             New,
             Open,
             Done,
         }
-        let mut marks = vec![Mark::New; needs.len()];
+        let mut marks = vec![VisitState::New; needs.len()];
         for start in 0..needs.len() {
-            if marks[start] != Mark::New {
+            if marks[start] != VisitState::New {
                 continue;
             }
-            marks[start] = Mark::Open;
+            marks[start] = VisitState::Open;
             let mut path = vec![(start, 0)];
             while let Some((step, next)) = path.last_mut() {
                 let step = *step;
                 let Some(&need) = needs[step].get(*next) else {
-                    marks[step] = Mark::Done;
+                    marks[step] = VisitState::Done;
                     path.pop();
                     continue;
                 };
                 *next += 1;
                 match marks[need as usize] {
-                    Mark::Done => {}
-                    Mark::New => {
-                        marks[need as usize] = Mark::Open;
+                    VisitState::Done => {}
+                    VisitState::New => {
+                        marks[need as usize] = VisitState::Open;
                         path.push((need as usize, 0));
                     }
-                    Mark::Open => {
+                    VisitState::Open => {
                         let from = path.iter().position(|&(s, _)| s == need as usize);
                         let names = path[from.unwrap_or(0)..].iter().map(|&(s, _)| s);
                         let names: Vec<&str> = names
@@ -244,7 +244,7 @@ impl Check {
         if !draft.steps.iter().any(reads) {
             return;
         }
-        let reach = Reach::of(needs);
+        let reach = Reachability::of(needs);
         for (i, step) in draft.steps.iter().enumerate() {
             let ForEach::Output { step: source, path: inner } = &step.for_each else {
                 continue;

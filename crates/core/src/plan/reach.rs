@@ -5,13 +5,13 @@ const BITS: usize = u64::BITS as usize;
 
 /// Of a plan without circles.
 #[derive(Debug)]
-pub struct Reach {
+pub struct Reachability {
     words: usize,
     /// A row for each step.
     bits: Vec<u64>,
 }
 
-impl Reach {
+impl Reachability {
     /// `needs`: of each step, by index.
     pub(super) fn of(needs: &[Vec<u32>]) -> Self {
         let words = needs.len().div_ceil(BITS);

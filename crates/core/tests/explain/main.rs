@@ -8,11 +8,13 @@ mod would_change;
 use std::sync::Arc;
 
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, ItemId, Recorded, Requester, Role};
+use steadfast_core::event::{AcceptedJob, ItemId, RecordedEvent, Requester, Role};
 use steadfast_core::explain::{Explanation, VerdictExplanation, explain};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_core::plan::{Action, Allowance, Budget, Counts, Plan, PlanDraft, Ratio, StepDraft};
+use steadfast_core::plan::{
+    Action, Allowance, Budget, BudgetCounts, Plan, PlanDraft, Ratio, StepDraft,
+};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 
@@ -51,7 +53,7 @@ fn lost() -> Happens {
 
 struct Driven {
     job: Job,
-    log: Vec<Recorded>,
+    log: Vec<RecordedEvent>,
     now: Timestamp,
 }
 
@@ -62,7 +64,7 @@ impl Driven {
 
     fn of(plan: Plan) -> Self {
         let now = Timestamp(1000);
-        let (job, log) = accept(Accepted::new("one".into(), Arc::new(plan)), now);
+        let (job, log) = accept(AcceptedJob::new("one".into(), Arc::new(plan)), now);
         Self { job, log, now }
     }
 
@@ -143,6 +145,6 @@ fn budget(total: Option<u32>, per_step: Option<u32>, ratio: Option<Ratio>) -> Bu
         total: total.map(allow),
         per_step: per_step.map(allow),
         ratio,
-        counts: Counts::Failures,
+        counts: BudgetCounts::Failures,
     }
 }

@@ -5,12 +5,12 @@ use crate::{Driven, budget, defaults, step};
 use proptest::prelude::*;
 use steadfast_core::apply::replay;
 use steadfast_core::backoff::{Backoff, Jitter};
-use steadfast_core::event::{Event, Recorded};
-use steadfast_core::explain::{Change, Decided, VerdictExplanation};
+use steadfast_core::event::{Event, RecordedEvent};
+use steadfast_core::explain::{Change, DecisionSummary, VerdictExplanation};
 use steadfast_core::job::Phase;
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{ForEach, MaxFailed, PlanDraft, Ratio};
-use steadfast_core::policy::{Policy, PolicyDraft, RuleDraft, Then};
+use steadfast_core::policy::{Policy, PolicyDraft, RuleAction, RuleDraft};
 use steadfast_core::verdict::{Cause, Decision, verdict};
 
 fn policies() -> impl Strategy<Value = PolicyDraft> {
@@ -39,7 +39,11 @@ fn policies() -> impl Strategy<Value = PolicyDraft> {
             jitter,
             exit_stop: if stop { vec![2] } else { vec![] },
             exit_retry: if retry { vec![1, 2] } else { vec![] },
-            rules: if ruled { vec![rule(75, Then::Defer), rule(76, Then::Stop)] } else { vec![] },
+            rules: if ruled {
+                vec![rule(75, RuleAction::Defer), rule(76, RuleAction::Stop)]
+            } else {
+                vec![]
+            },
             ..defaults()
         }
     })
@@ -77,7 +81,11 @@ fn one_less(change: &Change) -> Option<Change> {
 }
 
 /// What `verdict` says where `explained` was given, with the changes made.
-fn asked_again(log: &[Recorded], explained: &VerdictExplanation, changes: &[Change]) -> Decision {
+fn asked_again(
+    log: &[RecordedEvent],
+    explained: &VerdictExplanation,
+    changes: &[Change],
+) -> Decision {
     let ended = explained.seq as usize - 2;
     let job = replay(&log[..ended]).expect("holds");
     let Event::AttemptEnded { item, attempt, outcome, .. } = &log[ended].event else {
@@ -129,7 +137,7 @@ proptest! {
         }
         let explanation = job.explain();
         for explained in &explanation.verdicts {
-            let Decided::Stop { reason } = explained.decision else { continue };
+            let DecisionSummary::Stop { reason } = explained.decision else { continue };
             let Some(would) = &explained.would_change else {
                 panic!("{reason}: nothing, although {:?}", explained.nothing_would);
             };

@@ -4,15 +4,15 @@ use crate::{Driven, Happens, budget, defaults, exits, lost, one, play, step};
 
 use steadfast_core::decide::Input;
 use steadfast_core::event::{Event, FailedOn, ItemId, Requester, Role};
-use steadfast_core::explain::{Explanation, WaitsFor, Why, explain};
+use steadfast_core::explain::{Explanation, WaitingReason, WaitsFor, explain};
 use steadfast_core::job::Timer;
-use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::outcome::{Failure, FailureKind, Outcome, Permanence, RequestedDelay};
 use steadfast_core::plan::{
     Action, AfterFailure, BestEffort, ForEach, LateResults, MaxFailed, NotBefore, OnFailure, Plan,
     PlanDraft,
 };
-use steadfast_core::policy::{PolicyDraft, RuleDraft, Then};
-use steadfast_core::select::Select;
+use steadfast_core::policy::{PolicyDraft, RuleAction, RuleDraft};
+use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::Cause;
 
@@ -72,11 +72,14 @@ fn retries_name_what_allowed_them() {
         delay_ms: Some(30_000),
         ..RuleDraft::default()
     };
-    let rules = vec![rule(Then::Defer), RuleDraft { exit: Some(vec![76]), ..rule(Then::Retry) }];
+    let rules = vec![
+        rule(RuleAction::Defer),
+        RuleDraft { exit: Some(vec![76]), ..rule(RuleAction::Retry) },
+    ];
     let plan =
         Plan::new(one(PolicyDraft { max_attempts: None, rules, ..defaults() })).expect("valid");
     let asked = Failure {
-        asked: Some(Asked::RetryAfterMs(7_200_000)),
+        asked: Some(RequestedDelay::RetryAfterMs(7_200_000)),
         ..Failure::new(FailureKind::NotCompleted)
     };
     let never = Happens::Ends(Outcome::NOT_BEGUN, 0);
@@ -220,8 +223,9 @@ fn a_fan_out_names_the_item_that_was_one_too_many() {
         )
     );
     assert_eq!(explanation.verdicts[2].item.name, "s!");
-    let only = explain(&job.log, job.now, Some(&Select { item: Some(1), ..Select::step(0) }))
-        .expect("holds");
+    let only =
+        explain(&job.log, job.now, Some(&ItemSelector { item: Some(1), ..ItemSelector::step(0) }))
+            .expect("holds");
     assert_eq!(only.verdicts.iter().map(|v| v.item.name.as_str()).collect::<Vec<_>>(), ["s[1]"]);
 }
 
@@ -311,7 +315,7 @@ fn what_waits_says_for_what_and_until_when() {
         explanation.steps[0].sentence,
         "0 of 5 items done, 2 run, 1 backs off, 2 have not started"
     );
-    let Why::BackingOff { cause, charged, .. } = &explanation.waiting[0].why else {
+    let WaitingReason::BackingOff { cause, charged, .. } = &explanation.waiting[0].why else {
         panic!("it backs off")
     };
     assert_eq!((*cause, charged.failures, charged.delay_ms), (Cause::Failure, 1, 1000));
@@ -319,7 +323,10 @@ fn what_waits_says_for_what_and_until_when() {
     job.now = job.now.plus(700);
     job.input(&Input::Fired(Timer::Retry(job.item("s", 0))));
     let ready = &job.explain().waiting[0];
-    assert_eq!(ready.why, Why::Ready { waits_for: WaitsFor::Parallelism { most: 2, running: 2 } });
+    assert_eq!(
+        ready.why,
+        WaitingReason::Ready { waits_for: WaitsFor::Parallelism { most: 2, running: 2 } }
+    );
     assert_eq!(ready.sentence, "waits for `parallelism: 2`: 2 run, for 0s");
 
     job.input(&Input::Pause(Requester::NOBODY));

@@ -2,11 +2,11 @@
 
 use crate::{Happens, budget, defaults, exits, lost, one, play};
 
-use steadfast_core::explain::Decided;
+use steadfast_core::explain::DecisionSummary;
 use steadfast_core::job::Phase;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
-use steadfast_core::plan::{Allowance, Budget, Counts, Plan, PlanDraft, Ratio};
-use steadfast_core::policy::{PolicyDraft, RuleDraft, Then};
+use steadfast_core::plan::{Allowance, Budget, BudgetCounts, Plan, PlanDraft, Ratio};
+use steadfast_core::policy::{PolicyDraft, RuleAction, RuleDraft};
 use steadfast_core::verdict::StopReason;
 
 /// The script stops the item for `reason`; with the change that is offered it is retried.
@@ -14,7 +14,7 @@ fn changes(draft: PlanDraft, script: &[Happens], reason: StopReason, rule: &str,
     let plan = Plan::new(draft).expect("valid");
     let job = play(plan.clone(), script);
     let stop = job.last_verdict();
-    assert_eq!(stop.decision, Decided::Stop { reason });
+    assert_eq!(stop.decision, DecisionSummary::Stop { reason });
     assert_eq!(stop.rule.text, rule);
     let counterfactual = stop.would_change.expect("something would have changed it");
     assert_eq!(counterfactual.text, would);
@@ -48,7 +48,7 @@ fn counts_that_are_spent() {
     );
     let rule = RuleDraft {
         exit: Some(vec![75]),
-        then: Then::Defer,
+        then: RuleAction::Defer,
         delay_ms: Some(30_000),
         ..RuleDraft::default()
     };
@@ -92,7 +92,8 @@ fn what_is_not_to_be_retried() {
         "with 137 added to `exit_codes.retry` it would have been retried in 1s",
     );
     let other = RuleDraft { exit: Some(vec![9]), ..RuleDraft::default() };
-    let rule = RuleDraft { error: Some("quota".into()), then: Then::Stop, ..RuleDraft::default() };
+    let rule =
+        RuleDraft { error: Some("quota".into()), then: RuleAction::Stop, ..RuleDraft::default() };
     let error = ErrorText { kind: None, message: "over quota".into() };
     let failure = Failure { error: Some(error), ..Failure::new(FailureKind::HandlerFailed) };
     changes(
@@ -136,7 +137,7 @@ fn budgets_of_the_job() {
         "the step's share of the retry budget, 1, is spent",
         "with `retry_budget: { per_step: 2 }` it would have been retried in 2s",
     );
-    let all = Budget { counts: Counts::All, ..budget(Some(1), None, None) };
+    let all = Budget { counts: BudgetCounts::All, ..budget(Some(1), None, None) };
     changes(
         with(all),
         &[Happens::Ends(Outcome::LOST, 0), Happens::Ends(Outcome::NOT_BEGUN, 0)],
@@ -234,7 +235,7 @@ fn a_service_is_not_blamed_for_what_it_was_never_asked() {
         let plan = Plan::new(one(defaults())).expect("valid");
         let job = play(plan, &[Happens::Ends(Outcome::Failed(failure), 0)]);
         let stop = job.last_verdict();
-        assert_eq!(stop.decision, Decided::Stop { reason: StopReason::PermanentError });
+        assert_eq!(stop.decision, DecisionSummary::Stop { reason: StopReason::PermanentError });
         stop.rule.text
     };
     let ours = [

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use steadfast_core::decide::{Input, advance};
-use steadfast_core::event::{Accepted, JobId, Requester};
+use steadfast_core::event::{AcceptedJob, JobId, Requester};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
@@ -20,11 +20,11 @@ use steadfast_engine::{
 };
 use steadfast_store::{MemoryStore, Owner, Refused, Store, Write};
 
-fn accepted(id: &str) -> Accepted {
+fn accepted(id: &str) -> AcceptedJob {
     let policy = Policy::new(PolicyDraft::default()).expect("the defaults are valid");
     let step = StepDraft::new("s", Action::Run("true".to_owned()), policy);
     let plan = Plan::new(PlanDraft::new(id, vec![step])).expect("valid");
-    Accepted::new(id.into(), Arc::new(plan))
+    AcceptedJob::new(id.into(), Arc::new(plan))
 }
 
 fn submit(id: &str) -> Request {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, Recorded, Requester};
+use steadfast_core::event::{JobId, RecordedEvent, Requester};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
     Arriving, Assignment, Clock, Engine, FleetRules, Identity, Live, Observer, Ownership,
@@ -67,7 +67,12 @@ impl Store for Stalling {
     ) -> Result<Page, StoreError> {
         self.store.list(filter, cursor, limit)
     }
-    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+    fn events(
+        &mut self,
+        job: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
         self.store.events(job, after, limit)
     }
     fn due(
@@ -124,7 +129,7 @@ impl Workers for Assigned {
 struct Silent;
 
 impl Observer for Silent {
-    fn committed(&mut self, _: &JobId, _: Vec<Recorded>) {}
+    fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }
 
 #[test]

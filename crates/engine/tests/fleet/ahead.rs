@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use steadfast_core::account::Charged;
+use steadfast_core::account::Charges;
 use steadfast_core::event::{AttemptId, JobState, Requester};
 
 use super::*;
@@ -177,7 +177,7 @@ fn what_is_handed_back_is_free_and_starts_elsewhere_at_once_and_in_a_slot() {
     assert_eq!(ended.state(), JobState::Succeeded);
     let charged = world.log.iter().filter(|(_, record)| match &record.event {
         Event::RetryScheduled { charged, delay_ms, .. } => {
-            *delay_ms > 0 || *charged != Charged::default()
+            *delay_ms > 0 || *charged != Charges::default()
         }
         _ => false,
     });

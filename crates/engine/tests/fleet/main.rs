@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, AttemptId, Event, JobId, Recorded};
+use steadfast_core::event::{AcceptedJob, AttemptId, Event, JobId, RecordedEvent};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
@@ -23,7 +23,7 @@ use steadfast_store::Gap;
 
 struct World {
     engine: Engine,
-    log: Vec<(JobId, Recorded)>,
+    log: Vec<(JobId, RecordedEvent)>,
     /// The monotonic clock.
     now: u64,
     /// The wall clock is so far ahead of it.
@@ -35,7 +35,7 @@ struct World {
 impl Log for World {
     type Error = Infallible;
 
-    fn append(&mut self, records: Vec<(JobId, Recorded)>) -> Result<(), Infallible> {
+    fn append(&mut self, records: Vec<(JobId, RecordedEvent)>) -> Result<(), Infallible> {
         self.log.extend(records);
         Ok(())
     }
@@ -95,7 +95,7 @@ impl World {
         self.jobs += 1;
         let id: JobId = format!("job{}", self.jobs).into();
         let plan = Arc::new(Plan::new(draft).expect("valid"));
-        let batch = self.engine.submit(Accepted::new(id.clone(), plan), self.wall());
+        let batch = self.engine.submit(AcceptedJob::new(id.clone(), plan), self.wall());
         (id, self.done(batch))
     }
 
@@ -153,7 +153,7 @@ impl World {
     }
 
     fn outcomes(&self) -> Vec<Outcome> {
-        let ended = |(_, record): &(JobId, Recorded)| match &record.event {
+        let ended = |(_, record): &(JobId, RecordedEvent)| match &record.event {
             Event::AttemptEnded { outcome: Outcome::Lost { started, .. }, .. } => {
                 Some(Outcome::Lost { started: *started, why: None })
             }

@@ -140,7 +140,7 @@ fn workers_have_a_lease_from_when_the_last_stored_job_is_taken_up() {
     let mut restarted = patient(World { wall_ahead: world.wall_ahead, ..World::new() });
     let other = Arc::new(Plan::new(fan_out("b", 1)).expect("valid"));
     let (other, _) =
-        steadfast_core::decide::accept(Accepted::new("other".into(), other), restarted.wall());
+        steadfast_core::decide::accept(AcceptedJob::new("other".into(), other), restarted.wall());
     let batch =
         restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
     restarted.done(batch);

@@ -1,4 +1,4 @@
-use steadfast_core::plan::{Action, AfterFailure, Counts};
+use steadfast_core::plan::{Action, AfterFailure, BudgetCounts};
 use steadfast_jobfile::{Source, policy_view};
 
 use crate::{step, valid};
@@ -120,7 +120,11 @@ fn ad44_asks_for_a_budget_and_best_effort_in_numbers() {
         let (all, each) = (budget.total.expect("there"), budget.per_step.expect("there"));
         let sources = (job.budget.total.expect("there"), job.budget.per_step.expect("there"));
         let ad44 = !top.contains('{');
-        assert_eq!(budget.counts, if ad44 { Counts::All } else { Counts::Failures }, "{top}");
+        assert_eq!(
+            budget.counts,
+            if ad44 { BudgetCounts::All } else { BudgetCounts::Failures },
+            "{top}"
+        );
         assert_eq!((all.requested, all.effective, sources.0), total, "{top}");
         assert_eq!((each.requested, each.effective, sources.1), per_step, "{top}");
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, ItemId, Requester, Role};
+use steadfast_core::event::{AcceptedJob, ItemId, Requester, Role};
 use steadfast_core::explain::{VerdictExplanation, explain};
 use steadfast_core::job::Timer;
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -20,7 +20,8 @@ fn last(plan: Plan, outcomes: &[Outcome]) -> VerdictExplanation {
     let plan = Arc::new(plan);
     let id = "01J00000000000000000000000".into();
     let requested = Requester::default();
-    let accepted = Accepted { id, plan, retried_from: None, kept, spent, source: None, requested };
+    let accepted =
+        AcceptedJob { id, plan, retried_from: None, kept, spent, source: None, requested };
     let (mut job, mut log) = accept(accepted, now);
     let item = ItemId { run: 0, step: 0, role: Role::Item, index: 0 };
     for outcome in outcomes {

@@ -1,5 +1,5 @@
 use steadfast_core::plan::{
-    Action, Budget, Counts, ForEach, HttpMode, MaxFailed, NotBefore, Ratio,
+    Action, Budget, BudgetCounts, ForEach, HttpMode, MaxFailed, NotBefore, Ratio,
 };
 use steadfast_jobfile::{Limit, Operator, PolicyOverrides, Source, load, policy_view};
 
@@ -71,7 +71,7 @@ fn everything_that_is_written_arrives() {
     let budget = *plan.budget().expect("there");
     assert_eq!(
         Budget { total: None, ..budget },
-        Budget { total: None, per_step: None, ratio, counts: Counts::All }
+        Budget { total: None, per_step: None, ratio, counts: BudgetCounts::All }
     );
     let [list, each, range, ask] = plan.steps() else {
         panic!("four steps");

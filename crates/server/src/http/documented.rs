@@ -14,6 +14,9 @@ use utoipa::openapi::{
 
 use super::{App, Limits, PageLimit, callbacks, events, jobs, logs, schemas, workers};
 
+/// Of what is with the store when the caller has waited long enough.
+const OPEN: &str = "The store has not confirmed it yet: the outcome is open. Look at the job in a moment, or send the same again.";
+
 pub(super) struct Routes {
     router: Router<App>,
     paths: Paths,
@@ -45,6 +48,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .job_file()
         .answer(201, "The job is accepted, and durable.", "Created")
         .answer(200, "It was submitted before, with the same key and body.", "Created")
+        .answer(202, OPEN, "Unconfirmed")
         .problems(&[400, 409, 413, 415, 503, 507]);
     let list = Described::new("listJobs", "List jobs, the newest first")
         .parameter(query("state", "Only jobs in this state.", &states))
@@ -81,6 +85,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         Described::of_job(id, about)
             .body("application/json", "Command", false)
             .answer(200, "The status after it.", "JobStatus")
+            .answer(202, OPEN, "Unconfirmed")
             .problems(&[400, 404, 409, 413, 415, 503, 507])
     };
     let retry = Described::of_job("retryJob", "Run an ended job again, keeping what succeeded")
@@ -88,6 +93,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .body("application/json", "Again", false)
         .answer(201, "The new job is accepted, and durable.", "Created")
         .answer(200, "It was asked for before, with the same key.", "Created")
+        .answer(202, OPEN, "Unconfirmed")
         .problems(&[400, 404, 409, 413, 415, 503, 507]);
     let attempts = Described::of_job("listAttempts", "All attempts, in the order they began")
         .parameter(query("cursor", "The `next` of the page before.", &event_cursor))

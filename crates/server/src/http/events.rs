@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use serde_json::json;
 use steadfast_api::ShownState;
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -128,7 +128,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(record: &Recorded) -> Result<Self, ApiError> {
+    fn new(record: &RecordedEvent) -> Result<Self, ApiError> {
         let data = serde_json::to_string(record).map_err(ApiError::internal)?;
         Ok(Self { seq: record.seq, name: record.event.name(), data })
     }

@@ -1,4 +1,4 @@
-//! Jobs: submitted, listed, looked at, and wished upon.
+//! Jobs: submitted, listed, looked at, and told to cancel, pause, resume or run again.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -22,7 +22,7 @@ pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
 const WRAPPING: usize = 1 << 20;
 /// What `cancel`, `retry` and the like are told.
-const WISH_BYTES: usize = 64 << 10;
+const COMMAND_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -258,7 +258,7 @@ pub(super) async fn resume(
     super::json(StatusCode::OK, &*app.reader.status(&id).await?)
 }
 
-/// Who wishes something, and why.
+/// Who asks for something, and why.
 async fn command(caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Requester, ApiError> {
     let CommandBody { reason } = optional_json(headers, body).await?;
     caller.requests(reason.as_deref())
@@ -270,7 +270,7 @@ where
     T: Default + for<'de> Deserialize<'de>,
 {
     body::refuse_forms(headers)?;
-    let bytes = body::read(headers, body, WISH_BYTES).await?;
+    let bytes = body::read(headers, body, COMMAND_BYTES).await?;
     let said = body::content_type(headers);
     match said.as_deref() {
         _ if bytes.is_empty() => Ok(T::default()),

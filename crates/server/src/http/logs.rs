@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 use steadfast_core::event::{ItemId, JobId, Role};
 use steadfast_core::job::Job;
-use steadfast_core::select::Select;
+use steadfast_core::select::ItemSelector;
 use tokio::sync::watch;
 
 use super::App;
@@ -75,7 +75,7 @@ pub(super) async fn list(
     };
     let job = app.reader.job(&id).await?;
     let only = match only {
-        None => Select::default(),
+        None => ItemSelector::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
     let folder: Arc<Path> = app.folder.logs(&id).into();
@@ -100,7 +100,7 @@ pub(super) async fn list(
 fn listed(
     folder: &Path,
     job: &Job,
-    only: Select,
+    only: ItemSelector,
     cursor: Option<&(String, String)>,
     limit: usize,
 ) -> io::Result<LogsPage> {

@@ -9,6 +9,12 @@ use crate::error::ApiError;
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
+        if let Self::Unconfirmed { job } = &self {
+            let body = json!({ "id": job, "code": self.code(), "detail": self.to_string() });
+            let location = format!("/v1/jobs/{job}");
+            let headers = [("content-type", "application/json"), ("location", &location)];
+            return (StatusCode::ACCEPTED, headers, body.to_string()).into_response();
+        }
         let status = StatusCode::from_u16(self.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut body = json!({
             "type": format!("urn:steadfast:problem:{}", self.code()),

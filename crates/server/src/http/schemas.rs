@@ -10,6 +10,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     let more = [
         ("Submission", submission()),
         ("Created", object(&[("id", id()), ("warnings", list(&reference("Warning")))])),
+        ("Unconfirmed", object(&[("id", id()), ("code", text()), ("detail", text())])),
         ("Warning", warning()),
         ("Command", command()),
         ("Again", again()),

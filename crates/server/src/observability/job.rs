@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_core::event::{
-    Accepted, Event, FailedOn, ItemId, JobId, JobState, Recorded, Requester, Role, RunEnd,
+    AcceptedJob, Event, FailedOn, ItemId, JobId, JobState, RecordedEvent, Requester, Role, RunEnd,
 };
 use steadfast_core::job::{Completion, Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -68,7 +68,7 @@ pub(super) struct Sinks<'a> {
 }
 
 impl ObservedJob {
-    pub(super) fn accepted(accepted: &Accepted, at: Timestamp) -> Self {
+    pub(super) fn accepted(accepted: &AcceptedJob, at: Timestamp) -> Self {
         let budgeted = accepted.plan.budget().is_some();
         let spent: u64 = accepted.spent.iter().map(|&retries| u64::from(retries)).sum();
         Self {
@@ -154,7 +154,7 @@ impl ObservedJob {
         }
     }
 
-    pub(super) fn event(&mut self, record: &Recorded, told: Sinks) {
+    pub(super) fn event(&mut self, record: &RecordedEvent, told: Sinks) {
         let at = record.at;
         match &record.event {
             Event::JobAccepted(accepted) => {

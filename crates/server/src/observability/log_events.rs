@@ -8,7 +8,8 @@
 
 use steadfast_core::account::Accounts;
 use steadfast_core::event::{
-    Accepted, CompletionReason, FailedOn, ItemId, JobState, Recorded, Requester, Role, RunEnd,
+    AcceptedJob, CompletionReason, FailedOn, ItemId, JobState, RecordedEvent, Requester, Role,
+    RunEnd,
 };
 use steadfast_core::job::Completion;
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -20,7 +21,7 @@ use super::job::ObservedJob;
 use super::lines::JsonList;
 use super::metrics::cause_name;
 
-pub(super) fn accepted(accepted: &Accepted) {
+pub(super) fn accepted(accepted: &AcceptedJob) {
     let plan = &accepted.plan;
     let budget = plan.budget();
     info!(
@@ -40,7 +41,7 @@ pub(super) fn accepted(accepted: &Accepted) {
 }
 
 /// What of a job happened to it as a whole and needs no more words than its name and who asked for it.
-pub(super) fn simple(job: &ObservedJob, record: &Recorded, requested: &Requester) {
+pub(super) fn simple(job: &ObservedJob, record: &RecordedEvent, requested: &Requester) {
     info!(
         target: "steadfast::job",
         job_id = &*job.id,

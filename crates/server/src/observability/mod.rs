@@ -29,7 +29,7 @@ mod workers;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use steadfast_core::event::{Event, JobId, Recorded};
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_engine::{FleetNotification, Observer};
 use steadfast_store::Refused;
@@ -135,11 +135,12 @@ impl Observability {
         self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self, id: &JobId, records: &[Recorded]) {
+    fn heard(&self, id: &JobId, records: &[RecordedEvent]) {
         let counted = self.0.metrics.counted();
         let told = Sinks { counted, spans: self.0.spans.as_ref() };
         let mut jobs = self.jobs();
-        if let Some(Recorded { at, event: Event::JobAccepted(accepted), .. }) = records.first() {
+        if let Some(RecordedEvent { at, event: Event::JobAccepted(accepted), .. }) = records.first()
+        {
             jobs.insert(id.clone(), ObservedJob::accepted(accepted, *at));
         }
         let Some(job) = jobs.get_mut(id) else { return };
@@ -161,7 +162,7 @@ impl Observability {
 }
 
 impl Observer for Observability {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         self.heard(job, &records);
     }
 
@@ -196,7 +197,7 @@ struct ObservedBy {
 }
 
 impl Observer for ObservedBy {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         self.watch.heard(job, &records);
         self.next.committed(job, records);
     }

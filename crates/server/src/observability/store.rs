@@ -1,6 +1,6 @@
 //! A store that is timed, and whose troubles are told where the server is asked whether it is ready.
 
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
 use tokio::time::Instant;
@@ -92,7 +92,12 @@ impl<S: Store> Store for TimedStore<S> {
         self.store.list(filter, cursor, limit)
     }
 
-    fn events(&mut self, job: &str, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+    fn events(
+        &mut self,
+        job: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
         self.store.events(job, after, limit)
     }
 

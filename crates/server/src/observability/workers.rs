@@ -27,6 +27,8 @@ pub enum SessionEnd {
     Silent,
     /// Its token was revoked, or has expired.
     Token,
+    /// The store stalled for longer than what it reported meanwhile could be kept.
+    Overflow,
 }
 
 impl SessionEnd {
@@ -35,6 +37,7 @@ impl SessionEnd {
             Self::Unread => "unread",
             Self::Silent => "silent",
             Self::Token => "token",
+            Self::Overflow => "overflow",
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use steadfast_core::event::{ItemId, Role};
 use steadfast_core::job::Job;
 use steadfast_core::result::json_bytes;
-use steadfast_core::select::Select;
+use steadfast_core::select::ItemSelector;
 
 use crate::error::ApiError;
 
@@ -42,7 +42,12 @@ pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<After>, ApiErro
 }
 
 /// In the order of runs, steps and items.
-pub(super) fn page(job: &Job, only: Select, after: Option<After>, limit: usize) -> OutputsPage {
+pub(super) fn page(
+    job: &Job,
+    only: ItemSelector,
+    after: Option<After>,
+    limit: usize,
+) -> OutputsPage {
     let mut page = OutputsPage::default();
     let mut bytes = 0;
     let mut last = None;

@@ -1,9 +1,11 @@
 //! What attempts print, as their workers send it, into their logs.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use steadfast_api::proto;
 use steadfast_store::{Folder, is_plain_name};
@@ -39,7 +41,11 @@ impl SessionRegistry {
         let written = tokio::task::spawn_blocking(move || {
             let parts = &registry.0.parts;
             let log = LogFile { data: &parts.folder, path: &path };
-            log.take(&chunk, parts.health.takes_logs())
+            let answer = log.take(&chunk, parts.health.takes_logs())?;
+            if answer.complete {
+                registry.0.expected_logs.arrived(log)?;
+            }
+            Ok(answer)
         });
         let error = match written.await {
             Ok(Ok(answer)) => return Ok(answer),
@@ -53,16 +59,18 @@ impl SessionRegistry {
         Ok(proto::LogAck { length: end, complete: true })
     }
 
-    /// An attempt ends whose log is still to come: from before its end is known, the log is not taken for whole.
-    pub(super) async fn expect_log(&self, attempt: &proto::AttemptRef) {
+    /// An attempt has ended whose log is still to come: until it has, the log is not taken for whole. Waits for no
+    /// disk, as the session does not.
+    pub(super) fn expect_log(&self, attempt: &proto::AttemptRef) {
         let (registry, path) = (self.clone(), self.log_path(attempt));
-        let expected = tokio::task::spawn_blocking(move || {
+        let job = attempt.job_id.clone();
+        self.0.expected_logs.insert(path.clone());
+        tokio::task::spawn_blocking(move || {
             let log = LogFile { data: &registry.0.parts.folder, path: &path };
-            log.open().and_then(|_| log.mark_unfinished())
+            if let Err(error) = registry.0.expected_logs.mark(log) {
+                tracing::warn!(event = "LogNotWritten", job_id = %job, %error);
+            }
         });
-        if let Ok(Err(error)) = expected.await {
-            tracing::warn!(event = "LogNotWritten", job_id = %attempt.job_id, %error);
-        }
     }
 
     fn log_path(&self, attempt: &proto::AttemptRef) -> PathBuf {
@@ -95,6 +103,43 @@ impl SessionRegistry {
             "a log is taken from the worker that has the attempt: send the attempt as it was assigned, and the \
              worker's name",
         ))
+    }
+}
+
+/// Logs that are about to be marked as not whole. The mark is made apart from the session, and must not outlive the
+/// last piece, should that be faster.
+#[derive(Debug, Default)]
+pub(super) struct ExpectedLogs {
+    paths: Mutex<HashSet<PathBuf>>,
+    /// Held by threads that make and remove marks: no session waits for it.
+    marking: Mutex<()>,
+}
+
+impl ExpectedLogs {
+    fn paths(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, path: PathBuf) {
+        self.paths().insert(path);
+    }
+
+    fn mark(&self, log: LogFile<'_>) -> io::Result<()> {
+        let _marking = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.paths().remove(log.path) {
+            return Ok(());
+        }
+        log.open()?;
+        log.mark_unfinished()
+    }
+
+    fn arrived(&self, log: LogFile<'_>) -> io::Result<()> {
+        let _marking = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.paths().remove(log.path);
+        match fs::remove_file(part(log.path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -137,22 +182,11 @@ impl LogFile<'_> {
         part(self.path).exists()
     }
 
-    /// All of it is here that will ever be.
-    fn finished(&self, length: u64) -> io::Result<proto::LogAck> {
-        match fs::remove_file(part(self.path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(proto::LogAck { length, complete: true }),
-        }
-    }
-
     /// `room`: there is enough on the disk for logs too.
     fn take(&self, chunk: &proto::LogChunk, room: bool) -> io::Result<proto::LogAck> {
         let proto::LogChunk { offset, bytes, last, .. } = chunk;
         if bytes.is_empty() && !self.path.exists() {
-            if *last {
-                return self.finished(0);
-            }
-            return Ok(proto::LogAck { length: 0, complete: false });
+            return Ok(proto::LogAck { length: 0, complete: *last });
         }
         let is_new = !self.path.exists();
         let file = self.open()?;
@@ -161,7 +195,7 @@ impl LogFile<'_> {
         }
         let (length, end) = (file.metadata()?.len(), offset + bytes.len() as u64);
         if is_cut_off(&file, length)? {
-            return self.finished(length);
+            return Ok(proto::LogAck { length, complete: true });
         }
         // A question, or what would leave a hole: it goes on from where this ends.
         if (bytes.is_empty() && !last) || *offset > length {
@@ -170,7 +204,8 @@ impl LogFile<'_> {
         // What is written over what is there takes no room.
         if end > length && !room {
             file.write_all_at(CUT_OFF.as_bytes(), length)?;
-            return self.finished(length + CUT_OFF.len() as u64);
+            let length = length + CUT_OFF.len() as u64;
+            return Ok(proto::LogAck { length, complete: true });
         }
         file.write_all_at(bytes, *offset)?;
         // What comes whole was printed when the file was written. Without times the log is still there.
@@ -184,7 +219,7 @@ impl LogFile<'_> {
         if length.max(end) != end {
             file.set_len(end)?;
         }
-        self.finished(end)
+        Ok(proto::LogAck { length: end, complete: true })
     }
 }
 
@@ -208,6 +243,30 @@ mod tests {
         proto::LogAck { length: length as u64, complete }
     }
 
+    fn took(log: LogFile<'_>, chunk: &proto::LogChunk, room: bool) -> proto::LogAck {
+        let answer = log.take(chunk, room).unwrap();
+        if answer.complete {
+            ExpectedLogs::default().arrived(log).unwrap();
+        }
+        answer
+    }
+
+    #[test]
+    fn a_mark_does_not_outlive_a_last_piece_that_was_faster() {
+        let root = tempfile::tempdir().unwrap();
+        let data = Folder::new(root.path().to_owned());
+        let path = data.logs("job").join("step").join("log");
+        let log = LogFile { data: &data, path: &path };
+        let expected = ExpectedLogs::default();
+        expected.insert(path.clone());
+        expected.mark(log).unwrap();
+        assert!(log.is_unfinished() && path.exists(), "it is listed, and not whole");
+        expected.insert(path.clone());
+        expected.arrived(log).unwrap();
+        expected.mark(log).unwrap();
+        assert!(!log.is_unfinished());
+    }
+
     #[test]
     fn a_log_ends_with_a_mark_where_the_room_did() {
         let root = tempfile::tempdir().unwrap();
@@ -215,7 +274,7 @@ mod tests {
         let path = data.logs("job").join("step").join("log");
         let log = LogFile { data: &data, path: &path };
         let put = |chunk: &proto::LogChunk, room| {
-            let answer = log.take(chunk, room).unwrap();
+            let answer = took(log, chunk, room);
             (fs::read_to_string(&path).unwrap(), answer)
         };
         assert_eq!(put(&chunk(0, "one\n", false), true), ("one\n".to_owned(), ack(4, false)));
@@ -235,7 +294,7 @@ mod tests {
         let data = Folder::new(root.path().to_owned());
         let path = data.logs("job").join("step").join("log");
         let log = LogFile { data: &data, path: &path };
-        let take = |chunk: &proto::LogChunk| log.take(chunk, true).unwrap();
+        let take = |chunk: &proto::LogChunk| took(log, chunk, true);
         assert_eq!(take(&chunk(0, "", false)), ack(0, false), "a question");
         assert_eq!(take(&chunk(0, "one\ntwo\n", false)), ack(8, false));
         assert_eq!(take(&chunk(100, "far", false)), ack(8, false), "there would be a hole");

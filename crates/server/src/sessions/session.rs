@@ -16,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::backlog::{Backlog, Word};
 use super::hello::{check, spec};
 use super::proof::{Holder, fingerprint};
 use super::queue::{Outgoing, UNREAD, queue};
@@ -28,8 +29,8 @@ use proto::workers_server::Workers;
 
 /// Whoever opens a session has so long to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
-/// Before the engine is asked again to hear something it had no room for.
-const AGAIN: Duration = Duration::from_millis(2);
+/// Before the engine is asked again to take what it had no room for.
+const AGAIN: Duration = Duration::from_millis(5);
 /// One message of a worker: an output of 1 MiB, and what is around it.
 pub const LARGEST_MESSAGE: usize = 4 << 20;
 /// A worker has lost its lease after one; what it says after so many leases of silence it says in a new session.
@@ -114,8 +115,24 @@ impl WorkerSessions {
     async fn listen(self, peer: Peer, mut said: Streaming<proto::FromWorker>) {
         let silence =
             Duration::from_millis(self.registry.0.rules.lease_ms.saturating_mul(SILENT_LEASES));
+        let mut backlog = Backlog::default();
         loop {
             let kind = tokio::select! {
+                () = tokio::time::sleep(AGAIN), if !backlog.is_empty() => {
+                    while let Some(word) = backlog.first().cloned() {
+                        match self.hear(&peer, word) {
+                            Ok(()) => backlog.taken(),
+                            Err(SendError::Full) => break,
+                            Err(SendError::Stopped) => return self.ended(peer).await,
+                        }
+                    }
+                    if backlog.has_lost() {
+                        let why = "the server's store stalled; send what is not acknowledged again";
+                        self.registry.end(&peer, SessionEnd::Overflow, Status::unavailable(why));
+                        break;
+                    }
+                    continue;
+                }
                 message = tokio::time::timeout(silence, said.next()) => match message {
                     Ok(Some(Ok(proto::FromWorker { kind: Some(kind) }))) => kind,
                     Ok(Some(Ok(proto::FromWorker { kind: None }))) => continue,
@@ -141,11 +158,15 @@ impl WorkerSessions {
                     self.beat(&peer, beat);
                 }
                 Sent::Report(report) => {
-                    if self.report(&peer, report).await.is_err() {
+                    if self.take(&peer, Word::Report(report), &mut backlog).is_err() {
                         break;
                     }
                 }
-                Sent::Progress(progress) => self.progress(&peer, progress).await,
+                Sent::Progress(progress) => {
+                    if self.take(&peer, Word::Progress(progress), &mut backlog).is_err() {
+                        break;
+                    }
+                }
                 Sent::Draining(_) => {
                     let _ = self.inbox.drain_worker(&peer.name, Box::new(|_| ()));
                     if let Some(session) = self.registry.sessions().get(&peer.name) {
@@ -162,10 +183,33 @@ impl WorkerSessions {
                 Sent::Hello(_) => {}
             }
         }
+        self.ended(peer).await;
+    }
+
+    async fn ended(&self, peer: Peer) {
         self.registry.forget(&peer);
         let inbox = self.inbox.clone();
         // The engine may have no room for a moment, and nobody says this again.
         let _ = tokio::task::spawn_blocking(move || inbox.away(&peer.name, peer.id)).await;
+    }
+
+    /// Hears it, or keeps it behind what is kept already. An error: the engine has stopped.
+    fn take(&self, peer: &Peer, word: Word, backlog: &mut Backlog) -> Result<(), SendError> {
+        if backlog.is_empty() {
+            match self.hear(peer, word.clone()) {
+                Err(SendError::Full) => {}
+                heard => return heard,
+            }
+        }
+        backlog.push(word);
+        Ok(())
+    }
+
+    fn hear(&self, peer: &Peer, word: Word) -> Result<(), SendError> {
+        match word {
+            Word::Report(report) => self.report(peer, report),
+            Word::Progress(progress) => self.progress(peer, progress),
+        }
     }
 
     fn beat(&self, peer: &Peer, beat: proto::Beat) {
@@ -184,15 +228,14 @@ impl WorkerSessions {
     }
 
     /// Acknowledged when it is durable, or refused as stale.
-    async fn report(&self, peer: &Peer, report: proto::Report) -> Result<(), SendError> {
+    fn report(&self, peer: &Peer, report: proto::Report) -> Result<(), SendError> {
         let Some(attempt) = report.attempt.clone() else { return Ok(()) };
         if !self.registry.is_assigned_to(&attempt, peer) {
             self.registry.refuse_report(peer, attempt);
             return Ok(());
         }
         if report.log_follows {
-            // Before the report is known, so that the log is never taken for whole meanwhile.
-            self.registry.expect_log(&attempt).await;
+            self.registry.expect_log(&attempt);
         }
         let most = self.registry.0.rules.output_cap;
         let (item, token) = (attempt.item(), attempt.token);
@@ -210,37 +253,32 @@ impl WorkerSessions {
             })),
         };
         let job: JobId = attempt.job_id.as_str().into();
-        loop {
-            let (registry, peer, attempt) = (self.registry.clone(), peer.clone(), attempt.clone());
-            let key = AttemptId::new(job.clone(), token);
-            let reply = Box::new(move |answer: Answer| {
-                if let Err(why) = &answer {
-                    registry.0.parts.watch.attempt_rejected(&Rejected {
-                        job: &key.job,
-                        item: &format!("{}/{}[{}]", attempt.run, attempt.step, attempt.index),
-                        attempt: Some(attempt.attempt),
-                        token,
-                        worker: &peer.name,
-                        reason: &why.to_string(),
-                    });
-                }
-                if let Some(session) = registry.sessions().get_mut(&peer.name) {
-                    session.held.remove(&key);
-                }
-                let counted = answer.is_ok();
-                let kind = proto::Acknowledgement { attempt: Some(attempt), counted };
-                registry.say(&peer, OutgoingStream::Acknowledgement(kind));
-            });
-            match self.inbox.send(&job, input.clone(), reply) {
-                Err(SendError::Full) => tokio::time::sleep(AGAIN).await,
-                heard => return heard,
+        let (registry, peer) = (self.registry.clone(), peer.clone());
+        let key = AttemptId::new(job.clone(), token);
+        let reply = Box::new(move |answer: Answer| {
+            if let Err(why) = &answer {
+                registry.0.parts.watch.attempt_rejected(&Rejected {
+                    job: &key.job,
+                    item: &format!("{}/{}[{}]", attempt.run, attempt.step, attempt.index),
+                    attempt: Some(attempt.attempt),
+                    token,
+                    worker: &peer.name,
+                    reason: &why.to_string(),
+                });
             }
-        }
+            if let Some(session) = registry.sessions().get_mut(&peer.name) {
+                session.held.remove(&key);
+            }
+            let counted = answer.is_ok();
+            let kind = proto::Acknowledgement { attempt: Some(attempt), counted };
+            registry.say(&peer, OutgoingStream::Acknowledgement(kind));
+        });
+        self.inbox.send(&job, input, reply)
     }
 
     /// Not acknowledged: the next one says more.
-    async fn progress(&self, peer: &Peer, progress: proto::Progress) {
-        let Some(attempt) = progress.attempt else { return };
+    fn progress(&self, peer: &Peer, progress: proto::Progress) -> Result<(), SendError> {
+        let Some(attempt) = progress.attempt else { return Ok(()) };
         let job: JobId = attempt.job_id.as_str().into();
         let key = attempt.id();
         let is_its = self.registry.is_assigned_to(&attempt, peer)
@@ -250,11 +288,9 @@ impl WorkerSessions {
         {
             let (item, token) = (attempt.item(), attempt.token);
             let input = Input::Progress { item, token, progress, by_callback: false };
-            while let Err(SendError::Full) = self.inbox.send(&job, input.clone(), Box::new(|_| ()))
-            {
-                tokio::time::sleep(AGAIN).await;
-            }
+            return self.inbox.send(&job, input, Box::new(|_| ()));
         }
+        Ok(())
     }
 }
 

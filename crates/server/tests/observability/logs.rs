@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use steadfast_core::decide::{Input, accept, advance};
-use steadfast_core::event::{Accepted, Event, ItemId, JobId, Recorded, Requester, Role};
+use steadfast_core::event::{AcceptedJob, Event, ItemId, JobId, RecordedEvent, Requester, Role};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
@@ -50,7 +50,7 @@ fn json(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-fn hear(watch: &Observability, id: &str, records: Vec<Recorded>) {
+fn hear(watch: &Observability, id: &str, records: Vec<RecordedEvent>) {
     watch.clone().committed(&JobId::from(id), records);
 }
 
@@ -199,12 +199,12 @@ fn what_workers_do_is_logged_and_counted() {
 const HOSTILE: &str = "a\"b\\c\nevent=JobEnded\r\n{\"event\":\"JobEnded\"}\x1b[2J\x1b]0;x\x07\u{9b}31m\u{202e}\u{2028}\u{7f}\t}# HELP x\nx 1\n";
 
 /// A job of which whatever can be hostile is, through the real decisions.
-fn hostile() -> (JobId, Vec<Recorded>) {
+fn hostile() -> (JobId, Vec<RecordedEvent>) {
     let policy = Policy::new(PolicyDraft::default()).expect("the defaults are valid");
     let step = StepDraft::new("s", Action::Run("true".into()), policy);
     let plan = Arc::new(Plan::new(PlanDraft::new(HOSTILE, vec![step])).expect("names are free"));
     let id = JobId::from(HOSTILE);
-    let (mut job, mut log) = accept(Accepted::new(id.clone(), plan), Timestamp(0));
+    let (mut job, mut log) = accept(AcceptedJob::new(id.clone(), plan), Timestamp(0));
     let item = ItemId { run: 0, step: 0, role: Role::Item, index: 0 };
     let error = ErrorText { kind: Some(HOSTILE.into()), message: HOSTILE.repeat(2000) };
     let failure = Failure { error: Some(error), ..Failure::new(FailureKind::HandlerFailed) };

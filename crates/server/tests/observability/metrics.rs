@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use proptest::prelude::*;
 use steadfast_core::apply::replay;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Accepted, Event, JobId, Recorded, Requester};
+use steadfast_core::event::{AcceptedJob, Event, JobId, RecordedEvent, Requester};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::time::Timestamp;
@@ -22,7 +22,7 @@ use crate::page::{Page, promtool};
 use crate::world::{BEST_EFFORT, BUDGET, events, metrics, plan};
 
 /// What one input came to is committed together: all of one moment, or more.
-fn hear(watch: &Observability, id: &str, records: &[Recorded]) {
+fn hear(watch: &Observability, id: &str, records: &[RecordedEvent]) {
     let id = JobId::from(id);
     let mut watch = watch.clone();
     for together in records.chunk_by(|one, next| one.at == next.at) {
@@ -132,7 +132,7 @@ fn five_thousand_jobs_show_at_most_a_thousand_and_sums_lose_none() {
     hear(
         &watch,
         "j4000",
-        &[Recorded {
+        &[RecordedEvent {
             event: Event::JobPaused { requested: Requester::NOBODY },
             ..log[ended].clone()
         }],
@@ -154,13 +154,13 @@ steps:
   last: { run: 'true', needs: [many], on_failure: { run: 'true', then: continue }, retry: { max_attempts: 2 } }
 ";
 
-fn count(log: &[Recorded], of: impl Fn(&Event) -> bool) -> f64 {
+fn count(log: &[RecordedEvent], of: impl Fn(&Event) -> bool) -> f64 {
     log.iter().filter(|record| of(&record.event)).count() as f64
 }
 
 /// What the log adds up to, without what the watch does to get there.
 /// `own`: the job's series are there, while it is under way and once after its end.
-fn check(page: &Page, log: &[Recorded], job: &Job, own: bool) {
+fn check(page: &Page, log: &[RecordedEvent], job: &Job, own: bool) {
     let started = count(log, |e| matches!(e, Event::AttemptStarted { .. }));
     let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running).count() as f64;
     assert_eq!(page.get("steadfast_attempts_started_total"), started);
@@ -196,7 +196,7 @@ fn check(page: &Page, log: &[Recorded], job: &Job, own: bool) {
     assert_eq!(page.has("retry_budget_consumed_total{job_id=\"j\"}"), own);
     if own {
         // Of a job that has ended, what it came to at its end: runs that go on may spend more.
-        let ended = |record: &Recorded| matches!(record.event, Event::JobEnded { .. });
+        let ended = |record: &RecordedEvent| matches!(record.event, Event::JobEnded { .. });
         let shown = match log.iter().find(|record| ended(record)) {
             Some(end) => {
                 let until: Vec<_> = log.iter().filter(|one| one.at <= end.at).cloned().collect();
@@ -269,15 +269,15 @@ fn waits_and_lateness_are_those_of_the_log() {
     let log = events("j1", &plan(BUDGET), "fetch: [exit:1@2s, ok@1s]");
     // The retry is noticed 40 ms late and starts 60 ms after that.
     let due = log.iter().position(|r| matches!(r.event, Event::RetryDue { .. })).expect("a retry");
-    let late = |(i, record): (usize, &Recorded)| {
+    let late = |(i, record): (usize, &RecordedEvent)| {
         let ms = match i.cmp(&due) {
             Less => 0,
             Equal => 40,
             Greater => 100,
         };
-        Recorded { at: record.at.plus(ms), ..record.clone() }
+        RecordedEvent { at: record.at.plus(ms), ..record.clone() }
     };
-    let log: Vec<Recorded> = log.iter().enumerate().map(late).collect();
+    let log: Vec<RecordedEvent> = log.iter().enumerate().map(late).collect();
     hear(&watch, "j1", &log);
     let page = page(&watch);
     assert_eq!(page.get("steadfast_retry_lateness_seconds_sum"), 0.04);
@@ -321,10 +321,10 @@ fn echo(works: &Receiver<Work>, inbox: &Inbox) {
     }
 }
 
-struct Collect(Sender<(JobId, Vec<Recorded>)>);
+struct Collect(Sender<(JobId, Vec<RecordedEvent>)>);
 
 impl Observer for Collect {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         let _ = self.0.send((job.clone(), records));
     }
 }
@@ -362,7 +362,7 @@ steps:
     let plan = plan(job);
     let jobs = 20;
     for i in 0..jobs {
-        let accepted = Accepted::new(JobId::from(format!("job-{i}")), plan.clone());
+        let accepted = AcceptedJob::new(JobId::from(format!("job-{i}")), plan.clone());
         live.inbox().submit(accepted, None).expect("it is taken");
     }
     let mut log = vec![];

@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use steadfast_core::event::{Event, JobId, Recorded};
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_engine::Observer;
 use steadfast_server::observability::{Metrics, Observability, Spans};
 
@@ -79,7 +79,7 @@ fn attributes(of: &[KeyValue]) -> BTreeMap<String, String> {
 }
 
 /// Tells of one job and gives what arrived of it.
-fn arrived(id: &str, log: Vec<Recorded>) -> (Vec<Span>, BTreeMap<String, String>) {
+fn arrived(id: &str, log: Vec<RecordedEvent>) -> (Vec<Span>, BTreeMap<String, String>) {
     let (address, told) = collector();
     let metrics = metrics(true);
     let spans = spans_to(&address, &metrics);

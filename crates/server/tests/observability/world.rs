@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_core::event::{Event, JobId, Recorded};
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
 use steadfast_jobfile::{Operator, load};
@@ -20,7 +20,7 @@ pub(crate) fn metrics(per_job: bool) -> Metrics {
 }
 
 /// All events of a job under the name `id`, late results included.
-pub(crate) fn events(id: &str, plan: &Arc<Plan>, script: &str) -> Vec<Recorded> {
+pub(crate) fn events(id: &str, plan: &Arc<Plan>, script: &str) -> Vec<RecordedEvent> {
     let script = load_script("script.yaml", script.as_bytes(), plan).expect("a valid script");
     let options = Options { past_the_end: true, ..Options::default() };
     let mut log = vec![];

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
@@ -93,7 +93,7 @@ impl Workers for Scripted {
 struct EventSender(Notifications);
 
 impl Observer for EventSender {
-    fn committed(&mut self, job: &JobId, records: Vec<Recorded>) {
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         self.0.told(job, records.last().map_or(0, |record| record.seq), false);
     }
 }

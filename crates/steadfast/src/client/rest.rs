@@ -211,7 +211,8 @@ impl Client {
         let status = answer.status();
         let body = answer.into_body().collect().await.map_err(|error| away(&error))?;
         let body = body.to_bytes();
-        if status.is_success() {
+        // 202: the server's store has not confirmed it yet, so the same is said again, with the same key.
+        if status.is_success() && status != StatusCode::ACCEPTED {
             return Ok(body.into());
         }
         Err(tonic::Status::new(code(status), problem(status, &body)))
@@ -227,7 +228,7 @@ fn code(status: StatusCode) -> tonic::Code {
         409 => tonic::Code::FailedPrecondition,
         413 => tonic::Code::OutOfRange,
         429 | 507 => tonic::Code::ResourceExhausted,
-        502..=504 => tonic::Code::Unavailable,
+        202 | 502..=504 => tonic::Code::Unavailable,
         _ => tonic::Code::Internal,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::types::{ToSql, ValueRef};
 use rusqlite::{Connection, params, params_from_iter};
-use steadfast_core::event::{Event, JobId, JobState, Recorded};
+use steadfast_core::event::{Event, JobId, JobState, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
@@ -190,7 +190,7 @@ pub(super) fn events(
     job: &str,
     after: u64,
     limit: usize,
-) -> Result<Vec<Recorded>, Fault> {
+) -> Result<Vec<RecordedEvent>, Fault> {
     let mut statement = connection.prepare_cached(
         "SELECT first, last, lines, crc FROM events WHERE job = ?1 AND last > ?2 ORDER BY last",
     )?;
@@ -219,7 +219,7 @@ pub(super) fn events(
         for (line, seq) in lines.zip(next..).take(limit - log.len()) {
             let (at, event): (Timestamp, Event) = serde_json::from_str(line)
                 .map_err(|error| Fault::events(job, seq..=seq, error.to_string()))?;
-            log.push(Recorded { seq, at, event });
+            log.push(RecordedEvent { seq, at, event });
         }
         next = last + 1;
     }

@@ -1,7 +1,7 @@
 //! Writing: groups, purges. Each function is called inside a transaction.
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, named_params, params};
-use steadfast_core::event::{JobId, Recorded};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
@@ -88,7 +88,7 @@ fn depth(json: &str) -> usize {
 pub(super) fn lines(write: &Write) -> Result<Vec<Lines>, StoreError> {
     let mut rows: Vec<Lines> = vec![];
     let mut line = Vec::with_capacity(ROW);
-    for Recorded { seq, at, event } in &write.records {
+    for RecordedEvent { seq, at, event } in &write.records {
         line.clear();
         // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
         serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");

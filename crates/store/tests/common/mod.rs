@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::{Event, ItemId, JobState, Recorded, Role};
+use steadfast_core::event::{Event, ItemId, JobState, RecordedEvent, Role};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{IdempotencyKey, Owner, Refused, Row, Store, Write};
 
@@ -23,14 +23,14 @@ pub fn row(id: &str) -> Row {
 }
 
 /// With something of everything in it: text, numbers, an option.
-pub fn record(seq: u64) -> Recorded {
+pub fn record(seq: u64) -> RecordedEvent {
     let item = ItemId { run: 0, step: 1, role: Role::Item, index: seq as u32 };
     let event = match seq % 3 {
         0 => Event::RetryDue { item },
         1 => Event::AttemptStarted { item, attempt: 7, token: seq, worker: "wörker-1".into() },
         _ => Event::StepReady { run: 0, step: 2, items: 3, values: Some([0.1.into()].into()) },
     };
-    Recorded { seq, at: Timestamp(1000 + seq), event }
+    RecordedEvent { seq, at: Timestamp(1000 + seq), event }
 }
 
 /// The next `count` events of a job.
@@ -77,10 +77,10 @@ pub fn put(store: &mut impl Store, write: Write) {
     assert_eq!(commit(store, vec![write]), [Ok(())]);
 }
 
-pub fn log(store: &mut impl Store, id: &str) -> Vec<Recorded> {
+pub fn log(store: &mut impl Store, id: &str) -> Vec<RecordedEvent> {
     store.events(id, 0, usize::MAX).expect("the log is readable")
 }
 
-pub fn records(write: &Write) -> Vec<Recorded> {
+pub fn records(write: &Write) -> Vec<RecordedEvent> {
     write.records.clone()
 }

@@ -34,7 +34,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use steadfast_core::answer::{Answer, answered};
+use steadfast_core::answer::{ServiceAnswer, answered};
 use steadfast_core::event::ItemId;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
 use steadfast_core::plan::{Http, HttpMode};
@@ -201,10 +201,10 @@ impl Caller {
         let encoded = encoding_of(response.headers());
         let body = self.read(response, heard).await?;
         let answer = match encoded {
-            Some(how) if !body.is_empty() => Answer::Encoded(how),
-            _ => Answer::read(&body),
+            Some(how) if !body.is_empty() => ServiceAnswer::Encoded(how),
+            _ => ServiceAnswer::read(&body),
         };
-        let unread = matches!(answer, Answer::Encoded(_) | Answer::TooDeep);
+        let unread = matches!(answer, ServiceAnswer::Encoded(_) | ServiceAnswer::TooDeep);
         let accepted = order.http.mode == HttpMode::Async && status == StatusCode::ACCEPTED;
         if accepted && !unread && answer.said().is_none() {
             return Ok(Called::AwaitsCallback);

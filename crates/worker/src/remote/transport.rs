@@ -460,7 +460,8 @@ impl Transport for SessionTransport {
         control: Option<&TaskControl>,
     ) {
         let Settled { attempt, report, why, started, withdrawn } = settled;
-        let folder = self.state().folders.remove(id);
+        // Tasks have none.
+        let folder = if control.is_none() { self.state().folders.remove(id) } else { None };
         if let Some(folder) = folder.as_ref().filter(|_| !started) {
             // Before the report: the same attempt may be assigned anew, with the same folder.
             self.remove_work(folder);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use steadfast_core::event::{ItemId, Role};
-use steadfast_core::outcome::{Asked, Failure, FailureKind, Outcome, Permanence};
+use steadfast_core::outcome::{Failure, FailureKind, Outcome, Permanence, RequestedDelay};
 use steadfast_core::plan::{Http, HttpExpect, HttpMode};
 use steadfast_worker::http::{Allowed, Called, Caller, HttpOrder, Outbound};
 
@@ -143,7 +143,7 @@ async fn retry_after_is_heard_however_it_is_written() {
             let bytes = answer(status, &headers, body);
             let server = Server::start(move |_, _| (bytes.clone(), Then::Keep)).await;
             let asked = failure(call(&post(server.url("/"))).await).asked;
-            assert_eq!(asked, ms.map(Asked::RetryAfterMs), "{status} {headers}");
+            assert_eq!(asked, ms.map(RequestedDelay::RetryAfterMs), "{status} {headers}");
         }
     }
 }
