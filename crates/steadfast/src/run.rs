@@ -6,15 +6,14 @@
 mod lock;
 mod services;
 mod transport;
+mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::sync_channel;
 
 use sha2::{Digest, Sha256};
 use steadfast_api::Attempts;
-use steadfast_core::apply::fold;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent, Requester, SourceFile};
 use steadfast_core::job::{Job, Phase};
@@ -25,19 +24,14 @@ use steadfast_engine::{
     Slots, Stopped, Work, Workers,
 };
 use steadfast_server::clock::SystemClock;
-use steadfast_store::{Folder, Owner, Refused, SqliteStore, Store as _};
+use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 use steadfast_worker::http::Outbound;
 
 pub use lock::{JobLock, ask_to_cancel, forget_lock};
 use services::Services;
 use transport::LocalWorkers;
+use watch::{EventSender, Progress, Seen, TICK, Watch};
 
-/// How often the view is drawn anew, and how soon an interrupt is noticed.
-const TICK: Duration = Duration::from_millis(100);
-/// How soon it is noticed that the last process of a job that has ended is gone.
-const LAST_TICK: Duration = Duration::from_millis(20);
-/// How often the lock says that we live, and is asked whether the job is to be cancelled, in ticks.
-const LOCK_TICKS: u32 = 10;
 /// Waits for killed processes, in ticks, before this process ends all the same.
 const KILLED_TICKS: u32 = 100;
 /// Committed groups that the view has not taken: twice the messages that fit into the engine's mailbox, because while
@@ -342,39 +336,6 @@ impl Observer for Idle {
     fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }
 
-/// Tells the one who watches of every durable event.
-struct EventSender(SyncSender<Progress>);
-
-enum Progress {
-    Events(Vec<RecordedEvent>),
-    /// The job cannot go on here.
-    Gone(String),
-}
-
-impl Progress {
-    fn into_events(self) -> Vec<RecordedEvent> {
-        match self {
-            Self::Events(records) => records,
-            Self::Gone(_) => vec![],
-        }
-    }
-}
-
-impl Observer for EventSender {
-    fn committed(&mut self, _: &JobId, records: Vec<RecordedEvent>) {
-        let _ = self.0.send(Progress::Events(records));
-    }
-
-    fn refused(&mut self, job: &JobId, why: &Refused) {
-        let why = format!("job {job} belongs to another process now: {why}");
-        let _ = self.0.send(Progress::Gone(why));
-    }
-
-    fn parked(&mut self, job: &JobId, why: &str) {
-        let _ = self.0.send(Progress::Gone(format!("job {job} is stuck: {why}")));
-    }
-}
-
 /// A job that is about to be run by this process.
 struct Begin {
     id: JobId,
@@ -464,112 +425,5 @@ impl Begin {
             forget_lock(folder, &id);
         }
         Ok(Finished { end, job: seen.job, attempts: seen.attempts, lock })
-    }
-}
-
-/// What is looked at until the job has ended.
-struct Watch<'a> {
-    id: &'a JobId,
-    live: &'a Live,
-    told: &'a Receiver<Progress>,
-    workers: &'a LocalWorkers,
-    lock: &'a JobLock,
-    seen: Seen,
-}
-
-impl Watch<'_> {
-    fn to_the_end(&mut self, view: &mut dyn RunView) -> RunEnd {
-        let (mut asked, mut ticks, mut over) = (0, 0u32, false);
-        loop {
-            match self.told.recv_timeout(if over { LAST_TICK } else { TICK }) {
-                Ok(first) => {
-                    // A burst is shown once.
-                    for progress in std::iter::once(first).chain(self.told.try_iter()) {
-                        let records = match progress {
-                            Progress::Events(records) => records,
-                            Progress::Gone(why) => return RunEnd::Failed(why),
-                        };
-                        if self.seen.show(records, view).is_err() {
-                            return RunEnd::Interrupted;
-                        }
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return RunEnd::Interrupted,
-            }
-            ticks += 1;
-            if ticks.is_multiple_of(LOCK_TICKS) {
-                self.lock.touch();
-                if let Some(requested) = self.lock.cancel_asked() {
-                    let _ = self.live.inbox().command(self.id, Input::Cancel(requested));
-                }
-            }
-            if let Some(job) = &self.seen.job {
-                view.draw(job, now());
-                over = job.is_over();
-                // What the end of the job cut off has its grace.
-                if over && self.workers.is_idle() {
-                    return RunEnd::Over;
-                }
-                if !over && job.state().is_terminal() {
-                    // Enough datacenters are done, and nobody stays to wait for the others.
-                    let _ = self.live.inbox().command(self.id, Input::Cancel(no_late_results()));
-                }
-            }
-            let interrupts = view.interrupts();
-            if interrupts > asked {
-                if asked == 0 {
-                    view.interrupting();
-                    self.live.inbox().drain();
-                }
-                if interrupts > 1 {
-                    self.workers.kill_all();
-                } else {
-                    self.workers.stop_all();
-                }
-                asked = interrupts;
-            }
-            if asked > 0 && self.workers.is_idle() {
-                return RunEnd::Interrupted;
-            }
-        }
-    }
-}
-
-/// `run` ends with its job, and cancels what is left of it.
-fn no_late_results() -> Requester {
-    let reason = "`run` does not wait for late results";
-    Requester { by: Some("run".into()), reason: Some(reason.into()) }
-}
-
-/// What the one who watches knows.
-struct Seen {
-    job: Option<Job>,
-    /// None: the job was there before us, and the log knows more.
-    attempts: Option<Attempts>,
-}
-
-impl Seen {
-    fn show(
-        &mut self,
-        records: impl IntoIterator<Item = RecordedEvent>,
-        view: &mut dyn RunView,
-    ) -> Result<(), String> {
-        for record in records {
-            view.event(self.job.as_ref(), &record);
-            self.take(&record)?;
-        }
-        Ok(())
-    }
-
-    /// A resumed job's state was read before its events are told: it may know one already.
-    fn take(&mut self, record: &RecordedEvent) -> Result<(), String> {
-        if self.job.as_ref().is_some_and(|job| record.seq <= job.seq) {
-            return Ok(());
-        }
-        if let Some(attempts) = &mut self.attempts {
-            attempts.add(record);
-        }
-        fold(&mut self.job, record).map_err(|error| error.to_string())
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::dial::{Connected, Dialer};
-use super::transport::Worker;
+use super::worker::Worker;
 use super::{PATIENCE, RemoteError, session};
 
 /// Pauses between tries: the first ones short, because a server that restarts is back soon. With a lease none

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::transport::Worker;
+use super::worker::Worker;
 use super::{ShutdownRequest, ShutdownSignal, blocking};
 use crate::executor::PREEMPTED;
 use crate::prepare::MARK;

@@ -19,7 +19,7 @@ use tonic::Code;
 
 use super::blocking;
 use super::connect::Client;
-use super::transport::Worker;
+use super::worker::Worker;
 use super::worker_dir::WorkerDir;
 use crate::TaskControl;
 use crate::lease::clock;

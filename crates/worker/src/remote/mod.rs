@@ -7,7 +7,8 @@
 //! | `dial` | the way to the server |
 //! | `connect` | reaching the server, for ever, and telling a refusal from a bad moment |
 //! | `session` | one stream: what the server says, and that it is still there |
-//! | `transport` | between the [executor](crate::Executor) and the server: what is shared by all of these |
+//! | `worker` | the worker's [executor](crate::Executor), for the session |
+//! | `transport` | where that gets its attempts, and keeps how they ended; shared by all of these |
 //! | `attempt` | a process, from its assignment to its end |
 //! | `reports` | how attempts ended, until it is acknowledged |
 //! | `logs` | what attempts print, apart from the session |
@@ -29,6 +30,7 @@ mod reports;
 mod secrets;
 mod session;
 mod transport;
+mod worker;
 mod worker_dir;
 
 use std::collections::BTreeMap;
@@ -42,7 +44,7 @@ use tokio::sync::watch;
 
 use crate::http::{Outbound, OutboundError};
 use crate::{UserError, Users};
-use transport::Worker;
+use worker::Worker;
 use worker_dir::WorkerDir;
 
 pub use crate::{Call, Functions, Task, TaskControl};

@@ -19,7 +19,7 @@ use steadfast_core::event::AttemptId;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
-use super::transport::Worker;
+use super::worker::Worker;
 use super::worker_dir::{self, WorkerDir};
 
 /// Taken together: enough to share the cost, few enough that a beat is not held up.

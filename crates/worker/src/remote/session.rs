@@ -10,7 +10,7 @@ use tonic::{Status, Streaming};
 
 use super::connect::Client;
 use super::reports::Outgoing;
-use super::transport::Worker;
+use super::worker::Worker;
 use super::{PATIENCE, blocking, logs};
 use crate::executor::SERVER_ASKED;
 use crate::lease::clock;

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::task::Waker;
 use std::time::Duration;
 
 use proto::assignment::Action;
@@ -26,23 +26,10 @@ use super::reports::{ReportStore, Reports};
 use super::secrets::Secrets;
 use super::worker_dir::WorkerDir;
 use super::{RemoteConfig, RemoteError, attempt, held, worker_dir};
-use crate::executor::{PREEMPTED, Settled, Work};
+use crate::executor::{Settled, Work};
 use crate::http::{Called, Caller, HttpOrder};
-use crate::lease::clock;
 use crate::tasks::{Call, TimedTask};
-use crate::{Driver, Ended, LOG_CAP, OUTPUT_CAP, Ports, Stop, Task, TaskControl, Transport};
-
-/// The worker of a server: its executor, and the way to the server. Clones are the same worker.
-#[derive(Clone, Debug)]
-pub(super) struct Worker(pub(super) Driver<SessionTransport>);
-
-impl Deref for Worker {
-    type Target = SessionTransport;
-
-    fn deref(&self) -> &SessionTransport {
-        self.0.transport()
-    }
-}
+use crate::{Ended, LOG_CAP, OUTPUT_CAP, Ports, Stop, Task, TaskControl, Transport};
 
 #[derive(Debug)]
 pub(super) struct SessionTransport {
@@ -70,6 +57,15 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// They hold for attempts that begin from now on. A server that says none has those of old.
+    pub(super) fn welcome(&self, welcome: &proto::Welcome) {
+        let said =
+            [(&self.log_bytes, welcome.log_bytes), (&self.output_bytes, welcome.output_bytes)];
+        for (limit, said) in said.into_iter().filter(|(_, said)| *said > 0) {
+            limit.store(said, Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Ordering::Relaxed)
     }
@@ -95,6 +91,17 @@ pub(super) struct State {
     pub(super) client: Option<Client>,
 }
 
+impl State {
+    /// Whom to wake, once nothing is locked.
+    #[must_use]
+    pub(super) fn welcomed(&mut self, client: Client) -> Option<Waker> {
+        self.welcomed = true;
+        self.client = Some(client);
+        self.undrain_unanswered = false;
+        self.reports.welcomed()
+    }
+}
+
 impl Work for proto::Assignment {
     type Attempt = proto::AttemptRef;
 
@@ -111,15 +118,18 @@ impl Work for proto::Assignment {
     }
 }
 
-impl Worker {
-    pub(super) fn new(config: RemoteConfig, dir: WorkerDir) -> Result<Self, RemoteError> {
+impl SessionTransport {
+    pub(super) fn new(
+        config: RemoteConfig,
+        dir: WorkerDir,
+        runtime: &tokio::runtime::Handle,
+    ) -> Result<Self, RemoteError> {
         let report_store = ReportStore::new(&dir);
         let unusable = |source| RemoteError::Folder { path: dir.reports(), source };
         let reports = Reports::new(report_store.read().map_err(unusable)?);
         let logs = Logs::new(report_store.read_logs().map_err(unusable)?);
         let identity = Identity::open(dir.identity())?;
         let random = getrandom::u64().map_err(|error| RemoteError::Random(error.to_string()))?;
-        let runtime = tokio::runtime::Handle::current();
         let caller = config.outbound.as_ref().map(Caller::new).transpose()?;
         let state = State {
             reports,
@@ -130,8 +140,7 @@ impl Worker {
             leaving: false,
             client: None,
         };
-        let (root, slots) = (dir.root().to_owned(), config.slots);
-        let transport = SessionTransport {
+        Ok(Self {
             caller,
             incarnation: format!("{random:016x}"),
             identity,
@@ -150,132 +159,9 @@ impl Worker {
             dir,
             state: Mutex::new(state),
             changed: watch::Sender::new(()),
-        };
-        let driver = Driver::start(slots, transport, Some(runtime));
-        driver.map(Self).map_err(|source| RemoteError::Folder { path: root, source })
+        })
     }
 
-    pub(super) fn assign(&self, assignment: proto::Assignment) {
-        let Some(attempt) = &assignment.attempt else {
-            tracing::warn!("the server assigned something without saying what it is");
-            return;
-        };
-        let id = attempt.id();
-        if self.state().reports.keeps(&id) {
-            return;
-        }
-        if let Err(why) = attempt::check(&assignment) {
-            tracing::warn!(attempt = ?id.to_string(), %why, "refused");
-            let outcome = attempt::permanent("assignment_refused", why);
-            return self.report(
-                &id,
-                Settled::not_begun(attempt.clone(), outcome, String::new()),
-                None,
-            );
-        }
-        let was_idle = self.0.is_idle();
-        self.0.assign(assignment);
-        if was_idle {
-            self.changed();
-        }
-    }
-
-    /// What the server must know that we have.
-    pub(super) fn holds(&self) -> Vec<proto::AttemptRef> {
-        // In order, and each once: one that is being reported may be in both.
-        let mut holds: Vec<_> = self.0.with(|executor| executor.attempts().collect());
-        holds.extend(self.state().reports.attempts());
-        holds.sort_by(|(one, _), (other, _)| one.cmp(other));
-        holds.dedup_by(|(one, _), (other, _)| one == other);
-        holds.into_iter().map(|(_, attempt)| attempt).collect()
-    }
-
-    pub(super) fn withdraw(&self, id: &AttemptId) {
-        self.0.withdraw(id);
-        self.acknowledged(id);
-    }
-
-    pub(super) fn welcomed(&self, client: Client, hello_sent: Duration, welcome: &proto::Welcome) {
-        let limits = &self.limits;
-        // A server that says none has those of old.
-        for (limit, said) in
-            [(&limits.log_bytes, welcome.log_bytes), (&limits.output_bytes, welcome.output_bytes)]
-        {
-            if said > 0 {
-                limit.store(said, Ordering::Relaxed);
-            }
-        }
-        let lease = Duration::from_millis(welcome.lease_ms);
-        self.0.with(|executor| executor.lease().welcome(hello_sent, lease));
-        let mut state = self.state();
-        state.welcomed = true;
-        state.client = Some(client);
-        state.undrain_unanswered = false;
-        let waker = state.reports.welcomed();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        self.0.look_at_the_clock();
-        self.changed();
-    }
-
-    pub(super) fn disconnected(&self) {
-        let mut state = self.state();
-        state.client = None;
-        state.reports.disconnected();
-        drop(state);
-        self.changed();
-    }
-
-    /// The session, if there is one, may end.
-    pub(super) fn say_goodbye(&self) {
-        self.state().leaving = true;
-        self.changed();
-    }
-
-    /// The number of the beat that is about to be sent.
-    pub(super) fn beat(&self) -> u64 {
-        self.0.with(|executor| executor.lease().beat(clock()))
-    }
-
-    pub(super) fn answered(&self, number: u64) {
-        self.0.with(|executor| executor.lease().answered(number));
-    }
-
-    pub(super) fn lease_is_over(&self) -> bool {
-        self.0.with(|executor| executor.lease_is_over(clock()))
-    }
-
-    pub(super) fn lease_length(&self) -> Option<Duration> {
-        self.0.with(|executor| executor.lease().length())
-    }
-
-    /// Takes new work again, if it was the server that wanted none taken: who is told to go by its own host goes.
-    /// The server is answered either way.
-    pub(super) fn undrain(&self) {
-        self.0.with(crate::Executor::undrain);
-        self.state().undrain_unanswered = true;
-        self.changed();
-    }
-
-    pub(super) fn draining(&self) -> Option<String> {
-        self.0.with(|executor| executor.draining().map(str::to_owned))
-    }
-
-    /// At once, and nothing new.
-    pub(super) fn kill_all(&self) {
-        self.0.drain(PREEMPTED);
-        self.0.preempt();
-        self.0.kill_all();
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.0.is_idle()
-    }
-}
-
-impl SessionTransport {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         held(&self.state)
     }
