@@ -1,6 +1,6 @@
 //! `backup`: a copy of the data folder that a server can be started with.
 
-use steadfast_server::backup::{Copied, back_up};
+use steadfast_store::backup::{Copied, back_up};
 
 use crate::args::{BackupArgs, Output};
 use crate::{Done, Exit, input, jobs};

@@ -93,7 +93,9 @@ pub(crate) fn list(args: &ListArgs) -> Done {
         let filter =
             JobFilter { state: args.state, name: args.name.clone(), label: args.label.clone() };
         let cursor = args.cursor.as_deref();
-        let page = queries::list(store, &data.folder, &filter, cursor, args.limit).map_err(text)?;
+        let page =
+            queries::list(store, &|job| data.folder.is_run(job), &filter, cursor, args.limit)
+                .map_err(text)?;
         if args.common.output == Output::Json {
             let jobs: Vec<_> = page
                 .jobs

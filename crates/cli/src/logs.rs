@@ -9,7 +9,7 @@ use steadfast_core::job::Job;
 use steadfast_core::plan::{Action, Plan, Step};
 use steadfast_core::select::ItemSelector;
 use steadfast_server::arriving::is_arriving;
-use steadfast_server::log_times;
+use steadfast_store::log_times;
 
 use crate::args::LogsArgs;
 use crate::data::{self, Data};
@@ -55,7 +55,7 @@ pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
             printer.flush()?;
             if !args.follow || job.is_over() {
                 printer.end()?;
-                shown.iter().filter(|log| log.is_arriving(&job)).for_each(|log| {
+                shown.iter().filter(|log| log.is_arriving(data, &job)).for_each(|log| {
                     tell_arriving(&log.name());
                 });
                 if shown.is_empty() {
@@ -125,11 +125,12 @@ impl Shown {
         step.to_string_lossy().into_owned()
     }
 
-    fn is_arriving(&self, job: &Job) -> bool {
+    fn is_arriving(&self, data: &Data, job: &Job) -> bool {
         let step = self.step();
         let index = job.plan.find(&step);
         let of = index.and_then(|index| ItemId::read_attempt_name(index, &step, &self.name()));
-        of.is_some_and(|(item, attempt)| is_arriving(job, item, attempt, &self.path))
+        let blobs = data.folder.storage().blobs();
+        of.is_some_and(|(item, attempt)| is_arriving(&*blobs, job, item, attempt))
     }
 
     /// What has come since the last time.
@@ -140,7 +141,7 @@ impl Shown {
         }
         let (name, step) = (self.name(), self.step());
         if printer.wants_times() {
-            printer.times = Times::new(log_times::read(&self.path)?);
+            printer.times = Times::new(log_times(&self.path)?);
         }
         file.seek(SeekFrom::Start(self.from))?;
         let mut chunk = vec![0; CHUNK];
@@ -163,7 +164,7 @@ fn begin(path: &Path, tail: Option<u64>, since: Option<u64>) -> io::Result<u64> 
     let mut from = 0;
     if let Some(since) = since {
         let length = path.metadata()?.len();
-        from = Times::new(log_times::read(path)?).since(since).unwrap_or(length);
+        from = Times::new(log_times(path)?).since(since).unwrap_or(length);
     }
     if let Some(lines) = tail {
         let mut file = File::open(path)?;

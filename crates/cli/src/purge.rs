@@ -21,7 +21,9 @@ pub(crate) fn run(args: &PurgeArgs) -> Done {
         let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));
         let purged = match (before, args.state) {
             (None, _) => named(&args.jobs, data, store)?,
-            (Some(before), None) => purge(store, &data.folder, before, now).map_err(text)?,
+            (Some(before), None) => {
+                purge(store, &*data.folder.storage().blobs(), before, now).map_err(text)?
+            }
             (Some(before), Some(ShownState::Interrupted)) => interrupted(data, store, before)?,
             (Some(before), Some(ShownState::Of(state))) if state.is_terminal() => {
                 let filter = Filter { state: Some(state), over: Some(true), ..Filter::default() };
@@ -64,7 +66,9 @@ fn ended(
         let page = store.list(filter, cursor.as_deref(), AT_ONCE).map_err(text)?;
         for row in page.jobs {
             if row.finished_at.is_some_and(|at| at < before) {
-                purged += u64::from(remove(store, &data.folder, &row.id).map_err(text)?);
+                purged += u64::from(
+                    remove(store, &*data.folder.storage().blobs(), &row.id).map_err(text)?,
+                );
             }
         }
         cursor = page.next;
@@ -78,7 +82,7 @@ fn ended(
 /// lock, and keeps it.
 fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
     let mut purged = 0;
-    for id in queries::interrupted(store, &data.folder).map_err(text)? {
+    for id in queries::interrupted(store, &|job| data.folder.is_run(job)).map_err(text)? {
         let Ok(_lock) = JobLock::take(&data.folder, &id) else { continue };
         // One that cannot be read may have ended as well: it goes only by its name.
         if store.damage(&id).map_err(text)?.is_some() {
@@ -91,7 +95,7 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         }
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
-        if remove(store, &data.folder, &id).map_err(text)? {
+        if remove(store, &*data.folder.storage().blobs(), &id).map_err(text)? {
             forget_lock(&data.folder, &id);
             purged += 1;
         }
@@ -109,7 +113,7 @@ fn named(names: &[String], data: &Data, store: &mut SqliteStore) -> Result<u64, 
     }
     let mut purged = 0;
     for row in rows {
-        let gone = remove(store, &data.folder, &row.id).map_err(text)?;
+        let gone = remove(store, &*data.folder.storage().blobs(), &row.id).map_err(text)?;
         purged += u64::from(gone);
     }
     Ok(purged)

@@ -240,7 +240,13 @@ fn settings(args: &ServeArgs) -> Result<(Config, Data), String> {
 
 async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
     let folder = data.folder.clone();
-    start(ServerOptions { config, folder, clock: Arc::new(SystemClock), inside: None }).await
+    start(ServerOptions {
+        config,
+        storage: folder.storage(),
+        clock: Arc::new(SystemClock),
+        inside: None,
+    })
+    .await
 }
 
 /// For the worker that `up` brings along, and for the programs of its user. They end with it.
@@ -254,7 +260,8 @@ struct OwnTokens {
 impl OwnTokens {
     fn make(data: &Data) -> Result<Self, String> {
         let now = clock::now();
-        let tokens = Tokens::open(data.folder.root()).map_err(|error| error.to_string())?;
+        let tokens =
+            Tokens::open(data.folder.storage().settings()).map_err(|error| error.to_string())?;
         let expires = Some(now.plus(OWN_TOKEN_MS));
         let make = |scope| {
             let made = tokens.create(scope, Some(OWN_TOKEN), expires, now);

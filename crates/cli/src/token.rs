@@ -32,7 +32,7 @@ pub(crate) fn run(command: &TokenCommand) -> Done {
 fn open(common: &Common) -> Result<Tokens, String> {
     let data = Data::at(common.data.as_deref())?;
     data.create()?;
-    Tokens::open(data.folder.root()).map_err(|error| error.to_string())
+    Tokens::open(data.folder.storage().settings()).map_err(|error| error.to_string())
 }
 
 fn create(

@@ -15,7 +15,7 @@ use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{CommandError, Inbox};
 use steadfast_jobfile::{JobFile, Operator, Warning, load};
-use steadfast_store::{Folder, IdempotencyKey};
+use steadfast_store::{Blobs, IdempotencyKey};
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -24,7 +24,8 @@ use crate::hand_over::{CONFIRM, HAND_OVER, confirmed, hand_over};
 use crate::health::Health;
 use crate::queries::{JobReader, job_id};
 
-pub use files::{Attached, AttachedFile};
+pub use files::Attached;
+pub use steadfast_store::AttachedFile;
 
 /// Job files that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
 /// when its client has left.
@@ -39,7 +40,7 @@ pub struct JobCommands {
     inbox: Inbox,
     reader: JobReader,
     operator: Arc<Operator>,
-    folder: Folder,
+    blobs: Arc<dyn Blobs>,
     keys: Keys,
     attached: Attached,
     health: Health,
@@ -124,24 +125,13 @@ impl JobCommands {
         inbox: Inbox,
         reader: JobReader,
         operator: Arc<Operator>,
-        folder: Folder,
+        blobs: Arc<dyn Blobs>,
         health: Health,
     ) -> Self {
         let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
         let reading = Arc::new(Semaphore::new(READ_AT_ONCE));
         let writing = Arc::new(Semaphore::new(WRITE_AT_ONCE));
-        Self {
-            inbox,
-            reader,
-            operator,
-            folder,
-            keys,
-            attached,
-            health,
-            callbacks,
-            reading,
-            writing,
-        }
+        Self { inbox, reader, operator, blobs, keys, attached, health, callbacks, reading, writing }
     }
 
     /// How much may come with a job.
@@ -202,9 +192,9 @@ impl JobCommands {
         let files = files::checked(files, &plan, self.attached)?;
         let id = new_id();
         let accepted = AcceptedJob::new(id.clone(), plan);
-        let folder = self.folder.clone();
+        let blobs = self.blobs.clone();
         let has_files = !files.is_empty();
-        let put = has_files.then_some(move || files::put(&folder, &id, &files));
+        let put = has_files.then_some(move || files::put(&*blobs, &id, &files));
         let submitted = self.accept(accepted, put, key, digest).await?;
         Ok(Submitted { warnings, ..submitted })
     }
@@ -243,10 +233,10 @@ impl JobCommands {
         accepted.source = None;
         accepted.requested = requested;
         self.fits(&accepted.plan)?;
-        let (folder, before) = (self.folder.clone(), old.id.clone());
+        let (blobs, before) = (self.blobs.clone(), old.id.clone());
         let wanted = files::wanted(&accepted.plan)?;
         let has_files = !wanted.is_empty();
-        let put = has_files.then_some(move || files::copy(&folder, &before, &new, &wanted));
+        let put = has_files.then_some(move || files::copy(&*blobs, &before, &new, &wanted));
         self.accept(accepted, put, key, digest).await
     }
 
@@ -294,8 +284,8 @@ impl JobCommands {
             let taken = commands.take(accepted, put, key, handed).await;
             // Whether a job was taken that met the engine's end is not known: its files stay.
             if has_files && taken.as_ref().is_err_and(|why| !matches!(why, Refused::Stopped)) {
-                let folder = commands.folder.files(&job);
-                let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await;
+                let blobs = commands.blobs.clone();
+                let _ = tokio::task::spawn_blocking(move || blobs.remove_files(&job)).await;
             }
             taken.map_err(ApiError::from)
         });

@@ -6,14 +6,10 @@
 //! ballast, a file of nothing, makes room for them.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
-use steadfast_store::{Folder, InPlace, StoreError};
+use steadfast_store::{Space, StoreError};
 use tokio::time::Instant;
 
 use crate::error::ApiError;
@@ -21,9 +17,7 @@ use crate::error::ApiError;
 const MIB: u64 = 1 << 20;
 /// With less than this and without ballast a commit is as good as refused.
 const NOTHING_LEFT: u64 = 256 << 10;
-/// The file of nothing, in the data folder.
-pub(crate) const BALLAST: &str = "ballast";
-/// Its size is this share of the reserve.
+/// The size of the ballast is this share of the reserve.
 const BALLAST_SHARE: u64 = 4;
 
 /// Cheap to clone: all are the same.
@@ -32,10 +26,8 @@ pub struct Health(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    root: PathBuf,
+    space: Arc<dyn Space>,
     reserve: u64,
-    /// None: what is stored is in memory.
-    database: Option<InPlace>,
     store: Mutex<StoreState>,
 }
 
@@ -104,9 +96,8 @@ impl fmt::Display for Unready {
 
 impl Health {
     /// `reserve`: bytes that are left to the events of jobs that run.
-    pub fn new(folder: &Folder, reserve: u64, database: Option<InPlace>) -> Self {
-        let root = folder.root().to_owned();
-        Self(Arc::new(Shared { root, reserve, database, store: Mutex::new(StoreState::Writes) }))
+    pub fn new(space: Arc<dyn Space>, reserve: u64) -> Self {
+        Self(Arc::new(Shared { space, reserve, store: Mutex::new(StoreState::Writes) }))
     }
 
     fn store(&self) -> MutexGuard<'_, StoreState> {
@@ -160,13 +151,13 @@ impl Health {
     }
 
     fn is_in_place(&self) -> bool {
-        self.0.database.as_ref().is_none_or(InPlace::holds)
+        self.0.space.is_in_place()
     }
 
     fn low_disk(&self) -> Option<Unready> {
         let reserve = self.0.reserve;
-        let free = free_bytes(&self.0.root).ok()?;
-        if free < NOTHING_LEFT.min(reserve) && !self.ballast().0.exists() {
+        let free = self.0.space.free_bytes().ok()?;
+        if free < NOTHING_LEFT.min(reserve) && !self.0.space.has_ballast() {
             return Some(Unready::Full);
         }
         (free < reserve).then_some(Unready::LowDisk { free, reserve })
@@ -188,55 +179,45 @@ impl Health {
         };
     }
 
-    fn ballast(&self) -> (PathBuf, u64) {
-        (self.0.root.join(BALLAST), self.0.reserve / BALLAST_SHARE)
-    }
-
     /// Puts the ballast there if it is not, and if there is more room than is kept free anyway.
     pub fn lay_ballast(&self) {
-        let (path, bytes) = self.ballast();
-        let room = || free_bytes(&self.0.root).is_ok_and(|free| free >= self.0.reserve + bytes);
-        if bytes == 0 || !self.is_in_place() || path.exists() || !room() {
-            return;
-        }
-        let lay = || -> io::Result<()> {
-            fallocate(File::create_new(&path)?, FallocateFlags::empty(), 0, bytes)?;
-            Ok(())
-        };
-        if lay().is_err() {
-            // Of no use if it takes no room; on a disk that cannot give it any, the reserve is all there is.
-            let _ = fs::remove_file(&path);
+        let Shared { space, reserve, .. } = &*self.0;
+        let bytes = reserve / BALLAST_SHARE;
+        let room = || space.free_bytes().is_ok_and(|free| free >= reserve + bytes);
+        if bytes > 0 && self.is_in_place() && !space.has_ballast() && room() {
+            // A disk that cannot give any has the reserve alone.
+            let _ = space.lay_ballast(bytes);
         }
     }
 
     /// Makes room; whether there was any to make.
     pub fn release_ballast(&self) -> bool {
-        let (path, _) = self.ballast();
-        let released = fs::remove_file(&path).is_ok();
+        let released = self.0.space.release_ballast();
         if released {
-            tracing::warn!(event = "BallastReleased", file = %path.display());
+            tracing::warn!(event = "BallastReleased");
         }
         released
     }
 
     /// Where it is, for the log.
-    pub fn root(&self) -> &Path {
-        &self.0.root
+    pub fn place(&self) -> String {
+        self.0.space.place()
     }
-}
-
-fn free_bytes(root: &Path) -> io::Result<u64> {
-    let disk = statvfs(root)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use steadfast_store::{Folder, FolderStorage, Storage as _};
+
     use super::*;
 
     fn health(reserve: u64) -> (tempfile::TempDir, Health) {
         let root = tempfile::tempdir().unwrap();
-        let health = Health::new(&Folder::new(root.path().to_owned()), reserve, None);
+        let space = FolderStorage::new(&Folder::new(root.path().to_owned())).space();
+        let health = Health::new(space, reserve);
         (root, health)
     }
 

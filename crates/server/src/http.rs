@@ -23,7 +23,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use steadfast_core::time::Timestamp;
 use steadfast_jobfile::Operator;
-use steadfast_store::Folder;
+use steadfast_store::Blobs;
 
 use crate::callbacks::CallbackHandler;
 use crate::commands::JobCommands;
@@ -44,13 +44,13 @@ pub struct App {
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub operator: Arc<Operator>,
     pub workers: Arc<dyn WorkerQueries>,
-    pub folder: Folder,
+    pub blobs: Arc<dyn Blobs>,
     pub limits: Limits,
 }
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("App").field("blobs", &self.blobs).finish_non_exhaustive()
     }
 }
 

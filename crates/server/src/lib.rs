@@ -4,7 +4,6 @@
 //! before anything here shows or acknowledges it.
 
 pub mod arriving;
-pub mod backup;
 pub mod callbacks;
 pub mod caller;
 pub mod clock;
@@ -17,7 +16,6 @@ mod hand_over;
 pub mod health;
 pub mod http;
 pub mod listen;
-pub mod log_times;
 pub mod notifications;
 pub mod observability;
 pub mod purge;

@@ -1,10 +1,9 @@
 //! Ended jobs go, with their logs, files and working folders; interrupted ones if somebody asks for it.
 
-use std::fs;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Folder, Store, StoreError};
+use steadfast_store::{Blobs, Store, StoreError};
 
 /// A folder of no job may be of one that is being accepted: its files are there before it is, and a
 /// server waits with it while its disk is full or its database locked. Older than this, it is what an
@@ -15,50 +14,33 @@ const ORPHANED_AFTER: Duration = Duration::from_hours(24);
 /// many jobs.
 pub fn purge(
     store: &mut dyn Store,
-    folder: &Folder,
+    blobs: &dyn Blobs,
     finished_before: Timestamp,
     now: Timestamp,
 ) -> Result<u64, StoreError> {
     let gone = store.purge(finished_before)?;
     for job in &gone {
-        remove_folders(folder, job);
+        blobs.remove(job);
     }
-    sweep(store, folder, now)?;
+    sweep(store, blobs, now)?;
     Ok(gone.len() as u64)
 }
 
 /// Removes one job, whatever its state; whether there was such a one.
-pub fn remove(store: &mut dyn Store, folder: &Folder, job: &str) -> Result<bool, StoreError> {
+pub fn remove(store: &mut dyn Store, blobs: &dyn Blobs, job: &str) -> Result<bool, StoreError> {
     let gone = store.remove(job)?;
     if gone {
-        remove_folders(folder, job);
+        blobs.remove(job);
     }
     Ok(gone)
 }
 
-/// What cannot be removed now is an orphan that a later purge finds.
-fn remove_folders(folder: &Folder, job: &str) {
-    for place in [folder.logs(job), folder.files(job), folder.work(job)] {
-        let _ = fs::remove_dir_all(place);
-    }
-}
-
-/// Folders of no job, if they are old.
-fn sweep(store: &mut dyn Store, folder: &Folder, now: Timestamp) -> Result<(), StoreError> {
-    let now = UNIX_EPOCH + Duration::from_millis(now.0);
-    let is_old = |changed: SystemTime| {
-        now.duration_since(changed).is_ok_and(|passed| passed > ORPHANED_AFTER)
-    };
-    for place in [folder.logs(""), folder.files(""), folder.work("")] {
-        let Ok(entries) = fs::read_dir(&place) else { continue };
-        for entry in entries.flatten() {
-            let changed = entry.metadata().and_then(|about| about.modified());
-            let name = entry.file_name();
-            if let (Some(job), true) = (name.to_str(), changed.is_ok_and(is_old))
-                && !is_known(store, job)?
-            {
-                let _ = fs::remove_dir_all(entry.path());
-            }
+/// What is of no job, if it is old.
+fn sweep(store: &mut dyn Store, blobs: &dyn Blobs, now: Timestamp) -> Result<(), StoreError> {
+    let moment = UNIX_EPOCH + Duration::from_millis(now.0).saturating_sub(ORPHANED_AFTER);
+    for job in blobs.unchanged_since(moment) {
+        if !is_known(store, &job)? {
+            blobs.remove(&job);
         }
     }
     Ok(())
@@ -74,7 +56,9 @@ fn is_known(store: &mut dyn Store, job: &str) -> Result<bool, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_store::SqliteStore;
+    use std::fs;
+
+    use steadfast_store::{Folder, FolderBlobs, SqliteStore};
 
     use super::*;
 
@@ -95,7 +79,7 @@ mod tests {
         touched(&folder.files("new"), Duration::from_mins(59));
         touched(&folder.files("old"), Duration::from_hours(25));
         touched(&folder.logs("old"), Duration::from_hours(25));
-        assert_eq!(purge(&mut store, &folder, NOW, NOW).unwrap(), 0);
+        assert_eq!(purge(&mut store, &FolderBlobs::new(&folder), NOW, NOW).unwrap(), 0);
         assert!(folder.files("new").exists());
         assert!(!folder.files("old").exists() && !folder.logs("old").exists());
     }

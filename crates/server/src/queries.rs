@@ -16,7 +16,7 @@ use steadfast_core::job::Job;
 use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
-use steadfast_store::{Folder, Row, Store, StoreError};
+use steadfast_store::{Row, Storage, Store, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
@@ -33,7 +33,7 @@ const CHUNK: usize = 1000;
 #[derive(Clone, Debug)]
 pub struct JobReader {
     readers: Readers,
-    folder: Folder,
+    storage: Arc<dyn Storage>,
     cache: Cache,
     /// An explanation holds a whole log: one at a time.
     explaining: Arc<Semaphore>,
@@ -41,10 +41,10 @@ pub struct JobReader {
 
 impl JobReader {
     /// `readers`: how many read at the same moment.
-    pub fn open(folder: &Folder, readers: usize) -> Result<Self, StoreError> {
+    pub fn open(storage: Arc<dyn Storage>, readers: usize) -> Result<Self, StoreError> {
         Ok(Self {
-            readers: Readers::open(folder.database(), readers)?,
-            folder: folder.clone(),
+            readers: Readers::open(storage.clone(), readers)?,
+            storage,
             cache: Cache::default(),
             explaining: Arc::new(Semaphore::new(1)),
         })
@@ -66,17 +66,20 @@ impl JobReader {
         cursor: Option<String>,
         limit: usize,
     ) -> Result<JobsPage, ApiError> {
-        let folder = self.folder.clone();
+        let storage = self.storage.clone();
         self.readers
-            .read(move |store| Ok(list(store, &folder, &filter, cursor.as_deref(), limit)?))
+            .read(move |store| {
+                let is_run = |job: &str| storage.is_run(job);
+                Ok(list(store, &is_run, &filter, cursor.as_deref(), limit)?)
+            })
             .await
     }
 
     /// A job of `run` that no process has.
     pub async fn is_interrupted(&self, row: &Row) -> bool {
-        let (row, folder) = (row.clone(), self.folder.clone());
+        let (row, storage) = (row.clone(), self.storage.clone());
         let asking = tokio::task::spawn_blocking(move || {
-            shown_state(&row, &folder) == ShownState::Interrupted
+            shown_state(&row, &|job| storage.is_run(job)) == ShownState::Interrupted
         });
         asking.await.unwrap_or(false)
     }
@@ -114,12 +117,12 @@ impl JobReader {
     pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, ApiError> {
         let id = job_id(id)?;
         let mut folded = self.cache.of(&id).lock_owned().await;
-        let (cache, known, folder) = (self.cache.clone(), id.clone(), self.folder.clone());
+        let (cache, known, storage) = (self.cache.clone(), id.clone(), self.storage.clone());
         self.readers
             .read(move |store| {
                 let status = folded.status(store, &known).inspect_err(|_| cache.forget(&known))?;
                 cache.holds(&known, folded.bytes());
-                let alone = status.local && !status.state.is_terminal() && !folder.is_run(&known);
+                let alone = status.local && !status.state.is_terminal() && !storage.is_run(&known);
                 if alone { Ok(Arc::new((*status).clone().without_a_process())) } else { Ok(status) }
             })
             .await

@@ -2,10 +2,8 @@
 
 mod readiness;
 
-use std::fs::{self, File, TryLockError};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +21,7 @@ use steadfast_engine::{
     Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
     WorkerState,
 };
-use steadfast_store::{Folder, Owner, SqliteStore, Store, StoreError};
+use steadfast_store::{Claim, ClaimError, Owner, Storage, Store as _, StoreError};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -61,13 +59,10 @@ const ALIVE_EVERY: Duration = Duration::from_secs(2);
 const PURGE_EVERY: Duration = Duration::from_hours(1);
 /// How long the last spans have to reach their collector.
 const LAST_SPANS: Duration = Duration::from_secs(2);
-/// A lock of another process is told of after so long; it is waited for as long as it takes.
-const LOCKED_AFTER: Duration = Duration::from_secs(1);
-
 #[derive(Debug)]
 pub struct ServerOptions {
     pub config: Config,
-    pub folder: Folder,
+    pub storage: Arc<dyn Storage>,
     pub clock: Arc<dyn Clock>,
     /// Instead of listening: this server is part of a program, which has its own way in and its own log.
     pub inside: Option<mpsc::Receiver<DuplexStream>>,
@@ -76,13 +71,10 @@ pub struct ServerOptions {
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot use the data folder {}: {why}", folder.display())]
-    Folder { folder: PathBuf, why: String },
-    #[error(
-        "another server has the data folder {}; stop it, or give another with --data",
-        folder.display()
-    )]
-    Taken { folder: PathBuf },
+    #[error("cannot use the data folder {place}: {why}")]
+    Storage { place: String, why: String },
+    #[error("another server has the data folder {place}; stop it, or give another with --data")]
+    Taken { place: String },
     #[error("cannot listen on {address}: {why}")]
     Listen { address: String, why: String },
     /// Not loopback without auth, or auth without a token.
@@ -122,7 +114,7 @@ pub struct Running {
     log: Option<Log>,
     /// Resolves when the engine can acknowledge nothing any more.
     gone: oneshot::Receiver<()>,
-    lock: FolderLock,
+    claim: Held,
     retention: Option<Retention>,
     readiness: Readiness,
     adopted: usize,
@@ -163,13 +155,13 @@ impl Running {
             spans,
             log,
             gone,
-            lock,
+            claim,
             retention,
             readiness,
             ..
         } = self;
         let ended = Arc::new(Notify::new());
-        let alive = tokio::spawn(lock.keep_alive(ended.clone()));
+        let alive = tokio::spawn(claim.keep_alive(ended.clone()));
         let purging = retention.map(|retention| tokio::spawn(retention.keep()));
         let health = readiness.health.clone();
         let looking = tokio::spawn(readiness.tell(serving.clone()));
@@ -207,9 +199,10 @@ impl Running {
 
 /// Takes the folder, takes its jobs up again, and listens.
 pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
-    let ServerOptions { config, folder, clock, inside } = options;
-    let lock = FolderLock::take(&folder, clock.clone())?;
-    let tokens = Arc::new(Tokens::open(folder.root())?);
+    let ServerOptions { config, storage, clock, inside } = options;
+    let claim = Held::take(&*storage, clock.clone())?;
+    let (blobs, settings) = (storage.blobs(), storage.settings());
+    let tokens = Arc::new(Tokens::open(settings.clone())?);
     let is_inside = inside.is_some();
     let (entrance, address) = match inside {
         Some(pipes) => (Listener::Inside(pipes), INSIDE),
@@ -231,9 +224,9 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let spans = Spans::start(endpoint, about.version, &metrics)?;
     let watch = Observability::new(metrics.clone(), spans.clone());
 
-    let writing = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
+    let writing = storage.journal()?;
     let reserve = config.limits.disk_reserve_bytes as u64;
-    let health = Health::new(&folder, reserve, writing.in_place().cloned());
+    let health = Health::new(storage.space(), reserve);
     health.lay_ballast();
     let hub_rules = SessionRules {
         lease_ms: config.workers.lease_ms,
@@ -242,10 +235,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         output_cap: config.limits.output_bytes,
         inside: is_inside,
     };
-    let callback_tokens = CallbackTokens::open(&folder).map_err(|error| StartError::Folder {
-        folder: folder.root().to_owned(),
-        why: error.to_string(),
-    })?;
+    let callback_tokens = CallbackTokens::open(&*settings)
+        .map_err(|error| StartError::Storage { place: storage.place(), why: error.to_string() })?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let public_url = config.server.public_url.clone();
     let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
@@ -253,7 +244,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let registry = SessionRegistry::new(
         hub_rules,
         SessionParts {
-            folder: folder.clone(),
+            blobs: blobs.clone(),
             watch: watch.clone(),
             callbacks: addresses,
             health: health.clone(),
@@ -265,11 +256,10 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let notifications = Notifications::new();
     let (going, gone) = oneshot::channel();
     let mut writing = TimedStore::new(writing, metrics.clone(), health.clone());
-    let owner = writing.take(Owner::SHARD, clock.now(), lock.alive_at)?;
+    let owner = writing.take(Owner::SHARD, clock.now(), claim.claim.alive_at())?;
     let (open, stuck) = writing.count(&owner.id)?;
     watch.begin(open, stuck);
-    let reading = SqliteStore::open_waiting(&folder.database(), LOCKED_AFTER)?;
-    let loader = Some(Loader::new(Box::new(reading), owner.clone()));
+    let loader = Some(Loader::new(storage.journal()?, owner.clone()));
     let live = Live::start(
         Box::new(writing),
         Box::new(SharedClock(clock.clone())),
@@ -284,7 +274,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     // Workers come in when what they hold is known.
     let adopted = live.recovered()?;
 
-    let reader = JobReader::open(&folder, READERS)?;
+    let reader = JobReader::open(storage.clone(), READERS)?;
     let operator = Arc::new(config.operator.clone());
     let attached = Attached {
         files: config.limits.attached_files as usize,
@@ -294,7 +284,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         inbox.clone(),
         reader.clone(),
         operator.clone(),
-        folder.clone(),
+        blobs.clone(),
         health.clone(),
     )
     .attaching(attached);
@@ -325,8 +315,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let (grpc, serving) = crate::grpc::routes(jobs).await?;
     let grpc = grpc.add_service(sessions).into_axum_router();
     let keep_ms = config.retention.finished_jobs_ms;
-    let retention =
-        keep_ms.map(|keep_ms| Retention { keep_ms, folder: folder.clone(), clock: clock.clone() });
+    let retention = keep_ms.map(|keep_ms| Retention { keep_ms, storage, clock: clock.clone() });
     let fleet = FleetQueries { registry: registry.clone(), inbox };
     let now = clock.clone();
     let rest = crate::http::router(App {
@@ -337,7 +326,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         clock: Arc::new(move || now.now()),
         operator,
         workers: Arc::new(fleet.clone()),
-        folder,
+        blobs,
         limits: Limits {
             jobs: PageLimit {
                 usual: config.limits.jobs_per_page as usize,
@@ -378,7 +367,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         spans,
         log,
         gone,
-        lock,
+        claim,
         retention,
         readiness,
         adopted,
@@ -449,18 +438,18 @@ impl Observer for Notifier {
 #[derive(Clone, Debug)]
 struct Retention {
     keep_ms: u64,
-    folder: Folder,
+    storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 }
 
 impl Retention {
     async fn keep(self) {
         loop {
-            let Self { keep_ms, folder, clock } = self.clone();
+            let Self { keep_ms, storage, clock } = self.clone();
             let purged = tokio::task::spawn_blocking(move || {
                 let now = clock.now();
                 let before = Timestamp(now.0.saturating_sub(keep_ms));
-                purge(&mut SqliteStore::open(&folder.database())?, &folder, before, now)
+                purge(&mut *storage.reader()?, &*storage.blobs(), before, now)
             });
             match purged.await {
                 Ok(Ok(0)) | Err(_) => {}
@@ -472,40 +461,26 @@ impl Retention {
     }
 }
 
-/// Held while this server has the folder. Given back by the system however it ends; its time says when
-/// it was last alive.
+/// What makes this the only server of its storage.
 #[derive(Debug)]
-struct FolderLock {
-    file: File,
-    alive_at: Option<Timestamp>,
+struct Held {
+    claim: Box<dyn Claim>,
     clock: Arc<dyn Clock>,
 }
 
-impl FolderLock {
-    fn take(folder: &Folder, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let root = folder.root().to_owned();
-        let unusable =
-            |why: std::io::Error| StartError::Folder { folder: root.clone(), why: why.to_string() };
-        folder.create().map_err(unusable)?;
-        let path = folder.locks().join("server.lock");
-        let existed = path.exists();
-        let open = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(unusable)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StartError::Taken { folder: root }),
-            Err(TryLockError::Error(error)) => return Err(unusable(error)),
-        }
-        let modified = file.metadata().and_then(|data| data.modified()).map_err(unusable)?;
-        let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let alive_at = existed.then_some(Timestamp(since.as_millis() as u64));
-        Ok(Self { file, alive_at, clock })
+impl Held {
+    fn take(storage: &dyn Storage, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
+        let place = storage.place();
+        let claim = storage.claim().map_err(|error| match error {
+            ClaimError::Taken => StartError::Taken { place },
+            ClaimError::Io(error) => StartError::Storage { place, why: error.to_string() },
+        })?;
+        Ok(Self { claim, clock })
     }
 
     async fn keep_alive(self, ended: Arc<Notify>) {
         loop {
-            let now = std::time::UNIX_EPOCH + Duration::from_millis(self.clock.now().0);
-            let _ = self.file.set_times(fs::FileTimes::new().set_modified(now));
+            let _ = self.claim.renew(self.clock.now());
             tokio::select! {
                 () = ended.notified() => return,
                 () = tokio::time::sleep(ALIVE_EVERY) => {}

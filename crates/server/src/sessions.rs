@@ -20,7 +20,7 @@ use std::time::Duration;
 use steadfast_api::proto;
 use steadfast_core::event::{AttemptId, JobId};
 use steadfast_engine::{Assignment, Clock, Engine, Inbox, SendError, Undraining, Work, Workers};
-use steadfast_store::Folder;
+use steadfast_store::Blobs;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tonic::Status;
@@ -70,7 +70,7 @@ struct Shared {
 /// What a registry works with.
 #[derive(Debug)]
 pub struct SessionParts {
-    pub folder: Folder,
+    pub blobs: Arc<dyn Blobs>,
     pub watch: Observability,
     pub callbacks: CallbackUrls,
     pub health: Health,
@@ -149,7 +149,7 @@ impl Workers for SessionRegistry {
         let Shared { parts, .. } = &*self.0;
         let worker = work.assignment.worker.clone();
         let key = work.assignment.id();
-        let mut message = assignment::assignment(*work, &parts.folder, &parts.callbacks);
+        let mut message = assignment::assignment(*work, &*parts.blobs, &parts.callbacks);
         let mut sessions = self.sessions();
         let Some(session) = sessions.get_mut(&worker) else { return };
         // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.

@@ -6,15 +6,13 @@
 //! never written or logged. What a scope allows is decided in `guard`.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use steadfast_core::time::Timestamp;
+use steadfast_store::{Settings, Version};
 use subtle::ConstantTimeEq;
 
 mod binding;
@@ -22,7 +20,6 @@ mod binding;
 pub use binding::WorkerBinding;
 
 const FILE: &str = "tokens.json";
-const LOCK: &str = "tokens.lock";
 const VERSION: u32 = 1;
 /// Far more than anybody needs, and still read in a moment.
 const MOST: usize = 10_000;
@@ -133,14 +130,12 @@ impl fmt::Debug for Created {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    #[error("{path}: {error}")]
-    Io { path: PathBuf, error: io::Error },
+    #[error("{place}: {error}")]
+    Io { place: String, error: io::Error },
     #[error(
-        "{path} is not a file of tokens: {error}; restore it, or remove it and make new tokens"
+        "{place} is not a file of tokens: {error}; restore it, or remove it and make new tokens"
     )]
-    Malformed { path: PathBuf, error: String },
-    #[error("others can write to {path}: `chmod 600` it, after a look at what is in it")]
-    Writable { path: PathBuf },
+    Malformed { place: String, error: String },
     #[error("a token's name has 1 to {LONGEST_NAME} characters that can be printed")]
     Name,
     #[error("a token is bound to {0} of 1 to {LONGEST_NAME} characters that can be printed")]
@@ -159,26 +154,24 @@ struct Contents {
     tokens: Vec<Token>,
 }
 
-/// What tells one state of the file from the next. It is replaced whole, so that each has its own inode.
-type Stamp = Option<(u64, i64, i64, u64)>;
-
 #[derive(Debug, Default)]
 struct Known {
-    stamp: Stamp,
+    /// None: what there is could not be read.
+    version: Option<Version>,
     tokens: Vec<Token>,
 }
 
 #[derive(Debug)]
 pub struct Tokens {
-    folder: PathBuf,
+    settings: Arc<dyn Settings>,
     known: RwLock<Known>,
 }
 
 impl Tokens {
-    /// The tokens of a data folder; none if it has no file of them.
-    pub fn open(folder: &Path) -> Result<Self, TokenError> {
-        let (stamp, tokens) = read(&folder.join(FILE))?;
-        Ok(Self { folder: folder.to_owned(), known: RwLock::new(Known { stamp, tokens }) })
+    /// None if nothing is kept of any.
+    pub fn open(settings: Arc<dyn Settings>) -> Result<Self, TokenError> {
+        let (version, tokens) = read(&*settings)?;
+        Ok(Self { settings, known: RwLock::new(Known { version: Some(version), tokens }) })
     }
 
     pub fn create(
@@ -236,7 +229,7 @@ impl Tokens {
 
     /// Oldest first, the expired ones too.
     pub fn list(&self) -> Result<Vec<Token>, TokenError> {
-        Ok(read(&self.path())?.1)
+        Ok(read(&*self.settings)?.1)
     }
 
     /// From the next request on it is not accepted, and from the next beat on no worker's session with it.
@@ -283,35 +276,30 @@ impl Tokens {
     }
 
     fn refresh(&self) {
-        let path = self.path();
-        let stamp = stamp(&path);
+        let version = self.settings.version(FILE).ok();
         {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if matches!(&stamp, Ok(stamp) if *stamp == known.stamp) {
+            if version.is_some() && version == known.version {
                 return;
             }
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        match read(&path) {
-            Ok((stamp, tokens)) => {
-                if stamp != known.stamp {
+        match read(&*self.settings) {
+            Ok((version, tokens)) => {
+                let version = Some(version);
+                if version != known.version {
                     tracing::info!(tokens = tokens.len(), "tokens were read again");
                 }
-                *known = Known { stamp, tokens };
+                *known = Known { version, tokens };
             }
             Err(error) => {
                 if !known.tokens.is_empty() {
                     tracing::error!(%error, "tokens cannot be read: none is accepted until they can");
                 }
-                known.tokens.clear();
-                // So that the file is tried again at the next request.
-                known.stamp = Some((0, 0, 0, 0));
+                // Tried again at the next request.
+                *known = Known::default();
             }
         }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.join(FILE)
     }
 
     /// One change at a time, whichever process makes it; all or nothing, and durable.
@@ -319,29 +307,25 @@ impl Tokens {
         &self,
         change: impl FnOnce(&mut Vec<Token>) -> Result<(), TokenError>,
     ) -> Result<(), TokenError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| TokenError::Io { path, error }
-        };
-        fs::create_dir_all(&self.folder).map_err(at(&self.folder))?;
-        let lock_path = self.folder.join(LOCK);
-        let lock = private(&lock_path, false).map_err(at(&lock_path))?;
-        lock.lock().map_err(at(&lock_path))?;
-        let path = self.path();
-        let (_, mut tokens) = read(&path)?;
-        change(&mut tokens)?;
-        let new_path = self.folder.join("tokens.json.new");
-        let write = || -> io::Result<()> {
-            let mut file = private(&new_path, true)?;
-            // An earlier one, of a process that died, may have had other rights.
-            file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            serde_json::to_writer_pretty(&mut file, &Contents { version: VERSION, tokens })?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&new_path, &path)?;
-            File::open(&self.folder)?.sync_all()
-        };
-        write().map_err(at(&path))
+        let mut change = Some(change);
+        let mut refused = None;
+        let changed = self.settings.change(FILE, &mut |bytes| {
+            let applied = parse(&*self.settings, bytes).and_then(|mut tokens| {
+                let change = change.take().expect("called once");
+                change(&mut tokens).map(|()| tokens)
+            });
+            let tokens = applied.map_err(|why| {
+                refused = Some(why);
+                io::Error::other("refused")
+            })?;
+            let mut text = serde_json::to_vec_pretty(&Contents { version: VERSION, tokens })?;
+            text.push(b'\n');
+            Ok(text)
+        });
+        match (refused, changed) {
+            (Some(why), _) => Err(why),
+            (None, changed) => changed.map_err(|error| unreadable(&*self.settings, error)),
+        }
     }
 }
 
@@ -350,38 +334,24 @@ fn printable(name: &str) -> bool {
     (1..=LONGEST_NAME).contains(&length) && !name.chars().any(char::is_control)
 }
 
-fn private(path: &Path, empty: bool) -> io::Result<File> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(empty).mode(0o600).open(path)
+fn unreadable(settings: &dyn Settings, error: io::Error) -> TokenError {
+    TokenError::Io { place: settings.place(FILE), error }
 }
 
-fn stamp(path: &Path) -> io::Result<Stamp> {
-    match fs::metadata(path) {
-        Ok(meta) => Ok(Some((meta.ino(), meta.ctime(), meta.ctime_nsec(), meta.len()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+fn read(settings: &dyn Settings) -> Result<(Version, Vec<Token>), TokenError> {
+    let (version, bytes) = settings.get(FILE).map_err(|error| unreadable(settings, error))?;
+    Ok((version, parse(settings, bytes)?))
 }
 
-fn read(path: &Path) -> Result<(Stamp, Vec<Token>), TokenError> {
-    let at = |error| TokenError::Io { path: path.to_owned(), error };
-    // Of the state before what is read: a change in between is seen the next time.
-    let stamp = stamp(path).map_err(at)?;
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
-        Err(error) => return Err(at(error)),
-    };
-    if fs::metadata(path).map_err(at)?.mode() & 0o022 != 0 {
-        return Err(TokenError::Writable { path: path.to_owned() });
-    }
-    let malformed = |error| TokenError::Malformed { path: path.to_owned(), error };
+fn parse(settings: &dyn Settings, bytes: Option<Vec<u8>>) -> Result<Vec<Token>, TokenError> {
+    let Some(text) = bytes else { return Ok(Vec::new()) };
+    let malformed = |error| TokenError::Malformed { place: settings.place(FILE), error };
     let contents: Contents =
         serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
     if contents.version != VERSION {
         return Err(malformed(format!("version {} is not known", contents.version)));
     }
-    Ok((stamp, contents.tokens))
+    Ok(contents.tokens)
 }
 
 fn random_hex<const BYTES: usize>() -> Result<String, TokenError> {

@@ -132,7 +132,7 @@ impl EmbeddedBuilder {
         let root = root.map_err(|error: io::Error| EmbeddedError::Start(error.to_string()))?;
         let options = ServerOptions {
             config,
-            folder: Folder::new(root),
+            storage: Folder::new(root).storage(),
             clock: Arc::new(SystemClock),
             inside: Some(pipes),
         };

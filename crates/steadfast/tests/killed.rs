@@ -109,7 +109,7 @@ async fn a_killed_worker_costs_a_preemption_and_no_progress() {
     config.log.level = tracing::Level::ERROR;
     let options = ServerOptions {
         config,
-        folder: Folder::new(folder.path().to_owned()),
+        storage: Folder::new(folder.path().to_owned()).storage(),
         clock: Arc::new(SystemClock),
         inside: None,
     };

@@ -16,6 +16,9 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// A file of nothing, which is given up when the disk is full.
+    pub const BALLAST: &str = "ballast";
+
     pub fn new(root: PathBuf) -> Self {
         Self { root }
     }
@@ -84,13 +87,13 @@ impl Folder {
         self.root.join("steadfast.db")
     }
 
-    /// What the tokens of callbacks are signed with.
-    pub fn callback_key(&self) -> PathBuf {
-        self.root.join("callback.key")
-    }
-
     pub fn locks(&self) -> PathBuf {
         self.root.join("locks")
+    }
+
+    /// Held by the server that has the folder.
+    pub(crate) fn server_lock(&self) -> PathBuf {
+        self.locks().join("server.lock")
     }
 
     /// Held by the process that runs a job of `run`.
@@ -105,7 +108,7 @@ impl Folder {
 
     /// Whether a server has the folder right now.
     pub fn is_served(&self) -> bool {
-        is_held(&self.locks().join("server.lock"))
+        is_held(&self.server_lock())
     }
 
     /// The folder of all attempts of a job.
@@ -120,8 +123,11 @@ impl Folder {
 
     /// What an attempt has written.
     pub fn log(&self, job: &str, step: &str, item: ItemId, attempt: u32) -> PathBuf {
-        let step = plain(step);
-        self.logs(job).join(step).join(format!("{}.log", item.attempt_name(step, attempt)))
+        self.log_named(job, step, &item.attempt_name(plain(step), attempt))
+    }
+
+    pub(crate) fn log_named(&self, job: &str, step: &str, name: &str) -> PathBuf {
+        self.logs(job).join(plain(step)).join(format!("{}.log", plain(name)))
     }
 
     /// The folder of the files that came with a job.

@@ -8,25 +8,35 @@
 //! |---|---|
 //! | [`Write`], [`Row`], [`Stored`] | what goes in and comes out |
 //! | [`SqliteStore`] | one file, shared by several processes |
-//! | [`InPlace`] | whether that file is still where it was opened |
 //! | [`MemoryStore`] | for tests and rehearsals |
 //! | [`Folder`] | where the file is, and what lies beside it |
+//! | [`Storage`] | all that a server keeps: a store, [`Blobs`], [`Settings`], from one factory |
 
+pub mod backup;
+mod blobs;
 mod cursor;
 mod error;
 mod folder;
 mod memory;
 mod model;
+mod settings;
 mod sqlite;
+mod storage;
 
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
+pub use blobs::log_times::read as log_times;
+pub use blobs::{
+    AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
+};
 pub use error::StoreError;
 pub use folder::{Folder, is_plain_name};
 pub use memory::MemoryStore;
 pub use model::{Filter, Gap, IdempotencyKey, Owner, Page, Refused, Row, Snapshot, Stored, Write};
-pub use sqlite::{InPlace, SqliteStore};
+pub use settings::{Change, FolderSettings, Settings, Version};
+pub use sqlite::SqliteStore;
+pub use storage::{Claim, ClaimError, FolderStorage, Space, Storage};
 
 pub trait Store: Send {
     /// Makes writes durable: all are synced when this returns. One transaction for the whole group;

@@ -27,7 +27,7 @@ use checkpointer::Checkpointer;
 use fault::Fault;
 use write::Lines;
 
-pub use in_place::InPlace;
+pub(crate) use in_place::InPlace;
 
 /// The mode of the database.
 const OWN: u32 = 0o600;
@@ -82,11 +82,6 @@ impl SqliteStore {
         let mut store = Self::connect(path, flags, BUSY)?;
         store.attempt("opening", schema::expect)?;
         Ok(store)
-    }
-
-    /// To look whether the file is still where it was opened; none of a store for reading.
-    pub fn in_place(&self) -> Option<&InPlace> {
-        self.in_place.as_ref()
     }
 
     /// Everything as of now to a new file, which others need not wait for. Not synced.

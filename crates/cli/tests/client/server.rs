@@ -176,10 +176,10 @@ impl Server {
             |inbox| Scripted::new(inbox, folder.clone(), held.clone()),
             Box::new(EventSender(notifications.clone())),
         );
-        let reader = JobReader::open(&folder, 3).expect("an reader");
+        let reader = JobReader::open(folder.storage(), 3).expect("an reader");
         let inbox = live.inbox().clone();
         let callbacks = CallbackHandler::new(
-            CallbackTokens::open(&folder).unwrap(),
+            CallbackTokens::open(&*folder.storage().settings()).unwrap(),
             Secrets::default(),
             inbox.clone(),
             reader.clone(),
@@ -192,15 +192,15 @@ impl Server {
                 inbox,
                 reader.clone(),
                 operator.clone(),
-                folder.clone(),
-                Health::new(&folder, 0, None),
+                folder.storage().blobs(),
+                Health::new(folder.storage().space(), 0),
             ),
             reader,
             notifications,
             clock: Arc::new(now),
             operator,
             workers: Arc::new(OneWorker),
-            folder: folder.clone(),
+            blobs: folder.storage().blobs(),
             limits: Limits::default(),
         };
         let address = address.parse().expect("an address");

@@ -70,7 +70,8 @@ fn a_purge_leaves_the_files_of_jobs_that_are_being_accepted() {
             let mut store = SqliteStore::open(&folder.database()).expect("the server's");
             while !done.load(Ordering::Relaxed) {
                 let now = Timestamp(unix_ms());
-                steadfast_server::purge::purge(&mut store, &folder, now, now).expect("purges");
+                steadfast_server::purge::purge(&mut store, &*folder.storage().blobs(), now, now)
+                    .expect("purges");
             }
         });
         let (address, body) = (server.address.as_str(), body.as_str());

@@ -2,20 +2,20 @@
 //! needs to be kept for the millions that are never used.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use steadfast_core::event::{ItemId, JobId, Role};
-use steadfast_store::Folder;
+use steadfast_store::Settings;
 
 /// Of the signature: nobody guesses so many.
 const SIGNED_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
+/// What the tokens are signed with.
+const KEY: &str = "callback.key";
 
 /// Which attempt a callback is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,37 +38,20 @@ impl fmt::Debug for CallbackTokens {
 }
 
 impl CallbackTokens {
-    /// With the key of the folder, which is made if there is none yet.
-    pub fn open(folder: &Folder) -> io::Result<Self> {
-        let path = folder.callback_key();
-        let key = match fs::read(&path) {
-            Ok(key) => key,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut key = [0; KEY_BYTES];
-                getrandom::fill(&mut key).map_err(io::Error::other)?;
-                // Whole or not there, also if two make one at the same moment: the first one counts.
-                let draft = path.with_extension(format!("{}", std::process::id()));
-                let mut file = fs::File::options()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .open(&draft)?;
-                file.write_all(&key)?;
-                file.sync_all()?;
-                let linked = fs::hard_link(&draft, &path);
-                fs::remove_file(&draft)?;
-                match linked {
-                    Ok(()) => {}
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    Err(error) => return Err(error),
-                }
-                fs::read(&path)?
+    /// With the key that is kept, which is made if there is none yet.
+    pub fn open(settings: &dyn Settings) -> io::Result<Self> {
+        let key = match settings.get(KEY)?.1 {
+            Some(key) => key,
+            None => {
+                let mut new = [0; KEY_BYTES];
+                getrandom::fill(&mut new).map_err(io::Error::other)?;
+                // If two make one at the same moment, the first one counts.
+                settings.change(KEY, &mut |known| Ok(known.unwrap_or_else(|| new.to_vec())))?;
+                settings.get(KEY)?.1.unwrap_or_default()
             }
-            Err(error) => return Err(error),
         };
         if key.len() != KEY_BYTES {
-            let why = format!("{} is not a key of {KEY_BYTES} bytes", path.display());
+            let why = format!("{} is not a key of {KEY_BYTES} bytes", settings.place(KEY));
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Hmac::new_from_slice(&key).map(Self).map_err(io::Error::other)
@@ -135,12 +118,14 @@ fn named(callback_token: &CallbackToken) -> String {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_store::Folder;
+
     use super::*;
 
     fn callback_tokens() -> (tempfile::TempDir, Folder, CallbackTokens) {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::new(dir.path().to_owned());
-        let callback_tokens = CallbackTokens::open(&folder).unwrap();
+        let callback_tokens = CallbackTokens::open(&*folder.storage().settings()).unwrap();
         (dir, folder, callback_tokens)
     }
 
@@ -154,7 +139,10 @@ mod tests {
         let (_dir, folder, callback_tokens) = callback_tokens();
         let token = callback_tokens.token(&callback_token());
         assert_eq!(callback_tokens.read(&token), Some(callback_token()));
-        assert_eq!(CallbackTokens::open(&folder).unwrap().read(&token), Some(callback_token()));
+        assert_eq!(
+            CallbackTokens::open(&*folder.storage().settings()).unwrap().read(&token),
+            Some(callback_token())
+        );
     }
 
     #[test]
@@ -178,7 +166,7 @@ mod tests {
     #[test]
     fn a_key_that_was_tampered_with_is_not_used() {
         let (_dir, folder, _) = callback_tokens();
-        fs::write(folder.callback_key(), "short").unwrap();
-        assert!(CallbackTokens::open(&folder).is_err());
+        std::fs::write(folder.root().join(KEY), "short").unwrap();
+        assert!(CallbackTokens::open(&*folder.storage().settings()).is_err());
     }
 }

@@ -1,13 +1,11 @@
 //! Files that come with a job: checked, and on the disk before the job is accepted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::collections::BTreeSet;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_core::plan::Plan;
-use steadfast_store::Folder;
+use steadfast_store::{AttachedFile, AttachedFiles, Blobs};
 
 use crate::error::ApiError;
 
@@ -27,17 +25,6 @@ impl Default for Attached {
 /// Longer paths do not fit every disk.
 const PATH_BYTES: usize = 1024;
 const NAME_BYTES: usize = 255;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttachedFile {
-    /// Relative, without `..`.
-    pub path: String,
-    pub content: Vec<u8>,
-    pub executable: bool,
-}
-
-/// By their paths below the job's folder.
-pub(super) type Checked = BTreeMap<PathBuf, AttachedFile>;
 
 /// A path below a folder that cannot lead out of it.
 fn inside(text: &str) -> Result<PathBuf, ApiError> {
@@ -77,7 +64,7 @@ pub(super) fn checked(
     files: Vec<AttachedFile>,
     plan: &Plan,
     most: Attached,
-) -> Result<Checked, ApiError> {
+) -> Result<AttachedFiles, ApiError> {
     let bad = |why: String| Err(ApiError::BadRequest(why));
     let total: usize = files.iter().map(|file| file.content.len()).sum();
     if total > most.bytes || files.len() > most.files {
@@ -88,7 +75,7 @@ pub(super) fn checked(
         )));
     }
     let wanted = wanted(plan)?;
-    let mut checked = Checked::new();
+    let mut checked = AttachedFiles::new();
     for file in files {
         let path = inside(&file.path)?;
         if !path.ancestors().any(|above| wanted.contains(above)) {
@@ -114,84 +101,29 @@ pub(super) fn checked(
     Ok(checked)
 }
 
-/// Writes the files into the job's folder, which is new with them, synced.
-pub(super) fn put(data: &Folder, job: &str, files: &Checked) -> Result<(), ApiError> {
-    if files.is_empty() {
-        return Ok(());
-    }
-    let folder = &*data.files(job);
-    let write = || -> io::Result<()> {
-        make(data, folder)?;
-        let mut folders = BTreeSet::from([folder.to_owned()]);
-        for (path, file) in files {
-            for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
-                folders.insert(folder.join(above));
-            }
-            let path = folder.join(path);
-            // The folder is new and only ours: there are no links in it to follow.
-            fs::create_dir_all(path.parent().unwrap_or(folder))?;
-            write_new(&path, &file.content, file.executable)?;
-        }
-        folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())
-    };
-    write().map_err(|error| trouble(folder, &error))
+pub(super) fn put(blobs: &dyn Blobs, job: &str, files: &AttachedFiles) -> Result<(), ApiError> {
+    blobs.put_files(job, files).map_err(|error| refused(job, &error))
 }
 
 /// The files of another job, which this one goes on with.
 pub(super) fn copy(
-    data: &Folder,
+    blobs: &dyn Blobs,
     before: &str,
     job: &str,
     wanted: &BTreeSet<PathBuf>,
 ) -> Result<(), ApiError> {
-    let mut files = Checked::new();
-    let from = data.files(before);
-    for path in wanted {
-        read_all(&from, path, &mut files).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => ApiError::NotPossible(format!(
-                "the file {} is not kept here; submit the job again with its files",
-                path.display()
-            )),
-            _ => trouble(&from, &error),
-        })?;
-    }
-    put(data, job, &files)
+    let files = blobs.get_files(before, wanted).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ApiError::NotPossible(format!(
+            "{error}: it is not kept here; submit the job again with its files"
+        )),
+        _ => refused(before, &error),
+    })?;
+    put(blobs, job, &files)
 }
 
-fn read_all(root: &Path, path: &Path, files: &mut Checked) -> io::Result<()> {
-    let here = root.join(path);
-    let about = fs::symlink_metadata(&here)?;
-    if about.is_dir() {
-        for entry in fs::read_dir(&here)? {
-            read_all(root, &path.join(entry?.file_name()), files)?;
-        }
-    } else if about.is_file() {
-        let executable = about.permissions().mode() & 0o100 != 0;
-        let name = path.display().to_string();
-        let file = AttachedFile { path: name, content: fs::read(&here)?, executable };
-        files.insert(path.to_owned(), file);
-    }
-    Ok(())
-}
-
-/// The job's own folder, for nobody else to read.
-fn make(data: &Folder, folder: &Path) -> io::Result<()> {
-    let above = folder.parent().unwrap_or(folder);
-    data.create_inside(above)?;
-    DirBuilder::new().mode(0o700).create(folder)?;
-    File::open(above)?.sync_all()
-}
-
-fn write_new(path: &Path, content: &[u8], executable: bool) -> io::Result<()> {
-    let mode = if executable { 0o755 } else { 0o644 };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(content)?;
-    file.sync_all()
-}
-
-fn trouble(folder: &Path, error: &io::Error) -> ApiError {
+fn refused(job: &str, error: &io::Error) -> ApiError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ApiError::DiskFull,
-        _ => ApiError::Internal(format!("{}: {error}", folder.display())),
+        _ => ApiError::Internal(format!("files of job {job}: {error}")),
     }
 }

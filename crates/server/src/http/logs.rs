@@ -3,10 +3,7 @@
 //! Names in requests are held against how names are made; none of them becomes a path by itself.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +17,13 @@ use serde_json::json;
 use steadfast_core::event::{ItemId, JobId, Role};
 use steadfast_core::job::Job;
 use steadfast_core::select::ItemSelector;
+use steadfast_store::{Blobs, LogName, LogReader};
 use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
-use crate::arriving::{is_arriving, part};
+use crate::arriving::is_arriving;
 use crate::error::ApiError;
-use crate::log_times;
 use crate::notifications::Durable;
 use crate::queries::{JobReader, job_id, no_part};
 
@@ -78,64 +75,52 @@ pub(super) async fn list(
         None => ItemSelector::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
-    let folder: Arc<Path> = app.folder.logs(&id).into();
-    let cursor = Arc::new(cursor);
-    // Who waited for the end of a job wants all that it printed: that is a moment behind.
-    for last in (0..REST_LOOKS).map(|look| look + 1 == REST_LOOKS) {
-        let (folder, job, cursor) = (folder.clone(), job.clone(), cursor.clone());
-        let over = job.is_over();
+    let (over, cursor) = (job.is_over(), Arc::new(cursor));
+    let mut looks = 0;
+    loop {
+        let (blobs, job, cursor) = (app.blobs.clone(), job.clone(), cursor.clone());
         let listing = tokio::task::spawn_blocking(move || {
-            listed(&folder, &job, only, cursor.as_ref().as_ref(), limit)
+            listed(&*blobs, &job, only, cursor.as_ref().as_ref(), limit)
         });
         let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-        if last || !over || !page.logs.iter().any(|log| log.arriving) {
+        looks += 1;
+        if !over || looks == REST_LOOKS || !page.logs.iter().any(|log| log.arriving) {
             return super::json(StatusCode::OK, &page);
         }
+        // Who waited for the end of a job wants all that it printed: that is a moment behind.
         tokio::time::sleep(REST_LOOK).await;
     }
-    Err(ApiError::internal("no look was the last"))
 }
 
 /// The first names after the cursor. However many there are, so many are held.
 fn listed(
-    folder: &Path,
+    blobs: &dyn Blobs,
     job: &Job,
     only: ItemSelector,
     cursor: Option<&(String, String)>,
     limit: usize,
 ) -> io::Result<LogsPage> {
-    let plan = &job.plan;
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
-    for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
+    for (index, step) in job.plan.steps().iter().map(|step| &step.name).enumerate() {
         let index = index as u32;
         if only.step.is_some_and(|only| only != index) {
             continue;
         }
-        let entries = match fs::read_dir(folder.join(step)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        for entry in entries {
-            let file = entry?.file_name();
-            let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".log")) else {
-                continue;
-            };
-            let is_asked_for = |told: AttemptName| {
-                let AttemptName { run, role, item, .. } = told;
+        blobs.each_log(&job.id, step, &mut |name| {
+            let is_asked_for = |of: AttemptName| {
+                let AttemptName { run, role, item, .. } = of;
                 only.has(ItemId { run, step: index, role, index: item })
             };
-            if !told(step, name).is_some_and(is_asked_for) {
-                continue;
-            }
             let key = (step.clone(), name.to_owned());
-            if cursor.is_none_or(|cursor| key > *cursor) {
+            if attempt_name(step, name).is_some_and(is_asked_for)
+                && cursor.is_none_or(|cursor| key > *cursor)
+            {
                 first.insert(key);
                 if first.len() > limit + 1 {
                     first.pop_last();
                 }
             }
-        }
+        })?;
     }
     let more = first.len() > limit;
     if more {
@@ -143,22 +128,14 @@ fn listed(
     }
     let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
     let logs = first.into_iter().filter_map(|(step, name)| {
-        let path = folder.join(&step).join(format!("{name}.log"));
-        let about = fs::symlink_metadata(&path).ok()?;
-        let AttemptName { run, role, item, attempt } = told(&step, &name)?;
-        let datacenter = plan.datacenters().get(run as usize).cloned();
-        let id = ItemId { run, step: plan.find(&step)?, role, index: item };
-        let arriving = is_arriving(job, id, attempt, &path);
-        about.is_file().then_some(LogView {
-            step,
-            name,
-            datacenter,
-            role,
-            item,
-            attempt,
-            size: about.len(),
-            arriving,
-        })
+        let log = LogName { job: job.id.clone(), step, name };
+        let size = blobs.log_size(&log).ok()??;
+        let AttemptName { run, role, item, attempt } = attempt_name(&log.step, &log.name)?;
+        let datacenter = job.plan.datacenters().get(run as usize).cloned();
+        let id = ItemId { run, step: job.plan.find(&log.step)?, role, index: item };
+        let arriving = is_arriving(blobs, job, id, attempt);
+        let LogName { step, name, .. } = log;
+        Some(LogView { step, name, datacenter, role, item, attempt, size, arriving })
     });
     Ok(LogsPage { logs: logs.collect(), next })
 }
@@ -171,7 +148,7 @@ struct AttemptName {
 }
 
 /// What [`ItemId::attempt_name`] made the name of.
-fn told(step: &str, name: &str) -> Option<AttemptName> {
+fn attempt_name(step: &str, name: &str) -> Option<AttemptName> {
     let (ItemId { run, role, index, .. }, attempt) = ItemId::read_attempt_name(0, step, name)?;
     Some(AttemptName { run, role, item: index, attempt })
 }
@@ -184,11 +161,11 @@ pub(super) async fn log(
     let id = job_id(&id)?;
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
-    let path = log_path(&app, &id, &step, &name).await?;
-    let part = part(&path);
-    let opening = tokio::task::spawn_blocking(move || open(&path));
+    let log = log_name(&app, &id, &step, &name).await?;
+    let (blobs, name_of_log) = (app.blobs.clone(), log.clone());
+    let opening = tokio::task::spawn_blocking(move || blobs.open_log(&log));
     let file = match opening.await.map_err(ApiError::internal)? {
-        Ok(file) => Arc::new(file),
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(no_log(&id, &step, &name));
         }
@@ -200,9 +177,18 @@ pub(super) async fn log(
         told.mark_changed();
         told
     });
-    let (over, last_look, rest_looks) = (false, false, REST_LOOKS);
-    let reader =
-        LogFile { file, offset, reader: app.reader, id, told, part, over, rest_looks, last_look };
+    let reader = LogFile {
+        file,
+        offset,
+        reader: app.reader,
+        id,
+        told,
+        blobs: app.blobs,
+        log: name_of_log,
+        over: false,
+        rest_looks: REST_LOOKS,
+        last_look: false,
+    };
     let headers = [
         ("content-type", "text/plain; charset=utf-8"),
         // A job can print anything, also what a browser would take for a page.
@@ -215,8 +201,8 @@ pub(super) async fn times(
     State(app): State<App>,
     Names((id, step, name)): Names<(String, String, String)>,
 ) -> Result<Response, ApiError> {
-    let path = log_path(&app, &id, &step, &name).await?;
-    let reading = tokio::task::spawn_blocking(move || log_times::read(&path));
+    let log = log_name(&app, &id, &step, &name).await?;
+    let reading = tokio::task::spawn_blocking(move || app.blobs.log_times(&log));
     match reading.await.map_err(ApiError::internal)? {
         Ok(times) => {
             let times = times.into_iter();
@@ -234,30 +220,24 @@ fn no_log(id: &str, step: &str, name: &str) -> ApiError {
 }
 
 /// The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
-async fn log_path(app: &App, id: &str, step: &str, name: &str) -> Result<PathBuf, ApiError> {
+async fn log_name(app: &App, id: &str, step: &str, name: &str) -> Result<LogName, ApiError> {
     let id = job_id(id)?;
     let job = app.reader.job(&id).await?;
-    if job.plan.find(step).is_none() || told(step, name).is_none() {
+    if job.plan.find(step).is_none() || attempt_name(step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
-    Ok(app.folder.logs(&id).join(step).join(format!("{name}.log")))
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = fs::OpenOptions::new().read(true).custom_flags(no_follow).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+    Ok(LogName { job: id, step: step.to_owned(), name: name.to_owned() })
 }
 
 struct LogFile {
-    file: Arc<File>,
+    file: Arc<dyn LogReader>,
     offset: u64,
     reader: JobReader,
     id: JobId,
     /// Of a log that is followed.
     told: Option<watch::Receiver<Durable>>,
-    /// Is there while more of the log is to come.
-    part: PathBuf,
+    blobs: Arc<dyn Blobs>,
+    log: LogName,
     over: bool,
     /// How often the rest of it is still looked for once the job is over.
     rest_looks: u32,
@@ -286,8 +266,10 @@ impl LogFile {
             }
             if self.over {
                 self.rest_looks -= 1;
-                self.last_look = self.rest_looks == 0 || !self.part.exists();
-                tokio::time::sleep(REST_LOOK).await;
+                self.last_look = self.rest_looks == 0 || !self.blobs.is_partial(&self.log);
+                if !self.last_look {
+                    tokio::time::sleep(REST_LOOK).await;
+                }
                 continue;
             }
             match tokio::time::timeout(LOOK, told.changed()).await {
@@ -304,16 +286,7 @@ impl LogFile {
 
     async fn read(&self) -> io::Result<Vec<u8>> {
         let (file, offset) = (self.file.clone(), self.offset);
-        let reading = tokio::task::spawn_blocking(move || {
-            // Beyond the end there is nothing yet, however far.
-            if offset >= file.metadata()?.len() {
-                return Ok(vec![]);
-            }
-            let mut chunk = vec![0; CHUNK];
-            let count = file.read_at(&mut chunk, offset)?;
-            chunk.truncate(count);
-            Ok(chunk)
-        });
+        let reading = tokio::task::spawn_blocking(move || file.read(offset, CHUNK));
         reading.await.map_err(io::Error::other)?
     }
 }

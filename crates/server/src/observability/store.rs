@@ -9,20 +9,25 @@ use super::Metrics;
 use crate::health::Health;
 
 /// How long commits take, and how much they make durable at once. A full disk gives its ballast up here.
-#[derive(Debug)]
-pub struct TimedStore<S> {
-    store: S,
+pub struct TimedStore {
+    store: Box<dyn Store>,
     metrics: Metrics,
     health: Health,
 }
 
-impl<S: Store> TimedStore<S> {
-    pub fn new(store: S, metrics: Metrics, health: Health) -> Self {
+impl std::fmt::Debug for TimedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TimedStore").field("health", &self.health).finish_non_exhaustive()
+    }
+}
+
+impl TimedStore {
+    pub fn new(store: Box<dyn Store>, metrics: Metrics, health: Health) -> Self {
         Self { store, metrics, health }
     }
 }
 
-impl<S: Store> Store for TimedStore<S> {
+impl Store for TimedStore {
     fn commit(
         &mut self,
         owner: &Owner,

@@ -2,7 +2,7 @@
 
 use steadfast_api::ShownState;
 use steadfast_core::event::JobId;
-use steadfast_store::{Filter, Folder, Row, Store, StoreError};
+use steadfast_store::{Filter, Row, Store, StoreError};
 
 /// All that are set must hold.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct Listed {
 /// asked for until the page is full.
 pub fn list(
     store: &mut dyn Store,
-    folder: &Folder,
+    is_run: &dyn Fn(&str) -> bool,
     filter: &JobFilter,
     cursor: Option<&str>,
     limit: usize,
@@ -53,7 +53,7 @@ pub fn list(
         let mut damaged = page.damaged;
         let shown = page.jobs.into_iter().map(|row| {
             let damage = damaged.remove(&row.id);
-            let sound = || shown_state(&row, folder);
+            let sound = || shown_state(&row, is_run);
             let state = damage.as_ref().map_or_else(sound, |_| ShownState::Stuck);
             Listed { row, state, damage }
         });
@@ -65,20 +65,24 @@ pub fn list(
     }
 }
 
-pub fn shown_state(row: &Row, folder: &Folder) -> ShownState {
+/// `is_run`: whether some process runs that job of `run` right now.
+pub fn shown_state(row: &Row, is_run: &dyn Fn(&str) -> bool) -> ShownState {
     // Locks are only asked for where the answer can matter.
-    let alone = row.local && !row.state.is_terminal() && !folder.is_run(&row.id);
+    let alone = row.local && !row.state.is_terminal() && !is_run(&row.id);
     ShownState::new(row.state, row.local, !alone)
 }
 
 /// The jobs of `run` that are not over, and that no process has.
-pub fn interrupted(store: &mut dyn Store, folder: &Folder) -> Result<Vec<JobId>, StoreError> {
+pub fn interrupted(
+    store: &mut dyn Store,
+    is_run: &dyn Fn(&str) -> bool,
+) -> Result<Vec<JobId>, StoreError> {
     const AT_ONCE: usize = 1000;
     let filter = Filter { local: Some(true), over: Some(false), ..Filter::default() };
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
         let page = store.list(&filter, cursor.as_deref(), AT_ONCE)?;
-        let alone = page.jobs.into_iter().map(|row| row.id).filter(|id| !folder.is_run(id));
+        let alone = page.jobs.into_iter().map(|row| row.id).filter(|id| !is_run(id));
         found.extend(alone);
         cursor = page.next;
         if cursor.is_none() {

@@ -49,7 +49,7 @@ impl Readiness {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             let why = self.look().await;
-            let folder = self.health.root().display();
+            let folder = self.health.place();
             match why {
                 Some(why) if told != Some(why.code()) => {
                     tracing::error!(event = "NotReady", %folder, code = why.code(), reason = %why);

@@ -1,21 +1,19 @@
 //! Work for an attempt, as the wire has it, but for the proof of whose it is.
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_api::proto;
 use steadfast_core::plan::{Action, HttpMode};
 use steadfast_engine::{Assignment, Work};
-use steadfast_store::Folder;
+use steadfast_store::Blobs;
 
 use crate::callbacks::CallbackUrls;
 use proto::assignment::Action as Wire;
 
 pub(super) fn assignment(
     work: Work,
-    folder: &Folder,
+    blobs: &dyn Blobs,
     callbacks: &CallbackUrls,
 ) -> proto::Assignment {
     let Assignment { job, item, attempt, token, .. } = &work.assignment;
@@ -29,8 +27,9 @@ pub(super) fn assignment(
         let named = Path::new(named).components().filter(|part| *part != Component::CurDir);
         let named = named.collect::<PathBuf>().to_string_lossy().into_owned();
         // What cannot be read is for the worker to ask for, and to be told that it is not there.
-        if each_file(&folder.files(job), &named, &mut files).is_err() {
-            files.push(named);
+        match blobs.file_names(job, &named) {
+            Ok(names) => files.extend(names),
+            Err(_) => files.push(named),
         }
     }
     let action = match work.action {
@@ -63,18 +62,4 @@ pub(super) fn assignment(
         callback_url,
         progress_json: work.progress.map(|progress| progress.to_string()).unwrap_or_default(),
     }
-}
-
-/// A folder stands for the files in it, also where it lies in another.
-fn each_file(root: &Path, named: &str, files: &mut Vec<String>) -> io::Result<()> {
-    let path = root.join(named);
-    if !fs::symlink_metadata(&path)?.is_dir() {
-        files.push(named.to_owned());
-        return Ok(());
-    }
-    let mut names: Vec<String> = fs::read_dir(&path)?
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-        .collect::<io::Result<_>>()?;
-    names.sort();
-    names.iter().try_for_each(|name| each_file(root, &format!("{named}/{name}"), files))
 }

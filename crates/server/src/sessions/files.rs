@@ -1,8 +1,6 @@
 //! Files that came with a job, for the workers that have an attempt of it.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Read;
 use std::path::{Component, Path};
 
 use steadfast_api::proto;
@@ -39,11 +37,9 @@ impl SessionRegistry {
         if path.is_empty() || path.contains('\0') || !stays {
             return Err(Status::invalid_argument("not the path of a job's file"));
         }
-        let path = self.0.parts.folder.files(&attempt.job_id).join(inside);
+        let (registry, inside) = (self.clone(), inside.to_owned());
         let opened = tokio::task::spawn_blocking(move || {
-            let file = File::open(&path)?;
-            let executable = file.metadata()?.permissions().mode() & 0o100 != 0;
-            Ok::<_, io::Error>((file, executable))
+            registry.0.parts.blobs.open_file(&attempt.job_id, &inside)
         });
         let (file, executable) = match opened.await {
             Ok(Ok(opened)) => opened,
@@ -74,7 +70,11 @@ impl SessionRegistry {
     }
 }
 
-fn send(mut file: File, executable: bool, chunks: &mpsc::Sender<Result<proto::FileChunk, Status>>) {
+fn send(
+    mut file: Box<dyn Read + Send>,
+    executable: bool,
+    chunks: &mpsc::Sender<Result<proto::FileChunk, Status>>,
+) {
     // An empty file is one empty chunk.
     let mut sent = 0;
     loop {

@@ -1,20 +1,15 @@
 //! What attempts print, as their workers send it, into their logs.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use steadfast_api::proto;
-use steadfast_store::{Folder, is_plain_name};
+use steadfast_store::{Blobs, LogChunk, LogName, LogProgress, is_plain_name};
 use tonic::Status;
 
-use super::SessionRegistry;
 use super::proof::Holder;
-use crate::arriving::part;
-use crate::log_times;
+use super::{SessionRegistry, Shared};
 use crate::tokens::Granted;
 
 /// The log may be a little longer than its cap, by the line about what was left out.
@@ -35,17 +30,18 @@ impl SessionRegistry {
         if end > rules.log_cap + LEFT_OUT_LINE {
             return Ok(proto::LogAck { length: rules.log_cap, complete: true });
         }
-        let path = self.log_path(&attempt);
+        let log = log_name(&attempt);
         let registry = self.clone();
         let worker = chunk.worker.clone();
         let written = tokio::task::spawn_blocking(move || {
             let parts = &registry.0.parts;
-            let log = LogFile { data: &parts.folder, path: &path };
-            let answer = log.take(&chunk, parts.health.takes_logs())?;
-            if answer.complete {
-                registry.0.expected_logs.arrived(log)?;
+            let piece = LogChunk { offset: chunk.offset, bytes: &chunk.bytes, last: chunk.last };
+            let LogProgress { length, complete } =
+                parts.blobs.write_log(&log, piece, parts.health.takes_logs())?;
+            if complete {
+                registry.0.expected_logs.arrived(&*parts.blobs, &log)?;
             }
-            Ok(answer)
+            Ok::<_, io::Error>(proto::LogAck { length, complete })
         });
         let error = match written.await {
             Ok(Ok(answer)) => return Ok(answer),
@@ -62,20 +58,14 @@ impl SessionRegistry {
     /// An attempt has ended whose log is still to come: until it has, the log is not taken for whole. Waits for no
     /// disk, as the session does not.
     pub(super) fn expect_log(&self, attempt: &proto::AttemptRef) {
-        let (registry, path) = (self.clone(), self.log_path(attempt));
-        let job = attempt.job_id.clone();
-        self.0.expected_logs.insert(path.clone());
+        let (registry, log) = (self.clone(), log_name(attempt));
+        self.0.expected_logs.insert(log.clone());
         tokio::task::spawn_blocking(move || {
-            let log = LogFile { data: &registry.0.parts.folder, path: &path };
-            if let Err(error) = registry.0.expected_logs.mark(log) {
-                tracing::warn!(event = "LogNotWritten", job_id = %job, %error);
+            let Shared { expected_logs, parts, .. } = &*registry.0;
+            if let Err(error) = expected_logs.mark(&*parts.blobs, &log) {
+                tracing::warn!(event = "LogNotWritten", job_id = %log.job, %error);
             }
         });
-    }
-
-    fn log_path(&self, attempt: &proto::AttemptRef) -> PathBuf {
-        let (step, item) = (&attempt.step_name, attempt.item());
-        self.0.parts.folder.log(&attempt.job_id, step, item, attempt.attempt)
     }
 
     fn may_print(
@@ -106,40 +96,37 @@ impl SessionRegistry {
     }
 }
 
-/// Logs that are about to be marked as not whole. The mark is made apart from the session, and must not outlive the
+fn log_name(attempt: &proto::AttemptRef) -> LogName {
+    LogName::new(&attempt.job_id, &attempt.step_name, attempt.item(), attempt.attempt)
+}
+
+/// Logs that are about to be marked as partial. The mark is made apart from the session, and must not outlive the
 /// last piece, should that be faster.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedLogs {
-    paths: Mutex<HashSet<PathBuf>>,
+    names: Mutex<HashSet<LogName>>,
     /// Held by threads that make and remove marks: no session waits for it.
     marking: Mutex<()>,
 }
 
 impl ExpectedLogs {
-    fn paths(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> MutexGuard<'_, HashSet<LogName>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, path: PathBuf) {
-        self.paths().insert(path);
+    fn insert(&self, log: LogName) {
+        self.names().insert(log);
     }
 
-    fn mark(&self, log: LogFile<'_>) -> io::Result<()> {
+    fn mark(&self, blobs: &dyn Blobs, log: &LogName) -> io::Result<()> {
         let _marking = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.paths().remove(log.path) {
-            return Ok(());
-        }
-        log.open()?;
-        log.mark_unfinished()
+        if self.names().remove(log) { blobs.mark_partial(log) } else { Ok(()) }
     }
 
-    fn arrived(&self, log: LogFile<'_>) -> io::Result<()> {
+    fn arrived(&self, blobs: &dyn Blobs, log: &LogName) -> io::Result<()> {
         let _marking = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
-        self.paths().remove(log.path);
-        match fs::remove_file(part(log.path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        self.names().remove(log);
+        blobs.mark_whole(log)
     }
 }
 
@@ -150,173 +137,28 @@ fn is_worth_another_try(error: &io::Error) -> bool {
     !matches!(error.kind(), PermissionDenied | QuotaExceeded | ReadOnlyFilesystem | StorageFull)
 }
 
-/// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
-const CUT_OFF: &str = "\n… the server's disk is nearly full: what follows is not kept …\n";
-
-/// A log, and what says that it is [not whole](crate::arriving).
-#[derive(Clone, Copy)]
-struct LogFile<'a> {
-    data: &'a Folder,
-    path: &'a Path,
-}
-
-impl LogFile<'_> {
-    fn open(&self) -> io::Result<File> {
-        let path = self.path;
-        let open =
-            || File::options().read(true).write(true).create(true).truncate(false).open(path);
-        match (open(), path.parent()) {
-            (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
-                self.data.create_inside(folder)?;
-                open()
-            }
-            (opened, _) => opened,
-        }
-    }
-
-    fn mark_unfinished(&self) -> io::Result<()> {
-        File::create(part(self.path)).map(drop)
-    }
-
-    fn is_unfinished(&self) -> bool {
-        part(self.path).exists()
-    }
-
-    /// `room`: there is enough on the disk for logs too.
-    fn take(&self, chunk: &proto::LogChunk, room: bool) -> io::Result<proto::LogAck> {
-        let proto::LogChunk { offset, bytes, last, .. } = chunk;
-        if bytes.is_empty() && !self.path.exists() {
-            return Ok(proto::LogAck { length: 0, complete: *last });
-        }
-        let is_new = !self.path.exists();
-        let file = self.open()?;
-        if is_new && !last {
-            self.mark_unfinished()?;
-        }
-        let (length, end) = (file.metadata()?.len(), offset + bytes.len() as u64);
-        if is_cut_off(&file, length)? {
-            return Ok(proto::LogAck { length, complete: true });
-        }
-        // A question, or what would leave a hole: it goes on from where this ends.
-        if (bytes.is_empty() && !last) || *offset > length {
-            return Ok(proto::LogAck { length, complete: !self.is_unfinished() });
-        }
-        // What is written over what is there takes no room.
-        if end > length && !room {
-            file.write_all_at(CUT_OFF.as_bytes(), length)?;
-            let length = length + CUT_OFF.len() as u64;
-            return Ok(proto::LogAck { length, complete: true });
-        }
-        file.write_all_at(bytes, *offset)?;
-        // What comes whole was printed when the file was written. Without times the log is still there.
-        if *offset > 0 || !last {
-            let _ = log_times::note(&file, self.path, length, *offset, end);
-        }
-        if !last {
-            return Ok(proto::LogAck { length: end, complete: false });
-        }
-        // Nothing but what is printed changes the file's time.
-        if length.max(end) != end {
-            file.set_len(end)?;
-        }
-        Ok(proto::LogAck { length: end, complete: true })
-    }
-}
-
-fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {
-    let Some(start) = length.checked_sub(CUT_OFF.len() as u64) else { return Ok(false) };
-    let mut end = [0; CUT_OFF.len()];
-    file.read_exact_at(&mut end, start)?;
-    Ok(end == *CUT_OFF.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
+    use steadfast_core::event::{ItemId, Role};
+    use steadfast_store::Folder;
+
     use super::*;
-
-    fn chunk(offset: u64, text: &str, last: bool) -> proto::LogChunk {
-        let bytes = text.as_bytes().to_vec().into();
-        proto::LogChunk { offset, bytes, last, ..proto::LogChunk::default() }
-    }
-
-    fn ack(length: usize, complete: bool) -> proto::LogAck {
-        proto::LogAck { length: length as u64, complete }
-    }
-
-    fn took(log: LogFile<'_>, chunk: &proto::LogChunk, room: bool) -> proto::LogAck {
-        let answer = log.take(chunk, room).unwrap();
-        if answer.complete {
-            ExpectedLogs::default().arrived(log).unwrap();
-        }
-        answer
-    }
 
     #[test]
     fn a_mark_does_not_outlive_a_last_piece_that_was_faster() {
         let root = tempfile::tempdir().unwrap();
-        let data = Folder::new(root.path().to_owned());
-        let path = data.logs("job").join("step").join("log");
-        let log = LogFile { data: &data, path: &path };
+        let storage = Folder::new(root.path().to_owned()).storage();
+        let blobs = storage.blobs();
+        let item = ItemId { run: 0, step: 0, role: Role::Item, index: 0 };
+        let log = LogName::new("job", "step", item, 1);
         let expected = ExpectedLogs::default();
-        expected.insert(path.clone());
-        expected.mark(log).unwrap();
-        assert!(log.is_unfinished() && path.exists(), "it is listed, and not whole");
-        expected.insert(path.clone());
-        expected.arrived(log).unwrap();
-        expected.mark(log).unwrap();
-        assert!(!log.is_unfinished());
-    }
-
-    #[test]
-    fn a_log_ends_with_a_mark_where_the_room_did() {
-        let root = tempfile::tempdir().unwrap();
-        let data = Folder::new(root.path().to_owned());
-        let path = data.logs("job").join("step").join("log");
-        let log = LogFile { data: &data, path: &path };
-        let put = |chunk: &proto::LogChunk, room| {
-            let answer = took(log, chunk, room);
-            (fs::read_to_string(&path).unwrap(), answer)
-        };
-        assert_eq!(put(&chunk(0, "one\n", false), true), ("one\n".to_owned(), ack(4, false)));
-        assert!(log.is_unfinished());
-        let cut = format!("one\n{CUT_OFF}");
-        let told = (cut.clone(), ack(cut.len(), true));
-        assert_eq!(put(&chunk(4, "two\n", false), false), told);
-        assert_eq!(put(&chunk(8, "three\n", false), false), told);
-        assert_eq!(put(&chunk(14, "four\n", true), true), told, "there is a gap before it");
-        assert_eq!(put(&chunk(0, "one\ntwo\nthree\nfour\n", true), true), told);
-        assert!(!log.is_unfinished());
-    }
-
-    #[test]
-    fn a_log_goes_on_where_the_server_says_and_is_not_whole_before_its_last_piece() {
-        let root = tempfile::tempdir().unwrap();
-        let data = Folder::new(root.path().to_owned());
-        let path = data.logs("job").join("step").join("log");
-        let log = LogFile { data: &data, path: &path };
-        let take = |chunk: &proto::LogChunk| took(log, chunk, true);
-        assert_eq!(take(&chunk(0, "", false)), ack(0, false), "a question");
-        assert_eq!(take(&chunk(0, "one\ntwo\n", false)), ack(8, false));
-        assert_eq!(take(&chunk(100, "far", false)), ack(8, false), "there would be a hole");
-        assert_eq!(take(&chunk(0, "", false)), ack(8, false));
-        // Its last bytes have changed, and it is shorter now.
-        assert_eq!(take(&chunk(4, "2\n", false)), ack(6, false));
-        assert!(log.is_unfinished());
-        assert_eq!(take(&chunk(6, "", true)), ack(6, true));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "one\n2\n");
-        assert!(!log.is_unfinished());
-        // The worker did not hear that, and asks.
-        assert_eq!(take(&chunk(0, "", false)), ack(6, true));
-    }
-
-    #[test]
-    fn a_log_does_not_make_a_data_folder_anew_that_was_moved_away() {
-        let root = tempfile::tempdir().unwrap();
-        let data = Folder::new(root.path().join("data"));
-        let path = data.logs("job").join("step").join("log");
-        let log = LogFile { data: &data, path: &path };
-        let written = log.take(&chunk(0, "one\n", false), true);
-        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(!data.root().exists());
+        expected.insert(log.clone());
+        expected.mark(&*blobs, &log).unwrap();
+        assert!(blobs.is_partial(&log));
+        assert_eq!(blobs.log_size(&log).unwrap(), Some(0), "it is listed, and not whole");
+        expected.insert(log.clone());
+        expected.arrived(&*blobs, &log).unwrap();
+        expected.mark(&*blobs, &log).unwrap();
+        assert!(!blobs.is_partial(&log));
     }
 }

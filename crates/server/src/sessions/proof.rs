@@ -101,7 +101,9 @@ mod tests {
 
     fn proofs() -> (tempfile::TempDir, Proofs) {
         let dir = tempfile::tempdir().unwrap();
-        let callback_tokens = CallbackTokens::open(&Folder::new(dir.path().to_owned())).unwrap();
+        let callback_tokens =
+            CallbackTokens::open(&*Folder::new(dir.path().to_owned()).storage().settings())
+                .unwrap();
         (dir, Proofs::new(&callback_tokens))
     }
 

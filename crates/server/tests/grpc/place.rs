@@ -58,15 +58,15 @@ impl Place {
             Scripted,
             Box::new(EventSender(notifications.clone())),
         );
-        let reader = JobReader::open(&folder, 2).expect("readers");
+        let reader = JobReader::open(folder.storage(), 2).expect("readers");
         let operator = Arc::new(operator);
         let inbox = live.inbox().clone();
         let commands = JobCommands::new(
             inbox,
             reader.clone(),
             operator.clone(),
-            folder.clone(),
-            Health::new(&folder, 0, None),
+            folder.storage().blobs(),
+            Health::new(folder.storage().space(), 0),
         );
         let service = JobsService::new(reader, commands, notifications, operator, defaults);
         let (routes, _) = routes(service).await.expect("the descriptor is valid");

@@ -21,6 +21,10 @@ use tokio::task::JoinHandle;
 /// Longer than anything here takes that works.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
+pub(crate) fn kept_in(folder: &std::path::Path) -> Arc<dyn steadfast_store::Settings> {
+    Arc::new(steadfast_store::FolderSettings::new(folder.to_owned()))
+}
+
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     pub(crate) tokens: Arc<Tokens>,
@@ -38,7 +42,7 @@ impl Running {
     pub(crate) async fn start_with(auth: Auth, settings: ServerSettings, app: Router) -> Self {
         steadfast_server::tls::use_ring();
         let folder = tempfile::tempdir().expect("a folder");
-        let tokens = Arc::new(Tokens::open(folder.path()).expect("no tokens yet"));
+        let tokens = Arc::new(Tokens::open(kept_in(folder.path())).expect("no tokens yet"));
         let now = Arc::new(AtomicU64::new(1000));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");

@@ -333,9 +333,9 @@ impl Observer for Collect {
 fn the_live_engine_is_watched_on_its_way_to_the_next_observer() {
     let watch = Observability::new(metrics(true), None);
     let mut store = TimedStore::new(
-        MemoryStore::new(),
+        Box::new(MemoryStore::new()),
         watch.metrics().clone(),
-        Health::new(&Folder::new(std::env::temp_dir()), 0, None),
+        Health::new(Folder::new(std::env::temp_dir()).storage().space(), 0),
     );
     let (tell, heard) = channel();
     let (works, todo) = channel();

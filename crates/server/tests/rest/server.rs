@@ -169,17 +169,17 @@ impl Server {
             |inbox| Scripted::new(inbox, folder.clone()),
             Box::new(EventSender(notifications.clone())),
         );
-        let reader = JobReader::open(&folder, 3).unwrap();
+        let reader = JobReader::open(folder.storage(), 3).unwrap();
         let inbox = live.inbox().clone();
         let commands = JobCommands::new(
             inbox.clone(),
             reader.clone(),
             operator.clone(),
-            folder.clone(),
-            Health::new(&folder, kept_free, None),
+            folder.storage().blobs(),
+            Health::new(folder.storage().space(), kept_free),
         );
         let callbacks = CallbackHandler::new(
-            CallbackTokens::open(&folder).unwrap(),
+            CallbackTokens::open(&*folder.storage().settings()).unwrap(),
             Secrets::default(),
             inbox.clone(),
             reader.clone(),
@@ -194,7 +194,7 @@ impl Server {
             clock: Arc::new(now),
             operator,
             workers: Arc::new(OneWorker),
-            folder: folder.clone(),
+            blobs: folder.storage().blobs(),
             limits: Limits::default(),
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

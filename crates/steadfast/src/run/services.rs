@@ -107,9 +107,9 @@ impl Callbacks {
         listener.set_nonblocking(true).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
         keep_callback_port(folder, job, address.port()).map_err(wrong)?;
-        let callback_tokens = CallbackTokens::open(folder).map_err(wrong)?;
+        let callback_tokens = CallbackTokens::open(&*folder.storage().settings()).map_err(wrong)?;
         let addresses = CallbackUrls::new(callback_tokens.clone(), &format!("http://{address}"));
-        let reader = JobReader::open(folder, 1).map_err(|error| error.to_string())?;
+        let reader = JobReader::open(folder.storage(), 1).map_err(|error| error.to_string())?;
         Ok(Self { listener, callback_tokens, reader, addresses })
     }
 }

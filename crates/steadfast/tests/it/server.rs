@@ -39,7 +39,7 @@ impl Server {
         config.log.level = tracing::Level::ERROR;
         let options = ServerOptions {
             config,
-            folder: Folder::new(self.folder.path().to_owned()),
+            storage: Folder::new(self.folder.path().to_owned()).storage(),
             clock: Arc::new(SystemClock),
             inside: None,
         };

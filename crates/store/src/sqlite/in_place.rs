@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 /// The file that a path led to when it was opened, and its write-ahead log. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct InPlace {
+pub(crate) struct InPlace {
     path: PathBuf,
     file: FileId,
     /// Known from the first write on. It is the same file as long as somebody has the database open.
@@ -33,12 +33,12 @@ impl FileId {
 }
 
 impl InPlace {
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), file: FileId::of(path)?, wal: Arc::default() })
     }
 
     /// Whether the path still leads to the same file.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let Self { path, file, wal } = self;
         FileId::of(path).is_ok_and(|found| found == *file)
             && wal

@@ -43,7 +43,7 @@ fn written_ms(about: &Metadata) -> io::Result<u64> {
 
 /// Bytes from `offset` to `end` were just written to a log that had `length` bytes before. What was sent
 /// before, and is sent again, keeps its time; what comes whole at the end needs no file.
-pub(crate) fn note(log: &File, path: &Path, length: u64, offset: u64, end: u64) -> io::Result<()> {
+pub(super) fn note(log: &File, path: &Path, length: u64, offset: u64, end: u64) -> io::Result<()> {
     if end <= length {
         return Ok(());
     }

@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::{Filter, Folder, SqliteStore, Store as _, StoreError};
 use serde::Serialize;
-use steadfast_store::{Filter, Folder, SqliteStore, Store as _, StoreError};
 
 /// Jobs of the copy that are looked at, at once.
 const PAGE: usize = 1000;
@@ -117,7 +117,7 @@ fn copy(folder: &Folder, target: &Path) -> Result<Copied, BackupError> {
 fn kept_beside(folder: &Folder) -> Result<Vec<PathBuf>, BackupError> {
     let ends = |name: &str, with: &str| Path::new(name).extension().is_some_and(|end| end == with);
     let is_kept = |name: &str| {
-        let of_now = name.starts_with("steadfast.db") || name == crate::health::BALLAST;
+        let of_now = name.starts_with("steadfast.db") || name == Folder::BALLAST;
         !of_now && !ends(name, "lock")
     };
     let mut kept = files_in(folder.root(), is_kept)?;
