@@ -14,7 +14,7 @@ use steadfast_server::tokens::{Scope, Tokens};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
-use steadfast_worker::{KILL_GRACE, LOG_CAP, Users};
+use steadfast_worker::{KILL_GRACE, Users};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -313,7 +313,6 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         grouped: true,
         drain_grace: Duration::from_secs(25),
         kill_grace: KILL_GRACE,
-        log_cap: LOG_CAP,
         keep: false,
     }
 }

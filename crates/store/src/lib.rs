@@ -28,7 +28,9 @@ use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 pub use blobs::log_times::read as log_times;
-pub use blobs::{AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogReader};
+pub use blobs::{
+    AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
+};
 pub use error::StoreError;
 pub use folder::{Folder, is_plain_name};
 pub use memory::MemoryStore;

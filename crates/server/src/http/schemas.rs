@@ -431,6 +431,7 @@ fn log() -> Value {
         ("item", count()),
         ("attempt", count()),
         ("size", count()),
+        ("arriving", flag()),
     ])
 }
 
