@@ -377,3 +377,32 @@ fn end(ended: Result<(), steadfast_engine::Stopped>) -> Done {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A file that a client sent is read on such a thread, which nobody can interrupt.
+    #[test]
+    fn the_end_does_not_wait_for_a_file_that_is_being_read() {
+        let (begin, begun) = channel();
+        let (go_on, gate) = channel::<()>();
+        let (end, ended) = channel();
+        std::thread::spawn(move || {
+            let done = until_it_ends(async move {
+                tokio::task::spawn_blocking(move || {
+                    begin.send(()).expect("the test waits");
+                    gate.recv()
+                });
+                begun.recv().expect("it begins");
+                Ok(Exit::Ok)
+            });
+            end.send(done.is_ok()).expect("the test waits");
+        });
+        let ended = ended.recv_timeout(std::time::Duration::from_secs(20));
+        drop(go_on);
+        assert_eq!(ended, Ok(true), "the program waits for a reading that is not over");
+    }
+}

@@ -419,3 +419,34 @@ fn a_worker_that_beats_without_reading_loses_its_session() {
     let counted = r#"steadfast_worker_sessions_ended_total{reason="unread"} 1"#;
     assert!(page.contains(counted), "{page}");
 }
+
+#[test]
+fn a_worker_that_is_silent_for_two_leases_loses_its_session() {
+    let scene = Scene::with_lease(1000);
+    scene.runtime.block_on(async {
+        let mut silent = scene.comes("silent").await;
+        scene.has_heard(&mut silent, 1).await;
+        let ended = silent.hears_or_ends().await.expect_err("nothing was said to it");
+        assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended}");
+        assert!(ended.message().contains("silent for longer than its lease"), "{ended}");
+        // It may come again, and speaks for itself then.
+        let mut again = scene.comes("silent").await;
+        scene.has_heard(&mut again, 1).await;
+    });
+    scene.server.process.says("WorkerSessionEnded");
+}
+
+#[test]
+fn a_worker_has_as_many_labels_as_a_step_and_no_more() {
+    let scene = Scene::new();
+    let labelled = |count: usize| {
+        let labels = (0..count).map(|n| (format!("l{n}"), "x".to_owned())).collect();
+        proto::Hello { labels, ..hello("labelled") }
+    };
+    scene.runtime.block_on(async {
+        let refused = scene.tries(labelled(65)).await.err().expect("one too many");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert_eq!(refused.message(), "a worker has at most 64 labels, not 65");
+        scene.tries(labelled(64)).await.expect("a session");
+    });
+}
