@@ -171,7 +171,10 @@ impl Shown {
         drop(lock);
         if over {
             if self.output == Output::Human {
-                anstream::print!("{}", crate::view::overview(&job, data).ended(crate::clock::now().0));
+                anstream::print!(
+                    "{}",
+                    crate::view::overview(&job, data).ended(crate::clock::now().0)
+                );
             }
             return Ok(exit_of(job.state()));
         }

@@ -114,7 +114,8 @@ fn listed(
     let logs = first.into_iter().filter_map(|(step, name)| {
         let log = LogName { job: job.id.clone(), step, name };
         let size = blobs.log_size(&log).ok()??;
-        let (item, attempt) = ItemId::read_attempt_name(job.plan.find(&log.step)?, &log.step, &log.name)?;
+        let (item, attempt) =
+            ItemId::read_attempt_name(job.plan.find(&log.step)?, &log.step, &log.name)?;
         let datacenter = job.plan.datacenters().get(item.run as usize).cloned();
         let arriving = is_arriving(blobs, job, item, attempt);
         let LogName { step, name, .. } = log;
