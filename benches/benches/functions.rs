@@ -58,7 +58,7 @@ async fn many(slots: u32, items: u32) {
         cpu += cpu_of(server.child.id()) - before.0;
         own += cpu_of(std::process::id()) - before.1;
         let status = client.status(&id).await.expect("a status");
-        assert_eq!(status.step("s").expect("shown").counts["succeeded"], u64::from(items));
+        assert_eq!(status.step("s").expect("shown").count(steadfast::ItemState::Succeeded), items);
         assert_eq!((status.failures, status.preemptions), (0, 0));
         working.abort();
     }

@@ -253,9 +253,9 @@ impl Server {
     fn start(scopes: &[Scope]) -> Self {
         let folder = std::env::temp_dir().join(format!("steadfast-bench-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let place = Folder::new(folder.clone());
-        place.create().expect("a folder");
-        let known = Tokens::open(place.storage().settings()).expect("none yet");
+        let kept = Folder::new(folder.clone());
+        kept.create().expect("a folder");
+        let known = Tokens::open(kept.storage().settings()).expect("none yet");
         let create = |scope| known.create(scope, None, None, Timestamp(0)).expect("a token").text;
         let tokens: Vec<String> = scopes.iter().copied().map(create).collect();
         let auth = if tokens.is_empty() { "none" } else { "required" };

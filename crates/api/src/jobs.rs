@@ -3,9 +3,9 @@
 use serde_json::Value;
 use steadfast_core::event::{JobState, StepState};
 use steadfast_core::time::Timestamp;
+use steadfast_core::verdict::StopReason;
 
-use crate::status::{AttemptView, ItemView, JobStatus};
-use crate::{ShownState, proto};
+use crate::{AttemptState, AttemptStatus, ItemState, ItemStatus, JobStatus, ShownState, proto};
 
 /// Clients take 4 MiB for a message unless they are told otherwise: with an output of 1 MiB beside it
 /// this fits.
@@ -30,29 +30,31 @@ impl From<&JobStatus> for proto::JobStatus {
         let first = status.runs.first().and_then(|run| run.steps.0.first());
         let first = first.and_then(|(_, step)| step.items.first());
         let failed = failed_item(status);
-        let reason = failed.and_then(|item| item.reason).or_else(|| match status.state {
+        let stop = failed.and_then(|item| item.reason);
+        let reason = stop.map(StopReason::name).or_else(|| match status.state {
             ShownState::Of(JobState::Failed | JobState::Cancelled) => {
-                status.completion.as_ref().map(|completion| completion.reason)
+                status.completion.as_ref().map(|completion| completion.reason.name())
             }
             _ => None,
         });
-        let state = match (status.state, reason) {
-            (ShownState::Of(JobState::Failed), Some("preemptions_exhausted")) => {
+        let state = match (status.state, stop) {
+            (ShownState::Of(JobState::Failed), Some(StopReason::PreemptionsExhausted)) => {
                 proto::JobState::WorkerFailed
             }
-            (ShownState::Of(JobState::Failed), Some("unschedulable")) => {
+            (ShownState::Of(JobState::Failed), Some(StopReason::Unschedulable)) => {
                 proto::JobState::Unschedulable
             }
             // What only waits is pending there, however often it has run.
             (ShownState::Of(JobState::Running), _) if !runs(status) => proto::JobState::Pending,
             (state, _) => wire_state(state),
         };
-        let last = first.and_then(|item| item.attempts.back());
+        let last = first.and_then(|item| item.attempts.last());
         let running = last.filter(|attempt| attempt.finished_at_ms.is_none());
         let items = status.runs.iter().flat_map(|run| &run.steps.0);
         let items = items.flat_map(|(_, step)| &step.items);
         let retry_at = items.filter_map(|item| item.retry_available_at_ms).min();
-        let (max_retries_failure, max_retries_preemption) = limits(status);
+        let limits = status.totals.limits;
+        let retries = |most: Option<u32>| most.map_or(i32::MAX, count);
         let status_json = status_json(status);
         Self {
             job_id: status.id.clone(),
@@ -76,8 +78,8 @@ impl From<&JobStatus> for proto::JobStatus {
                 .map(Value::to_string)
                 .unwrap_or_default(),
             status_json,
-            max_retries_failure,
-            max_retries_preemption,
+            max_retries_failure: retries(limits.failures),
+            max_retries_preemption: retries(limits.losses),
             retry_available_at_ms: ms(retry_at),
         }
     }
@@ -95,76 +97,58 @@ fn status_json(status: &JobStatus) -> String {
 }
 
 /// The item that failed its step, and with it the job.
-fn failed_item(status: &JobStatus) -> Option<&ItemView> {
+fn failed_item(status: &JobStatus) -> Option<&ItemStatus> {
     if status.state != JobState::Failed {
         return None;
     }
     let runs = status.runs.iter().filter(|run| run.state == JobState::Failed);
     let steps = runs.flat_map(|run| &run.steps.0).map(|(_, step)| step);
     let steps = steps.filter(|step| step.state == StepState::Failed);
-    steps.flat_map(|step| &step.items).find(|item| item.state == "failed")
+    steps.flat_map(|step| &step.items).find(|item| item.state == ItemState::Failed)
 }
 
 /// The last thing that went wrong, unless all is well now.
-fn error(status: &JobStatus, item: &ItemView) -> Option<String> {
-    if status.state == JobState::Succeeded || item.state == "succeeded" {
+fn error(status: &JobStatus, item: &ItemStatus) -> Option<String> {
+    if status.state == JobState::Succeeded || item.state == ItemState::Succeeded {
         return None;
     }
     let ended = item.attempts.iter().rev().find(|attempt| attempt.finished_at_ms.is_some());
     ended.and_then(|attempt| attempt.error.clone()).or_else(|| item.last_error.clone())
 }
 
-/// What the first step may retry after failures and after losses.
-fn limits(status: &JobStatus) -> (i32, i32) {
-    let Some(step) = status.plan.steps().first() else { return (0, 0) };
-    let policy = step.policy.draft();
-    let retries = match policy.max_attempts {
-        _ if !policy.retryable => 0,
-        Some(attempts) => count(attempts.saturating_sub(1)),
-        None => i32::MAX,
-    };
-    let losses = match policy.max_preemptions {
-        _ if !policy.retryable && !policy.max_preemptions_written => 0,
-        Some(losses) => count(losses),
-        None => i32::MAX,
-    };
-    (retries, losses)
-}
-
 /// Some attempt is under way: at a worker, or at a service that has taken it.
 fn runs(status: &JobStatus) -> bool {
-    const UNDER_WAY: [&str; 2] = ["running", "awaiting_callback"];
-    let steps = status.runs.iter().flat_map(|run| &run.steps.0).map(|(_, step)| step);
-    steps.into_iter().any(|step| {
-        let aside = step.fallback.iter().chain(&step.compensation).map(|item| item.state);
-        UNDER_WAY.iter().any(|state| step.counts.contains_key(state))
-            || aside.into_iter().any(|state| UNDER_WAY.contains(&state))
+    let mut steps = status.runs.iter().flat_map(|run| &run.steps.0).map(|(_, step)| step);
+    steps.any(|step| {
+        let auxiliary = step.fallback.iter().chain(&step.compensation).map(|item| item.state);
+        step.counts.keys().copied().chain(auxiliary).any(ItemState::is_under_way)
     })
 }
 
 /// As a shell tells it: death by signal N is 128 + N.
-fn exit_code(view: &AttemptView) -> Option<i32> {
+fn exit_code(view: &AttemptStatus) -> Option<i32> {
     let killed = view.signal.map(|signal| 128 + i32::from(signal));
     view.exit_code.map(i32::from).or(killed)
 }
 
-fn attempt_state(word: &str) -> proto::JobState {
-    match word {
-        "running" => proto::JobState::Running,
-        "succeeded" => proto::JobState::Succeeded,
-        "worker_lost" => proto::JobState::WorkerFailed,
-        "killed" => proto::JobState::Killed,
-        // failed, not_completed, timed_out
-        _ => proto::JobState::Failed,
+const fn attempt_state(state: AttemptState) -> proto::JobState {
+    match state {
+        AttemptState::Running => proto::JobState::Running,
+        AttemptState::Succeeded => proto::JobState::Succeeded,
+        AttemptState::WorkerLost => proto::JobState::WorkerFailed,
+        AttemptState::Killed => proto::JobState::Killed,
+        AttemptState::Failed | AttemptState::NotCompleted | AttemptState::TimedOut => {
+            proto::JobState::Failed
+        }
     }
 }
 
-fn attempt(view: &AttemptView) -> proto::JobAttempt {
+fn attempt(view: &AttemptStatus) -> proto::JobAttempt {
     proto::JobAttempt {
         attempt_id: from_zero(view.attempt),
         worker_id: view.worker.to_string(),
         state: attempt_state(view.state).into(),
-        outcome: view.state.to_owned(),
+        outcome: view.state.to_string(),
         exit_code: exit_code(view),
         signal: view.signal.map(i32::from),
         error: view.error.clone().unwrap_or_default(),

@@ -5,6 +5,7 @@
 
 mod jobs;
 mod outcome;
+mod pages;
 pub mod proto;
 mod shown_state;
 mod status;
@@ -13,7 +14,13 @@ pub use jobs::wire_state;
 pub use outcome::{
     LONGEST_PROGRESS, Malformed, WorkerReport, awaiting_report, from_report, progress, to_report,
 };
-pub use shown_state::{NoState, ShownState};
+pub use pages::{
+    AttemptName, AttemptRow, AttemptsPage, JobRow, JobsPage, LogRow, LogTime, LogTimes, LogsPage,
+    OutputRow, OutputsPage, WorkerInfo, WorkersPage,
+};
+pub use shown_state::{InvalidState, ShownState};
 pub use status::{
-    AttemptView, Attempts, ItemView, JobStatus, ProgressView, RunView, StepView, Totals, is_process,
+    AttemptState, AttemptStatus, Attempts, BestEffortStatus, CompletionStatus, ItemProgress,
+    ItemState, ItemStatus, JobStatus, MinDatacenters, RequestInfo, RetryBudgetStatus, RetryLimits,
+    RunStatus, StepStatus, Totals, is_process,
 };

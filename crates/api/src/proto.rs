@@ -7,7 +7,7 @@ include!("generated/steadfast.v1.rs");
 /// What reflection tells about the services.
 pub const DESCRIPTOR: &[u8] = include_bytes!("generated/descriptor.bin");
 
-/// Without what nobody else may know.
+/// Without secrets, which only the server and the worker may know.
 impl std::fmt::Debug for Hello {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Hello")

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use steadfast_core::event::JobState;
 
 /// A job's own state, or `interrupted`: a job of `run` that has not ended, and whose process is gone.
-/// That is never stored, as nobody is there to store it: whoever shows the job looks at its lock.
+/// That is never stored, as the process that would store it is gone: the reader looks at the job's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShownState {
     Of(JobState),
@@ -60,9 +60,9 @@ impl fmt::Display for ShownState {
 
 /// What is no state, and what would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoState(String);
+pub struct InvalidState(String);
 
-impl fmt::Display for NoState {
+impl fmt::Display for InvalidState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<&str> = ShownState::all().map(ShownState::name).collect();
         let (last, others) = all.split_last().unwrap_or((&"", &[]));
@@ -70,13 +70,13 @@ impl fmt::Display for NoState {
     }
 }
 
-impl std::error::Error for NoState {}
+impl std::error::Error for InvalidState {}
 
 impl FromStr for ShownState {
-    type Err = NoState;
+    type Err = InvalidState;
 
-    fn from_str(text: &str) -> Result<Self, NoState> {
-        Self::all().find(|state| state.name() == text).ok_or_else(|| NoState(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, InvalidState> {
+        Self::all().find(|state| state.name() == text).ok_or_else(|| InvalidState(text.to_owned()))
     }
 }
 

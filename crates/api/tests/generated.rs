@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use prost::Message as _;
 use prost_types::FileDescriptorSet;
+use steadfast_api::proto;
 
 const FILES: [&str; 2] = ["steadfast/v1/jobs.proto", "steadfast/v1/workers.proto"];
 
@@ -19,13 +21,15 @@ fn generated_code_is_that_of_the_proto_files() {
     let made = tempfile::tempdir().expect("a folder");
     tonic_prost_build::configure()
         .out_dir(made.path())
-        .bytes(".steadfast.v1.Output.bytes")
+        .bytes(".steadfast.v1.LogChunk.bytes")
+        // What is sent has one order.
+        .btree_map(".")
         // What they hold is for the server and the worker alone: see `src/proto.rs`.
         .skip_debug([".steadfast.v1.Hello", ".steadfast.v1.Welcome"])
         .compile_fds(described.clone())
         .expect("code is made of them");
     let code = fs::read(made.path().join("steadfast.v1.rs")).expect("it is there");
-    let bytes = prost::Message::encode_to_vec(&without_comments(described));
+    let bytes = without_comments(described).encode_to_vec();
     for (name, made) in [("steadfast.v1.rs", code), ("descriptor.bin", bytes)] {
         let path = here.join("src/generated").join(name);
         if std::env::var_os("UPDATE_PROTO").is_some() {
@@ -42,4 +46,15 @@ fn without_comments(mut described: FileDescriptorSet) -> FileDescriptorSet {
         file.source_code_info = None;
     }
     described
+}
+
+#[test]
+fn the_same_assignment_is_the_same_bytes() {
+    let env =
+        |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+    let with = |names| proto::Assignment { env: env(names), ..proto::Assignment::default() };
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut reversed = names;
+    reversed.reverse();
+    assert_eq!(with(&names).encode_to_vec(), with(&reversed).encode_to_vec());
 }

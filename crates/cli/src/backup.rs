@@ -3,11 +3,12 @@
 use steadfast_store::backup::{Copied, back_up};
 
 use crate::args::{BackupArgs, Output};
-use crate::{Done, Exit, input, jobs};
+use crate::folder::on_folder;
+use crate::{Done, Exit, input};
 
 pub(crate) fn run(args: &BackupArgs) -> Done {
     // Opened first: a folder that nothing was ever run with is no backup to rely on.
-    jobs::looking(args.common.data.as_deref(), args.common.output, |data, _| {
+    on_folder(&args.common, |data, _| {
         let copied = back_up(&data.folder, &args.dir).map_err(|error| error.to_string())?;
         match args.common.output {
             Output::Json => input::print_json(&copied)?,

@@ -6,12 +6,12 @@ use steadfast_core::time::Timestamp;
 
 pub(crate) use steadfast_server::clock::SystemClock;
 
-#[allow(clippy::disallowed_methods, reason = "somebody has to ask")]
+#[allow(clippy::disallowed_methods, reason = "the program has to ask")]
 pub(crate) fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// Before looking again at something that tells nobody when it changes: a file, a lock.
+/// Before looking again at something that sends no notification when it changes: a file, a lock.
 #[allow(clippy::disallowed_methods, reason = "there is nothing to wait for")]
 pub(crate) fn wait_a_little() {
     std::thread::sleep(std::time::Duration::from_millis(200));

@@ -2,57 +2,26 @@
 //!
 //! `run` and `resume` share the folder and lock their job; a server will want it for itself.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_api::ShownState;
-use steadfast_core::event::{RecordedEvent, Requester};
+use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
-use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
 
 use crate::client;
 use crate::input::Wrong;
 
-/// How often a lock that is taken is tried again before it is believed.
-const LOCK_LOOKS: u32 = 3;
 /// Events read at once.
 const PAGE: usize = 10_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) folder: Folder,
-    /// As somebody typed it.
+    /// As the user typed it.
     given: Option<PathBuf>,
-}
-
-/// Held while this process may write; given back by the system when it ends, however it ends.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    file: File,
-    path: PathBuf,
-}
-
-impl Lock {
-    /// When the holder was last alive.
-    pub(crate) fn alive_at(&self) -> Option<Timestamp> {
-        let modified = fs::metadata(&self.path).ok()?.modified().ok()?;
-        let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(Timestamp(since.as_millis() as u64))
-    }
-
-    /// Somebody wants the job cancelled, and why. The file is there whole or not at all.
-    pub(crate) fn cancel_asked(&self) -> Option<Requester> {
-        let text = fs::read_to_string(self.path.with_extension("cancel")).ok()?;
-        Some(serde_json::from_str(&text).unwrap_or(Requester::NOBODY))
-    }
-
-    /// Says that the holder is alive.
-    pub(crate) fn touch(&self) {
-        let now = fs::FileTimes::new().set_modified(crate::clock::system_time());
-        let _ = self.file.set_times(now);
-    }
 }
 
 impl Data {
@@ -104,24 +73,7 @@ impl Data {
         SqliteStore::open(&database).map(Some).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
-        let path = self.folder.job_lock(job);
-        let why = |error| format!("cannot lock {}: {error}", path.display());
-        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(why)?;
-        for _ in 0..LOCK_LOOKS {
-            match file.try_lock() {
-                Ok(()) => return Ok(Lock { file, path }),
-                // Somebody who only looked, or a process that is about to become a step, has it for
-                // a moment.
-                Err(fs::TryLockError::WouldBlock) => crate::clock::wait_a_little(),
-                Err(fs::TryLockError::Error(error)) => return Err(why(error)),
-            }
-        }
-        Err(format!("job {job} is being run by another process right now"))
-    }
-
-    /// Why nothing happens to a job that is not over; none: somebody is at it.
+    /// Why nothing happens to a job that is not over; none: a process or a server is at it.
     pub(crate) fn rests(&self, job: &Job) -> Option<String> {
         match (is_of_a_server(job), self.folder.is_served()) {
             (true, true) => None,
@@ -149,30 +101,6 @@ impl Data {
             ));
         }
         Ok(())
-    }
-
-    /// Asks the process that runs the job to cancel it.
-    pub(crate) fn ask_to_cancel(&self, job: &str, requested: &Requester) -> Result<(), String> {
-        let path = self.folder.locks().join(format!("{job}.cancel"));
-        let draft = self.folder.locks().join(format!("{job}.cancel.{}", std::process::id()));
-        let text = serde_json::to_string(requested).map_err(|error| error.to_string())?;
-        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
-    }
-
-    /// Where the services of a job that was run before know to call back.
-    pub(crate) fn callback_port(&self, job: &str) -> Option<u16> {
-        fs::read_to_string(self.folder.locks().join(format!("{job}.port"))).ok()?.parse().ok()
-    }
-
-    pub(crate) fn keep_callback_port(&self, job: &str, port: u16) -> std::io::Result<()> {
-        fs::write(self.folder.locks().join(format!("{job}.port")), port.to_string())
-    }
-
-    pub(crate) fn forget_lock(&self, job: &str) {
-        for kind in ["lock", "cancel", "port"] {
-            let _ = fs::remove_file(self.folder.locks().join(format!("{job}.{kind}")));
-        }
     }
 
     /// A command to paste, for a job of this folder. It names the folder where the command would go
@@ -205,17 +133,17 @@ pub(crate) fn is_of_a_server(job: &Job) -> bool {
     job.source.is_none()
 }
 
-/// The job that somebody names: see [`Named`].
+/// The job of a name: see [`JobRef`].
 pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
     let mut newest = |filter: &Filter, limit: usize| {
         let page = store.list(filter, None, limit).map_err(|error| error.to_string());
         page.map(|page| page.jobs)
     };
     let of_name = |name: &str| Filter { name: Some(name.to_owned()), ..Filter::default() };
-    let found = match Named::read(name) {
-        Named::Last => newest(&Filter::default(), 1)?.pop(),
-        Named::LastOf(name) => newest(&of_name(name), 1)?.pop(),
-        Named::Any(name) => {
+    let found = match JobRef::read(name) {
+        JobRef::Last => newest(&Filter::default(), 1)?.pop(),
+        JobRef::LastOf(name) => newest(&of_name(name), 1)?.pop(),
+        JobRef::Any(name) => {
             let named = newest(&of_name(name), 1)?.pop();
             let mut begin: Vec<Row> = if is_like_an_id(name) {
                 newest(&Filter::default(), LOOKED_THROUGH)?
@@ -227,7 +155,7 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
                 Ok(Some((row, _))) => Some(row),
                 // One whose row is damaged is in the list all the same.
                 Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {
-                    Named::one(name, named, begin, |row| &row.id)?
+                    JobRef::one(name, named, begin, |row| &row.id)?
                 }
                 Err(error) => return Err(error.to_string().into()),
             }
@@ -238,20 +166,20 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
     })
 }
 
-/// A beginning of an id is looked for among so many of the newest jobs.
+/// A beginning of an id is looked for among this many of the newest jobs.
 const LOOKED_THROUGH: usize = 20_000;
 
 /// How a job is named: by its id; by `last`, the newest; by its name, or `last NAME`, the newest of that
 /// name; or by a beginning of its id. What is both one job's name and the beginning of another's id is
 /// refused: `last NAME` and more of the id say which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named<'a> {
+pub(crate) enum JobRef<'a> {
     Last,
     LastOf(&'a str),
     Any(&'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> JobRef<'a> {
     pub(crate) fn read(text: &'a str) -> Self {
         match text.split_once(' ') {
             Some(("last", name)) => Self::LastOf(name),

@@ -197,9 +197,12 @@ pub(crate) struct Wrong {
     pub(crate) message: String,
 }
 
+/// The code of a job, step or item that is not there.
+pub(crate) const NOT_FOUND: &str = "not_found";
+
 impl Wrong {
     pub(crate) fn no_job(message: String) -> Self {
-        Self { code: "not_found", message }
+        Self { code: NOT_FOUND, message }
     }
 }
 
@@ -254,11 +257,11 @@ pub(crate) fn warn(warnings: &[Warning], source: &Source) {
     }
 }
 
-/// `code` and the rest as whoever has read the file says it.
+/// `code` and the rest as this program or the server that has read the file says it.
 pub(crate) fn warn_one(code: &str, path: &str, line: u32, message: &str, source: &Source) {
     let head = paint(WAIT.bold(), format!("warning[{code}]"));
     anstream::eprintln!("{head}{}", paint(BOLD, format!(": {message}")));
-    anstream::eprintln!("  --> {}:{line} ({path})", source.name);
+    anstream::eprintln!("  --> {}:{line} ({})", source.name, inert(path));
 }
 
 /// JSON as a server wrote it, on a line.

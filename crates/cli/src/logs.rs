@@ -1,77 +1,78 @@
-//! `steadfast logs` of a data folder; and how logs are chosen and printed, wherever they come from.
+//! `steadfast logs`: what the attempts of a job have printed, in the order in which they began.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
-use steadfast_core::event::ItemId;
-use steadfast_core::job::Job;
+use steadfast_api::{AttemptName, LogRow};
 use steadfast_core::plan::{Action, Plan, Step};
-use steadfast_core::select::ItemSelector;
-use steadfast_store::log_times;
 
 use crate::args::LogsArgs;
-use crate::data::{self, Data};
-use crate::input::Wrong;
-use crate::jobs::{self, CliError};
+use crate::error::CliError;
+use crate::source::{Activity, JobSource};
 use crate::style::{DIM, paint};
-use crate::{Done, Exit, clock};
+use crate::{Exit, clock};
 
 mod print;
 
 pub(crate) use print::{LastLines, Printer, Times};
 
-/// Bytes of a log that are read at once.
-const CHUNK: usize = 64 << 10;
+/// Bytes in which the last lines are looked for at once.
+const TAIL_CHUNK: u64 = 256 << 10;
 
-pub(crate) fn logs(args: &LogsArgs, job: &str) -> Done {
-    jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
-        let row = data::find(store, job)?;
-        let only = match &args.step {
-            None => ItemSelector::default(),
-            Some(name) => {
-                let select = data::state(store, &row.id)?.plan.select(name);
-                let none = |why| Wrong::no_job(format!("job {}: {why}", row.id));
-                select.map_err(none)?
-            }
-        };
-        let mut shown: Vec<Shown> = Vec::new();
-        let since = since_ms(args);
-        let mut printer = Printer::new(args);
-        loop {
-            let job = data::state(store, &row.id)?;
-            let files = log_files(data, &job, only, args.attempt);
-            for path in files.map_err(|error| error.to_string())? {
-                if !shown.iter().any(|known| known.path == path) {
-                    let from = begin(&path, args.tail, since)?;
-                    shown.push(Shown { path, from });
-                }
-            }
-            printer.headed |= shown.len() > 1;
-            for log in &mut shown {
-                log.print(&mut printer)?;
-            }
-            printer.flush()?;
-            if !args.follow || job.is_over() {
-                printer.end()?;
-                if shown.is_empty() {
-                    tell_no_log(&job.plan, args);
-                }
-                return Ok(Exit::Ok);
-            }
-            if let Some(rests) = data.rests(&job) {
-                printer.end()?;
-                let state = data.shown_state(&job);
-                anstream::eprintln!("{}", paint(DIM, format!("{state}; {rests}")));
-                return Ok(Exit::Ok);
-            }
-            clock::wait_a_little();
+pub(crate) fn logs(
+    source: &mut dyn JobSource,
+    id: &str,
+    args: &LogsArgs,
+) -> Result<Exit, CliError> {
+    let since = since_ms(args);
+    // How far each log was printed.
+    let mut printed: BTreeMap<AttemptName, u64> = BTreeMap::new();
+    let mut printer = Printer::new(args);
+    loop {
+        // Asked before the logs are: what is printed before the end is seen.
+        let activity = if args.follow { source.activity(id)? } else { Activity::Over };
+        let mut logs = source.logs(id, args.step.as_deref())?;
+        logs.retain(|log| args.attempt.is_none_or(|attempt| log.of.attempt == attempt));
+        printer.headed |= logs.len() > 1;
+        for log in &logs {
+            let from = match printed.get(&log.of) {
+                Some(from) => *from,
+                None => begin(source, id, log, args.tail, since)?,
+            };
+            let to =
+                if log.size > from { copy(source, id, log, from, &mut printer)? } else { from };
+            printed.insert(log.of.clone(), to);
         }
-    })
+        printer.flush()?;
+        match activity {
+            // Printing is no event, so it is looked for.
+            Activity::GoesOn => clock::wait_a_little(),
+            Activity::Over => {
+                printer.end()?;
+                logs.iter().filter(|log| log.arriving).for_each(|log| tell_arriving(&log.name));
+                if logs.is_empty()
+                    && let Ok((_, plan)) = source.accepted(id)
+                {
+                    tell_no_log(&plan, args);
+                }
+                return Ok(Exit::Ok);
+            }
+            Activity::Rests(why) => {
+                printer.end()?;
+                anstream::eprintln!("{}", paint(DIM, why));
+                return Ok(Exit::Ok);
+            }
+        }
+    }
+}
+
+fn tell_arriving(name: &str) {
+    let text = format!("the rest of the log {name} has not arrived from its worker yet");
+    anstream::eprintln!("{}", paint(DIM, text));
 }
 
 /// The moment from which on something counts, if not everything does.
-pub(crate) fn since_ms(args: &LogsArgs) -> Option<u64> {
+fn since_ms(args: &LogsArgs) -> Option<u64> {
     let ms = args.since?.as_millis().min(u128::from(u64::MAX)) as u64;
     Some(clock::now().0.saturating_sub(ms))
 }
@@ -84,8 +85,8 @@ pub(crate) fn only_calls(plan: &Plan, step: Option<&str>) -> bool {
     actions.all(|action| matches!(action, Action::Http(_)))
 }
 
-/// Beside what is printed, which stays empty: nobody need wonder what became of the log.
-pub(crate) fn tell_no_log(plan: &Plan, args: &LogsArgs) {
+/// Beside what is printed, which stays empty: why there is no log.
+fn tell_no_log(plan: &Plan, args: &LogsArgs) {
     let step = args.step.as_deref();
     let what = step.map_or_else(|| "this job".to_owned(), |name| format!("`{name}`"));
     let text = match args.attempt {
@@ -99,104 +100,62 @@ pub(crate) fn tell_no_log(plan: &Plan, args: &LogsArgs) {
     anstream::eprintln!("{}", paint(DIM, text));
 }
 
-/// A log, and how far it was printed.
-struct Shown {
-    path: PathBuf,
-    from: u64,
-}
-
-impl Shown {
-    /// What has come since the last time.
-    fn print(&mut self, printer: &mut Printer) -> Result<(), CliError> {
-        let mut file = File::open(&self.path)?;
-        if file.metadata()?.len() <= self.from {
-            return Ok(());
-        }
-        let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let step = self.path.parent().and_then(Path::file_name).unwrap_or_default();
-        let step = step.to_string_lossy();
-        if printer.wants_times() {
-            printer.times = Times::new(log_times(&self.path)?);
-        }
-        file.seek(SeekFrom::Start(self.from))?;
-        let mut chunk = vec![0; CHUNK];
-        loop {
-            let count = file.read(&mut chunk)?;
-            if count == 0 {
-                return Ok(());
-            }
-            let used = printer.piece(&step, &name, self.from, &chunk[..count])?;
-            self.from += used as u64;
-            if used < count {
-                file.seek(SeekFrom::Start(self.from))?;
-            }
-        }
-    }
-}
-
 /// Where printing begins: nothing before the last lines, nor before the moment.
-fn begin(path: &Path, tail: Option<u64>, since: Option<u64>) -> io::Result<u64> {
+fn begin(
+    source: &mut dyn JobSource,
+    id: &str,
+    log: &LogRow,
+    tail: Option<u64>,
+    since: Option<u64>,
+) -> Result<u64, CliError> {
     let mut from = 0;
     if let Some(since) = since {
-        let length = path.metadata()?.len();
-        from = Times::new(log_times(path)?).since(since).unwrap_or(length);
+        from = source.log_times(id, log)?.since(since).unwrap_or(log.size);
     }
-    if let Some(lines) = tail {
-        let mut file = File::open(path)?;
-        let mut end = file.metadata()?.len();
-        let mut last = LastLines::new(lines);
-        let mut chunk = Vec::new();
-        while end > 0 {
-            let start = end.saturating_sub(CHUNK as u64);
-            chunk.resize((end - start) as usize, 0);
-            file.seek(SeekFrom::Start(start))?;
-            file.read_exact(&mut chunk)?;
-            end = start;
-            if last.before(start, &chunk) {
-                break;
-            }
+    let Some(lines) = tail else { return Ok(from) };
+    let mut last = LastLines::new(lines);
+    let mut end = log.size;
+    while end > from {
+        let start = end.saturating_sub(TAIL_CHUNK).max(from);
+        let length = (end - start) as usize;
+        let mut bytes = Vec::with_capacity(length);
+        // It may have grown since; what is behind the end was seen.
+        source.read_log(id, log, start, &mut |chunk| {
+            bytes.extend_from_slice(chunk);
+            Ok(if bytes.len() < length {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        })?;
+        bytes.truncate(length);
+        end = start;
+        if last.before(start, &bytes) {
+            break;
         }
-        from = from.max(last.begin());
     }
+    Ok(from.max(last.begin()))
+}
+
+/// Prints what has come since; up to where.
+fn copy(
+    source: &mut dyn JobSource,
+    id: &str,
+    log: &LogRow,
+    mut from: u64,
+    printer: &mut Printer,
+) -> Result<u64, CliError> {
+    if printer.wants_times() {
+        printer.times = source.log_times(id, log)?;
+    }
+    // Of text for programs a character may come in two pieces.
+    let mut held: Vec<u8> = Vec::new();
+    source.read_log(id, log, from, &mut |chunk| {
+        held.extend_from_slice(chunk);
+        let used = printer.piece(&log.of.step, &log.name, from, &held)?;
+        held.drain(..used);
+        from += used as u64;
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(from)
-}
-
-/// Those that were asked for, in the order they were begun.
-fn log_files(
-    data: &Data,
-    job: &Job,
-    only: ItemSelector,
-    attempt: Option<u32>,
-) -> io::Result<Vec<PathBuf>> {
-    let folder = data.folder.logs(&job.id);
-    let mut files = Vec::new();
-    for (index, step) in job.plan.steps().iter().map(|step| &step.name).enumerate() {
-        let index = index as u32;
-        if only.step.is_some_and(|only| only != index) {
-            continue;
-        }
-        for path in files_in(&folder.join(step))? {
-            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-            let is_log = path.extension().is_some_and(|kind| kind == "log");
-            let of = ItemId::read_attempt_name(index, step, name);
-            let is_asked_for = |(item, number): (ItemId, u32)| {
-                only.has(item) && attempt.is_none_or(|attempt| attempt == number)
-            };
-            if !is_log || !of.is_some_and(is_asked_for) {
-                continue;
-            }
-            let about = path.metadata()?;
-            files.push((about.created().or_else(|_| about.modified())?, path));
-        }
-    }
-    files.sort();
-    Ok(files.into_iter().map(|(_, path)| path).collect())
-}
-
-fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    match std::fs::read_dir(folder) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        Err(error) => Err(error),
-    }
 }

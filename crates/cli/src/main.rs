@@ -2,15 +2,15 @@
 
 mod args;
 mod backup;
-mod calls;
 mod client;
 mod clock;
 mod data;
+mod error;
 mod explain;
+mod folder;
 mod graph;
 mod input;
 mod jobs;
-mod local;
 mod logs;
 mod plan;
 mod purge;
@@ -20,6 +20,7 @@ mod run;
 mod screen;
 mod serve;
 mod signals;
+mod source;
 mod style;
 mod summary;
 mod timeline;
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
         }
         _ => steadfast_worker::keep_private(&[]),
     }
-    let either = client::Either { data_typed };
+    let routing = client::Routing { data_typed };
     let done = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Up(args) => serve::up(args),
@@ -96,24 +97,24 @@ fn main() -> ExitCode {
         Command::Token { command } => token::run(command),
         Command::Purge(args) => purge::run(args),
         Command::Backup(args) => backup::run(args),
-        Command::Resume(args) => either.resume(args),
+        Command::Resume(args) => routing.resume(args),
         Command::Submit(args) => client::submit(args),
         Command::Wait(args) => client::wait(args),
         Command::Watch(args) => client::watch(args),
-        Command::Retry(args) => either.retry(args),
-        Command::Cancel(args) => either.cancel(args),
+        Command::Retry(args) => routing.retry(args),
+        Command::Cancel(args) => routing.cancel(args),
         Command::Pause(args) => client::pause(args),
-        Command::List(args) => either.list(args),
-        Command::Status(args) => either.status(args),
-        Command::Logs(args) => either.logs(args),
-        Command::History(args) => either.history(args),
-        Command::Replay(args) => either.replay(args),
-        Command::Explain(args) => either.explain(args),
+        Command::List(args) => routing.list(args),
+        Command::Status(args) => routing.status(args),
+        Command::Logs(args) => routing.logs(args),
+        Command::History(args) => routing.history(args),
+        Command::Replay(args) => routing.replay(args),
+        Command::Explain(args) => routing.explain(args),
         Command::Workers(args) => client::workers(args),
         Command::Drain(args) => client::drain(args),
         Command::Undrain(args) => client::undrain(args),
         Command::Plan(args) => plan::run(args),
-        Command::Rehearse(args) => rehearse::run(args, either),
+        Command::Rehearse(args) => rehearse::run(args, routing),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Args::command(), "steadfast", &mut script);

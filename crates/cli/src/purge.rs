@@ -2,6 +2,7 @@
 //! if that is said.
 
 use serde_json::json;
+use steadfast::run::{JobLock, forget_lock};
 use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
 use steadfast_server::purge::{purge, remove};
@@ -10,11 +11,12 @@ use steadfast_store::{Filter, Row, SqliteStore, Store as _};
 
 use crate::args::{Output, PurgeArgs};
 use crate::data::{self, Data};
+use crate::folder::on_folder;
 use crate::input::Wrong;
-use crate::{Done, Exit, clock, input, jobs};
+use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
-    jobs::looking(args.common.data.as_deref(), args.common.output, |data, store| {
+    on_folder(&args.common, |data, store| {
         let now = clock::now();
         let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
         let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));
@@ -77,12 +79,12 @@ fn ended(
     }
 }
 
-/// Those that stopped before a moment: nothing was written since. Whoever resumes one meanwhile has its
+/// Those that stopped before a moment: nothing was written since. A process that resumes one meanwhile has its
 /// lock, and keeps it.
 fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
     let mut purged = 0;
     for id in queries::interrupted(store, &|job| data.folder.is_run(job)).map_err(text)? {
-        let Ok(_lock) = data.lock(&id) else { continue };
+        let Ok(_lock) = JobLock::take(&data.folder, &id) else { continue };
         // One that cannot be read may have ended as well: it goes only by its name.
         if store.damage(&id).map_err(text)?.is_some() {
             continue;
@@ -95,7 +97,7 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
         if remove(store, &*data.folder.storage().blobs(), &id).map_err(text)? {
-            data.forget_lock(&id);
+            forget_lock(&data.folder, &id);
             purged += 1;
         }
     }

@@ -12,7 +12,7 @@ use steadfast_sim::{
 };
 
 use crate::args::{Output, RehearseArgs};
-use crate::client::Either;
+use crate::client::Routing;
 use crate::input::Source;
 use crate::style::{Align, BAD, BOLD, DIM, GOOD, NOTE, Table, WAIT, paint, state_style};
 use crate::{Done, Exit, input, timeline};
@@ -22,13 +22,13 @@ const SHOWN_DECISIONS: usize = 60;
 /// A script is a small thing; a larger one is a mistake.
 const MAX_SCRIPT_BYTES: usize = 10 << 20;
 
-pub(crate) fn run(args: &RehearseArgs, either: Either) -> Done {
+pub(crate) fn run(args: &RehearseArgs, routing: Routing) -> Done {
     let output = args.common.output;
     let wrong =
         |code: &str, message: &str| input::refuse(code, message, output).map(|()| Exit::Wrong);
     let mut log = Vec::new();
     if let Some(job) = &args.from {
-        let read = either.log(&args.remote, &args.common, job, &mut log)?;
+        let read = routing.log(&args.remote, &args.common, job, &mut log)?;
         if read != Exit::Ok {
             return Ok(read);
         }

@@ -14,7 +14,7 @@ use steadfast_server::tokens::{Scope, Tokens};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
-use steadfast_worker::{KILL_GRACE, LOG_CAP, Users};
+use steadfast_worker::{KILL_GRACE, Users};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -64,7 +64,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
                  worker` apart",
             );
         }
-        // Others on this machine come in only if somebody says so.
+        // Other users of this machine come in only if the operator says so.
         let for_its_user = config.server.auth.is_none();
         config.server.auth.get_or_insert(Auth::Required);
         let own = match config.server.auth {
@@ -122,7 +122,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
         };
         let serving = async {
             let ended = running.until(stopping).await;
-            // A server that can go on no more leaves its worker nobody to speak to.
+            // A server that can go on no more leaves its worker no server to speak to.
             handle.kill();
             ended
         };
@@ -313,7 +313,6 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         grouped: true,
         drain_grace: Duration::from_secs(25),
         kill_grace: KILL_GRACE,
-        log_cap: LOG_CAP,
         keep: false,
     }
 }

@@ -2,7 +2,7 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// SIGTERM, Ctrl-C, and a terminal that is closed, unless whoever started us said with `nohup` that we
+/// SIGTERM, Ctrl-C, and a terminal that is closed, unless the caller said with `nohup` that we
 /// outlive it.
 pub(crate) fn that_end_us() -> Vec<i32> {
     let mut signals = vec![SIGINT, SIGTERM];

@@ -1,10 +1,9 @@
-//! Colours and columns. Colour goes away by itself when nobody looks, or with `NO_COLOR`.
+//! Colours and columns. There are none where the output is no terminal, or with `NO_COLOR`.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 use anstyle::{AnsiColor, Style};
-use serde::{Deserialize, Deserializer};
 use steadfast_api::ShownState;
 use steadfast_core::event::JobState;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -41,28 +40,6 @@ pub(crate) fn inert(text: &str) -> Cow<'_, str> {
         if moves(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     Cow::Owned(shown)
-}
-
-/// Text of somebody else's, inert as soon as it is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Inert(String);
-
-impl<'de> Deserialize<'de> for Inert {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(|text| Self(inert(&text).into_owned()))
-    }
-}
-
-impl Display for Inert {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl Inert {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 pub(crate) fn error_prefix() -> String {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use steadfast_api::ShownState;
 use steadfast_core::event::{JobState, Requester, StepState};
 use steadfast_core::text::shorten;
-use steadfast_core::time::{countdown_ms, human_ms};
+use steadfast_core::time::{Timestamp, countdown_ms, human_ms};
 
 use crate::style::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
 use unicode_width::UnicodeWidthStr;
@@ -24,14 +24,20 @@ const LONGEST_NAME: usize = 40;
 
 #[derive(Clone, Debug)]
 pub(crate) struct JobOverview {
+    pub(crate) id: String,
+    pub(crate) name: String,
     pub(crate) state: ShownState,
     pub(crate) submitted_ms: u64,
     pub(crate) finished_ms: Option<u64>,
     /// Why it was complete.
     pub(crate) reason: Option<String>,
     pub(crate) steps: Vec<StepFacts>,
-    /// How to go on with a job that nobody is at.
+    /// How to go on with a job that no process is at.
     pub(crate) rests: Option<String>,
+    /// What is wrong with what is stored of a job that is stuck, and what to do.
+    pub(crate) damage: Option<String>,
+    /// Where to look further once it has ended.
+    pub(crate) hints: Vec<String>,
     /// Lines below: see [`notes`].
     pub(crate) notes: Vec<String>,
 }
@@ -55,8 +61,8 @@ pub(crate) struct StepFacts {
     pub(crate) next: Option<NextTry>,
     /// Attempts of all its items, where they are known.
     pub(crate) attempts: Option<u64>,
-    pub(crate) fallback: Option<AsideState>,
-    pub(crate) compensation: Option<AsideState>,
+    pub(crate) fallback: Option<AuxiliaryState>,
+    pub(crate) compensation: Option<AuxiliaryState>,
     /// Why there are no items.
     pub(crate) error: Option<String>,
     /// The first few.
@@ -72,7 +78,7 @@ pub(crate) struct NextTry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AsideState {
+pub(crate) enum AuxiliaryState {
     UnderWay,
     Succeeded,
     Failed,
@@ -220,13 +226,13 @@ impl StepFacts {
             && self.running + self.called + self.backing_off == 0
     }
 
-    /// The lower, the more somebody wants to see it.
+    /// The lower, the earlier a reader wants to see it.
     fn rank(&self) -> u8 {
         let retried = self.attempts.is_some_and(|attempts| attempts > self.tally.items);
         match self.state {
             StepState::Failed => 0,
-            _ if self.fallback == Some(AsideState::UnderWay) => 1,
-            _ if self.compensation == Some(AsideState::UnderWay) => 1,
+            _ if self.fallback == Some(AuxiliaryState::UnderWay) => 1,
+            _ if self.compensation == Some(AuxiliaryState::UnderWay) => 1,
             StepState::Running if !self.is_starved() => 1,
             StepState::Running | StepState::Skipped | StepState::Cancelled => 2,
             StepState::Succeeded if retried => 3,
@@ -276,16 +282,16 @@ impl StepFacts {
             facts.push(format!("{attempts} attempts"));
         }
         facts.extend(self.fallback.map(|aside| match aside {
-            AsideState::UnderWay => "fallback under way".to_owned(),
-            AsideState::Succeeded => "fallback ran".to_owned(),
-            AsideState::Failed => "fallback failed".to_owned(),
-            AsideState::Cancelled => "fallback cancelled".to_owned(),
+            AuxiliaryState::UnderWay => "fallback under way".to_owned(),
+            AuxiliaryState::Succeeded => "fallback ran".to_owned(),
+            AuxiliaryState::Failed => "fallback failed".to_owned(),
+            AuxiliaryState::Cancelled => "fallback cancelled".to_owned(),
         }));
         facts.extend(self.compensation.map(|aside| match aside {
-            AsideState::UnderWay => "being undone".to_owned(),
-            AsideState::Succeeded => "undone".to_owned(),
-            AsideState::Failed => "could not be undone".to_owned(),
-            AsideState::Cancelled => "not undone".to_owned(),
+            AuxiliaryState::UnderWay => "being undone".to_owned(),
+            AuxiliaryState::Succeeded => "undone".to_owned(),
+            AuxiliaryState::Failed => "could not be undone".to_owned(),
+            AuxiliaryState::Cancelled => "not undone".to_owned(),
         }));
         facts.extend(self.error.clone());
         facts
@@ -298,15 +304,42 @@ pub(crate) fn longest<'a>(steps: impl IntoIterator<Item = &'a StepFacts>) -> usi
     names.max().unwrap_or(0).min(LONGEST_NAME)
 }
 
-pub(crate) fn heading(name: &str, id: &str) -> String {
-    format!("{}  {}\n", paint(BOLD, inert(name)), paint(DIM, inert(id)))
-}
-
 impl JobOverview {
+    /// Of a job whose log cannot be read.
+    pub(crate) fn stuck(id: &str, name: String, at: Timestamp, why: &str, purge: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            name,
+            state: ShownState::Stuck,
+            submitted_ms: at.0,
+            finished_ms: None,
+            reason: None,
+            steps: vec![],
+            rests: None,
+            damage: Some(format!(
+                "what is stored of it is damaged ({}); nothing of it runs. Restore a backup, or \
+                 remove it with `{purge}`",
+                inert(why)
+            )),
+            hints: vec![],
+            notes: vec![],
+        }
+    }
+
+    /// All of it, under its name.
+    pub(crate) fn page(&self, now_ms: u64) -> String {
+        let heading = paint(BOLD, inert(&self.name)) + "  " + &paint(DIM, inert(&self.id)) + "\n";
+        heading
+            + &if self.state.is_terminal() { self.ended(now_ms) } else { self.under_way(now_ms) }
+    }
+
     /// Where it stands while it goes on.
     pub(crate) fn under_way(&self, now_ms: u64) -> String {
         let mut text = self.steps(now_ms);
         let state = paint(state_style(self.state), self.state);
+        if let Some(damage) = &self.damage {
+            return format!("{state}: {damage}\n");
+        }
         let since = match self.state {
             // It has not gone on since.
             ShownState::Interrupted => String::new(),
@@ -319,7 +352,7 @@ impl JobOverview {
         text + &self.notes()
     }
 
-    /// How it ended.
+    /// How it ended, and where to look.
     pub(crate) fn ended(&self, now_ms: u64) -> String {
         let mut text = self.steps(now_ms);
         let state = paint(state_style(self.state), self.state);
@@ -328,12 +361,11 @@ impl JobOverview {
         let reason = self.reason.as_ref().map(|reason| format!("({reason})"));
         let reason = paint(DIM, reason.unwrap_or_default());
         text.push_str(&format!("{state} after {took} {reason}\n"));
-        text + &self.notes()
+        text + &self.notes() + &dim_lines(&self.hints)
     }
 
     fn notes(&self) -> String {
-        let notes = self.notes.iter().map(|note| paint(DIM, inert(note)));
-        notes.fold(String::new(), |text, note| text + &note + "\n")
+        dim_lines(&self.notes)
     }
 
     fn steps(&self, now_ms: u64) -> String {
@@ -356,6 +388,10 @@ impl JobOverview {
         }
         text
     }
+}
+
+fn dim_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| paint(DIM, inert(line)) + "\n").collect()
 }
 
 /// The steps that `rows` lines have room for, in their order, and a line about the others. What failed comes

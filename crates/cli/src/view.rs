@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use steadfast_core::event::{
-    Event, ItemId, RecordedEvent, Requester, Role, StepFailure, StepState,
+    Event, ItemId, JobState, RecordedEvent, Requester, Role, StepFailure, StepState,
 };
 use steadfast_core::job::{AuxiliaryItem, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
@@ -15,8 +15,8 @@ use crate::data::Data;
 use crate::screen::Screen;
 use crate::style::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
 use crate::summary::{
-    AsideState, Failed, JobOverview, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS, StepFacts,
-    Tally, fold, labelled, longest, notes, short_value,
+    AuxiliaryState, Failed, JobOverview, LONGEST_PROGRESS, NextTry, RunFacts, SHOWN_ITEMS,
+    StepFacts, Tally, fold, labelled, longest, notes, short_value,
 };
 
 const BAR: usize = 30;
@@ -64,7 +64,7 @@ impl View {
         screen.draw(lines);
     }
 
-    /// Something that whoever looks must know from now on.
+    /// A note that stays below the picture from now on.
     pub(crate) fn note(&mut self, note: &'static str) {
         self.note = Some(note);
         if self.screen.is_none() {
@@ -77,7 +77,10 @@ impl View {
     pub(crate) fn interrupted(&self, job: &Job, data: &Data) {
         // The terminal may be what went away.
         let _ = match self.screen {
-            Some(_) => write!(anstream::stdout(), "{}", standing(job, data, crate::clock::now())),
+            Some(_) => {
+                let text = overview(job, data).under_way(crate::clock::now().0);
+                write!(anstream::stdout(), "{text}")
+            }
             None => {
                 let hint = paint(BOLD, data.hint("resume", &job.id));
                 writeln!(anstream::stderr(), "interrupted; go on with {hint}")
@@ -175,8 +178,8 @@ fn step_facts(job: &Job, run: u32, step: u32, state: &StepRun) -> StepFacts {
             last_error: item.last_error(),
         }),
         attempts: Some(state.attempts),
-        fallback: state.fallback.as_ref().map(aside),
-        compensation: state.compensation.as_ref().map(aside),
+        fallback: state.fallback.as_ref().map(auxiliary),
+        compensation: state.compensation.as_ref().map(auxiliary),
         error: match &state.failure {
             Some(StepFailure::FanOut(error)) => Some(error.clone()),
             _ => None,
@@ -185,12 +188,12 @@ fn step_facts(job: &Job, run: u32, step: u32, state: &StepRun) -> StepFacts {
     }
 }
 
-fn aside(aside: &AuxiliaryItem) -> AsideState {
-    match aside {
-        AuxiliaryItem::Live(_) => AsideState::UnderWay,
-        AuxiliaryItem::Succeeded => AsideState::Succeeded,
-        AuxiliaryItem::Failed(_) => AsideState::Failed,
-        AuxiliaryItem::Cancelled => AsideState::Cancelled,
+fn auxiliary(item: &AuxiliaryItem) -> AuxiliaryState {
+    match item {
+        AuxiliaryItem::Live(_) => AuxiliaryState::UnderWay,
+        AuxiliaryItem::Succeeded => AuxiliaryState::Succeeded,
+        AuxiliaryItem::Failed(_) => AuxiliaryState::Failed,
+        AuxiliaryItem::Cancelled => AuxiliaryState::Cancelled,
     }
 }
 
@@ -301,7 +304,8 @@ fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String>
     last.iter().map(|line| line.chars().take(160).collect()).collect()
 }
 
-fn of(job: &Job, data: &Data) -> JobOverview {
+/// Where a job of the data folder stands.
+pub(crate) fn overview(job: &Job, data: &Data) -> JobOverview {
     let steps = places(job).map(|(run, step, state)| {
         let failures = state.failed.iter().take(SHOWN_ITEMS).map(|(index, stopped)| {
             let id = ItemId { run, step, role: Role::Item, index: *index };
@@ -316,7 +320,18 @@ fn of(job: &Job, data: &Data) -> JobOverview {
         });
         StepFacts { failures: failures.collect(), ..step_facts(job, run, step, state) }
     });
+    let mut hints = vec![];
+    if data.folder.logs(&job.id).exists() {
+        hints.push(format!("output: {}", data.hint("logs", &job.id)));
+    }
+    if job.state() != JobState::Succeeded {
+        hints.push(format!("why: {}", data.hint("explain", &job.id)));
+    }
     JobOverview {
+        id: job.id.to_string(),
+        name: job.plan.name().to_owned(),
+        damage: None,
+        hints,
         state: data.shown_state(job),
         submitted_ms: job.accepted_at.0,
         finished_ms: job.finished_at.map(|at| at.0),
@@ -339,23 +354,4 @@ fn runs(job: &Job) -> Vec<RunFacts> {
         Some(RunFacts { datacenter, state, late, counts })
     });
     runs.collect()
-}
-
-/// Where it stands while it goes on.
-pub(crate) fn standing(job: &Job, data: &Data, now: Timestamp) -> String {
-    of(job, data).under_way(now.0)
-}
-
-/// How it ended, and where to look.
-pub(crate) fn summary(job: &Job, data: &Data) -> String {
-    let mut text = of(job, data).ended(crate::clock::now().0);
-    if data.folder.logs(&job.id).exists() {
-        let hint = format!("output: {}", data.hint("logs", &job.id));
-        text.push_str(&format!("{}\n", paint(DIM, hint)));
-    }
-    if job.state() != steadfast_core::event::JobState::Succeeded {
-        let hint = format!("why: {}", data.hint("explain", &job.id));
-        text.push_str(&format!("{}\n", paint(DIM, hint)));
-    }
-    text
 }

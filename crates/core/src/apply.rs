@@ -23,7 +23,7 @@ pub struct IllegalEvent {
     pub why: &'static str,
 }
 
-/// An attempt that was under way when its item was given up: somebody must be told to stop.
+/// An attempt that was under way when its item was given up: its worker must be told to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KilledAttempt {
     pub item: ItemId,

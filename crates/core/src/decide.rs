@@ -21,7 +21,7 @@ use crate::outcome::{FailureKind, Outcome};
 use crate::time::Timestamp;
 use crate::verdict::{Cause, Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
-/// What a service says about how far an attempt is is recorded at most so often.
+/// What a service says about how far an attempt is is recorded at most once in this time.
 pub const PROGRESS_APART_MS: u64 = 1000;
 
 /// A fact or a command that reaches a job.
@@ -169,7 +169,7 @@ pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Re
         Input::Start { item, worker } => start(job, *item, worker),
         Input::Report { item, token, outcome } => {
             let live = current(job, *item, *token)?;
-            // Once a service has it, nobody else knows how it ended.
+            // Once a service has it, only the service knows how it ended.
             if live.phase != Phase::Running {
                 return Err(Refusal::StaleFence);
             }

@@ -1,5 +1,7 @@
 //! Recorded facts, in the past tense. The log of a job's events is the truth; its state is their fold.
 
+mod state;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,7 +15,9 @@ use crate::ranges::Ranges;
 use crate::time::Timestamp;
 use crate::verdict::{Cause, StopReason};
 
-/// Sorts by time. Made by whoever accepts the job, never here.
+pub use state::{CompletionReason, JobState, StepState};
+
+/// Sorts by time. Made by the server or `run`, which accept the job, never here.
 pub type JobId = Arc<str>;
 
 /// One attempt, in all crates, on the wire and in names of files: tokens rise over all attempts of a job.
@@ -37,7 +41,9 @@ impl fmt::Display for AttemptId {
 }
 
 /// Which work item: of which run (by index into the datacenters), step, and for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct ItemId {
     pub run: u32,
     pub step: u32,
@@ -135,7 +141,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Requester::is_unknown")]
         requested: Requester,
     },
-    /// Somebody wants it to end; the end itself follows.
+    /// An operator, or `run` on Ctrl-C, wants it to end; the end itself follows.
     CancelRequested {
         #[serde(default, skip_serializing_if = "Requester::is_unknown")]
         requested: Requester,
@@ -267,10 +273,11 @@ pub enum Event {
     },
 }
 
+/// `P`: the plan itself, or what a store has in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AcceptedJob {
+pub struct AcceptedJob<P = Arc<Plan>> {
     pub id: JobId,
-    pub plan: Arc<Plan>,
+    pub plan: P,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried_from: Option<JobId>,
     /// Who asked for the retry.
@@ -290,7 +297,7 @@ pub struct AcceptedJob {
 /// Who asked for something, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
-    /// The name of a token, or [`LOCAL_USER`]. None: a server that asks nobody who they are.
+    /// The name of a token, or [`LOCAL_USER`]. None: a server without tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Arc<str>>,
     /// In their own words: shown as text, never trusted.
@@ -298,7 +305,7 @@ pub struct Requester {
     pub reason: Option<Arc<str>>,
 }
 
-/// Whoever works on a data folder directly, without a server that would know a token.
+/// The user who works on a data folder directly, without a server that would know a token.
 pub const LOCAL_USER: &str = "local user";
 /// Characters of a reason: a sentence or two, because it stays in the log for good.
 pub const LONGEST_REASON: usize = 500;
@@ -309,7 +316,7 @@ pub const LONGEST_REASON: usize = 500;
 pub struct InvalidReason(usize);
 
 impl Requester {
-    /// Nobody in particular.
+    /// Not known.
     pub const NOBODY: Self = Self { by: None, reason: None };
 
     pub fn new(by: Option<&str>, reason: Option<&str>) -> Result<Self, InvalidReason> {
@@ -356,6 +363,14 @@ impl AcceptedJob {
     pub fn new(id: JobId, plan: Arc<Plan>) -> Self {
         let requested = Requester::NOBODY;
         Self { id, plan, retried_from: None, requested, kept: vec![], spent: vec![], source: None }
+    }
+}
+
+impl<P> AcceptedJob<P> {
+    /// The same with this plan.
+    pub fn with_plan<Q>(self, plan: Q) -> AcceptedJob<Q> {
+        let Self { id, plan: _, retried_from, requested, kept, spent, source } = self;
+        AcceptedJob { id, plan, retried_from, requested, kept, spent, source }
     }
 }
 
@@ -408,74 +423,6 @@ pub enum RunEnd {
     TimedOut,
     /// By a person, or because another run failed the job.
     Cancelled,
-}
-
-macro_rules! states {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($variant),+ }
-
-        impl $name {
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-    };
-}
-
-states! {
-    /// Of a job; a run is never `partial`.
-    JobState {
-        Pending = "pending", Running = "running", Paused = "paused", Succeeded = "succeeded",
-        Partial = "partial", Failed = "failed", Cancelled = "cancelled",
-    }
-}
-
-states! {
-    StepState {
-        Waiting = "waiting", Running = "running", Succeeded = "succeeded", Failed = "failed",
-        Skipped = "skipped", Cancelled = "cancelled",
-    }
-}
-
-states! {
-    /// Why a job ended.
-    CompletionReason {
-        AllReported = "all_reported", MinDatacentersReached = "min_datacenters_reached",
-        DeadlineExpired = "deadline_expired", RunFailed = "run_failed", TimedOut = "timed_out",
-        Cancelled = "cancelled",
-    }
-}
-
-impl JobState {
-    pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Partial | Self::Failed | Self::Cancelled)
-    }
-}
-
-impl StepState {
-    pub const fn is_terminal(self) -> bool {
-        !matches!(self, Self::Waiting | Self::Running)
-    }
-}
-
-impl CompletionReason {
-    /// The other datacenters go on after it.
-    pub const fn leaves_runs(self) -> bool {
-        matches!(self, Self::MinDatacentersReached | Self::DeadlineExpired)
-    }
 }
 
 impl Event {

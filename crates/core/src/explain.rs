@@ -15,7 +15,7 @@ mod words;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::account::{Charges, History, SharedAccounts};
@@ -43,7 +43,7 @@ pub const MOST_PER_ITEM: usize = 100;
 /// Verdicts that are shown: of too many, successes go first and stops last.
 pub const MOST_VERDICTS: usize = 1000;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     pub job: JobExplanation,
     /// Those that have not simply succeeded.
@@ -67,8 +67,18 @@ impl Explanation {
     }
 }
 
+/// As a page for people.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.job)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
+        self.waiting.iter().try_for_each(|waiting| writeln!(f, "  {waiting}"))?;
+        self.verdicts.iter().try_for_each(|verdict| writeln!(f, "  {}", verdict.sentence()))
+    }
+}
+
 /// What there was too much of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     pub steps: u64,
     pub waiting: u64,
@@ -76,7 +86,7 @@ pub struct LeftOut {
 }
 
 /// A work item, for people and for programs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemName {
     /// `eu-west/index[2]`, `publish!` for a fallback, `publish~` for a compensation.
     pub name: String,
@@ -86,7 +96,7 @@ pub struct ItemName {
     #[serde(rename = "item")]
     pub index: u32,
     /// The element of `for_each`, where it tells more than its number.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
     #[serde(skip)]
     pub id: ItemId,
@@ -310,7 +320,7 @@ impl<'a> ObservedVerdict<'a> {
             charged: recorded.charged,
             before,
             after: recorded.accounts,
-            nothing_would: counterfactual.as_ref().err().copied().filter(|_| stop),
+            nothing_would: counterfactual.as_ref().err().copied().filter(|_| stop).map(Into::into),
             would_change: counterfactual.ok().filter(|_| stop),
             disagrees,
             decision,

@@ -3,28 +3,31 @@
 //! A fan-out of a million items costs a record only for those that are under way; the untouched are
 //! a number, the finished a few ranges. Only [`crate::apply`] changes any of this.
 
+mod item;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::account::{History, SharedAccounts};
+use crate::account::SharedAccounts;
 use crate::backoff::JitterSeed;
 use crate::event::{
-    CompletionReason, FailedOn, ItemId, JobId, JobState, Requester, Role, SourceFile, StepFailure,
-    StepState,
+    CompletionReason, ItemId, JobId, JobState, Requester, Role, SourceFile, StepFailure, StepState,
 };
-use crate::outcome::FailureSummary;
 use crate::plan::{ForEach, Plan};
 use crate::ranges::Ranges;
 use crate::time::Timestamp;
-use crate::verdict::{Cause, StopReason};
+use crate::verdict::StopReason;
 
+pub use item::{AuxiliaryItem, Phase, Progress, StoppedItem, WorkItem};
+
+/// `P`: the plan itself; a stored state is without it, as the plan never changes and is stored once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub struct Job<P = Arc<Plan>> {
     pub id: JobId,
-    pub plan: Arc<Plan>,
+    pub plan: P,
     pub retried_from: Option<JobId>,
     pub source: Option<Arc<SourceFile>>,
     /// Of the last event.
@@ -36,7 +39,7 @@ pub struct Job {
     /// Who paused it, as long as it is paused.
     #[serde(default, skip_serializing_if = "Requester::is_unknown")]
     pub paused_by: Requester,
-    /// Somebody cancelled it, or what was left of it after its end.
+    /// The request that cancelled it, or what was left of it after its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<CancelRequest>,
     /// Who asked for it to be retried, if it is a retry.
@@ -57,6 +60,35 @@ pub struct Job {
     pub(crate) state: JobState,
 }
 
+impl<P> Job<P> {
+    /// The same with this plan.
+    pub fn with_plan<Q>(self, plan: Q) -> Job<Q> {
+        Job {
+            id: self.id,
+            plan,
+            retried_from: self.retried_from,
+            source: self.source,
+            seq: self.seq,
+            last_at: self.last_at,
+            accepted_at: self.accepted_at,
+            starts_at: self.starts_at,
+            paused_at: self.paused_at,
+            paused_by: self.paused_by,
+            cancel: self.cancel,
+            retried_by: self.retried_by,
+            finished_at: self.finished_at,
+            completion: self.completion,
+            min_reached_at: self.min_reached_at,
+            runs: self.runs,
+            retries: self.retries,
+            step_retries: self.step_retries,
+            items_started: self.items_started,
+            last_token: self.last_token,
+            state: self.state,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     pub reason: CompletionReason,
@@ -65,7 +97,7 @@ pub struct Completion {
     pub of: u32,
 }
 
-/// When somebody wanted the job to end, who, and why.
+/// When the job was to end, who asked for that, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     pub at: Timestamp,
@@ -141,107 +173,6 @@ pub struct StepRun {
     pub(crate) starved_since: Option<Timestamp>,
     /// Failures that items bring along from the job that this one retries.
     pub(crate) carried: BTreeMap<u32, u32>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StoppedItem {
-    pub reason: StopReason,
-    #[serde(default)]
-    pub on: FailedOn,
-    pub error: Option<String>,
-    pub history: History,
-}
-
-/// A step's fallback or compensation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AuxiliaryItem {
-    Live(WorkItem),
-    Succeeded,
-    Failed(StoppedItem),
-    Cancelled,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WorkItem {
-    pub history: History,
-    pub phase: Phase,
-    /// In this phase; of an attempt that waits for its callback, since it started.
-    pub since: Timestamp,
-    /// Of its latest attempt; 0 before the first.
-    pub token: u64,
-    /// Who has that attempt.
-    pub worker: Option<Arc<str>>,
-    pub last_failure: Option<FailureSummary>,
-    /// What its attempts said last about how far they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Box<Progress>>,
-}
-
-/// How far an item is, in the words of its attempts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
-    pub attempt: u32,
-    pub at: Timestamp,
-    pub said: Arc<Value>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    Ready,
-    Running,
-    /// Its attempt goes on at a service, which will say how it ended.
-    AwaitingCallback,
-    BackingOff {
-        cause: Cause,
-        due_at: Timestamp,
-        /// When the delay budget's clock, which runs in a backoff after a failure, runs out.
-        budget_expires_at: Option<Timestamp>,
-    },
-}
-
-impl WorkItem {
-    pub(crate) fn ready(at: Timestamp) -> Self {
-        Self {
-            history: History::default(),
-            phase: Phase::Ready,
-            since: at,
-            token: 0,
-            worker: None,
-            last_failure: None,
-            progress: None,
-        }
-    }
-
-    /// An attempt of it is under way, at a worker or at a service.
-    pub fn is_under_way(&self) -> bool {
-        matches!(self.phase, Phase::Running | Phase::AwaitingCallback)
-    }
-
-    /// When the attempt under way was last heard of.
-    fn heard_at(&self) -> Timestamp {
-        let progress = self.progress.as_ref();
-        let progress = progress.filter(|progress| progress.attempt == self.history.attempts);
-        progress.map_or(self.since, |progress| progress.at)
-    }
-
-    /// The last thing that went wrong, for a person.
-    pub fn last_error(&self) -> Option<String> {
-        self.last_failure.as_ref().map(FailureSummary::describe)
-    }
-
-    /// How much of a downtime counts on the delay budget's clock: what is backing off after a
-    /// failure past its time, and what is queued after one. Executing does not, nor does a backoff
-    /// that was not charged.
-    pub(crate) fn charged_downtime_ms(&self, down_since: Timestamp, now: Timestamp) -> u64 {
-        let from = match self.phase {
-            Phase::BackingOff { cause: Cause::Failure, due_at, .. } => due_at,
-            Phase::Ready if self.history.first_failure_at.is_some() => self.since,
-            _ => return 0,
-        };
-        now.since(from.max(down_since))
-    }
 }
 
 /// Something that will happen unless something else happens first. Timers are data: which are set
@@ -328,6 +259,11 @@ impl Job {
     pub fn minds_downtime(&self) -> bool {
         let steps = self.runs.iter().flat_map(|run| &run.steps);
         self.all_live().next().is_some() || steps.into_iter().any(|s| s.starved_since.is_some())
+    }
+
+    /// Whether an attempt is under way, at a worker or at a service.
+    pub fn is_in_flight(&self) -> bool {
+        self.runs.iter().any(|run| run.in_flight > 0)
     }
 
     /// Everything under way, in order.
@@ -506,6 +442,11 @@ impl Run {
 }
 
 impl StepRun {
+    /// Since when something of it could start and nothing did.
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.starved_since
+    }
+
     /// Which of its items should start next, if it could start now.
     pub(crate) fn next_startable(&self, run: u32, step: u32) -> Option<ItemId> {
         let id = |role, index| Some(ItemId { run, step, role, index });

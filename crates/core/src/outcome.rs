@@ -125,7 +125,7 @@ impl Outcome {
         Self::Failed(Failure { error, ..Failure::new(FailureKind::TimedOut) })
     }
 
-    /// Outputs have at most so many bytes; a larger one is a failure. An error that is too long is cut.
+    /// Outputs have at most `most` bytes; a larger one is a failure. An error that is too long is cut.
     #[must_use]
     pub fn within(mut self, most: usize) -> Self {
         match &mut self {

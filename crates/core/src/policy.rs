@@ -1,123 +1,26 @@
 //! The retry rules of a step, constructed only valid.
 //!
-//! A [`PolicyDraft`] holds what somebody wrote; [`Policy::new`] refuses it with every reason at
+//! A [`PolicyDraft`] holds what the author wrote; [`Policy::new`] refuses it with every reason at
 //! once, or compiles it. Nothing is repaired on the way.
 
-use std::fmt;
-use std::sync::Arc;
+mod draft;
+mod rule;
 
-use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::{Backoff, Delays, Jitter};
-use crate::outcome::{Failure, FailureKind};
-use crate::pattern;
+use crate::outcome::Failure;
 use crate::time::human_ms;
+use rule::CodeSet;
+
+pub use draft::{DEFAULT_MAX_DELAY_MS, PolicyDraft, Problem, Problems, RuleAction, RuleDraft};
+pub(crate) use rule::Rule;
 
 /// Durations beyond a century are a slip of the pen, and larger numbers lose whole milliseconds.
 pub const MAX_DURATION_MS: u64 = 36_525 * 24 * 3600 * 1000;
 
 /// A rule list longer than this would make every decision slow, and every reading of a job.
 pub const MAX_RULES: usize = 100;
-
-/// Characters of a regular expression: far more than a person writes for an error.
-const REGEX_LONGEST: usize = 1000;
-
-/// What somebody wrote, with defaults where nothing was written. `None` in a limit is unlimited.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PolicyDraft {
-    pub max_attempts: Option<u32>,
-    pub retryable: bool,
-    pub backoff: Backoff,
-    pub initial_delay_ms: u64,
-    /// Not written: one minute, or the longest first delay if that is longer.
-    pub max_delay_ms: Option<u64>,
-    pub jitter: Jitter,
-    pub max_retry_after_ms: u64,
-    pub delay_budget_ms: Option<u64>,
-    pub window_ms: Option<u64>,
-    pub max_preemptions: Option<u32>,
-    /// Somebody wrote `max_preemptions`, so that even what is not retryable survives a loss.
-    pub max_preemptions_written: bool,
-    pub max_deferrals: Option<u32>,
-    pub exit_retry: Vec<i64>,
-    pub exit_stop: Vec<i64>,
-    pub rules: Vec<RuleDraft>,
-}
-
-pub const DEFAULT_MAX_DELAY_MS: u64 = 60_000;
-
-impl Default for PolicyDraft {
-    fn default() -> Self {
-        Self {
-            max_attempts: Some(3),
-            retryable: true,
-            backoff: Backoff::Exponential { multiplier: 2.0 },
-            initial_delay_ms: 1000,
-            max_delay_ms: None,
-            jitter: Jitter::None,
-            max_retry_after_ms: 3_600_000,
-            delay_budget_ms: None,
-            window_ms: None,
-            max_preemptions: Some(100),
-            max_preemptions_written: false,
-            max_deferrals: Some(100),
-            exit_retry: vec![],
-            exit_stop: vec![],
-            rules: vec![],
-        }
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RuleDraft {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit: Option<Vec<i64>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<Vec<i64>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub http_status: Option<Vec<i64>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub timeout: bool,
-    pub then: RuleAction,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay_ms: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleAction {
-    #[default]
-    Retry,
-    Stop,
-    Defer,
-}
-
-/// One thing wrong with a draft: where, what, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// `invalid_value`, `cycle`, …: stable, for programs.
-    pub code: &'static str,
-    /// `max_attempts`, `rules[2].error`: relative to the draft.
-    pub path: String,
-    pub message: String,
-    pub help: Option<String>,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.message)?;
-        self.help.as_ref().map_or(Ok(()), |help| write!(f, " ({help})"))
-    }
-}
-
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct Problems(pub Vec<Problem>);
 
 /// The validated retry rules of a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -338,151 +241,6 @@ impl Policy {
 
     pub(crate) fn lists_exit(&self, code: u8) -> bool {
         self.exit_retry.is_empty() || self.exit_retry.contains(code)
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Rule {
-    exit: Option<CodeSet>,
-    signal: Option<CodeSet>,
-    http_status: Option<Box<[u16]>>,
-    error: Option<ErrorMatch>,
-    timeout: bool,
-    pub(crate) then: RuleAction,
-    pub(crate) delay_ms: Option<u64>,
-}
-
-impl Rule {
-    fn new(
-        index: usize,
-        draft: &RuleDraft,
-        exit: Option<CodeSet>,
-        signal: Option<CodeSet>,
-        wrong: &mut Vec<Problem>,
-    ) -> Option<Self> {
-        let before = wrong.len();
-        let mut bad = |key: &str, message: String, help: &str| {
-            wrong.push(Problem {
-                code: "invalid_value",
-                path: format!("rules[{index}]{key}"),
-                message,
-                help: (!help.is_empty()).then(|| help.to_owned()),
-            });
-        };
-        if exit.is_none()
-            && signal.is_none()
-            && draft.http_status.is_none()
-            && draft.error.is_none()
-            && !draft.timeout
-        {
-            bad(
-                "",
-                "a rule must say what it matches".into(),
-                "add one of `exit`, `signal`, `http_status`, `error`, `timeout: true`",
-            );
-        }
-        if draft.then == RuleAction::Stop && draft.delay_ms.is_some() {
-            bad(".delay", "a rule that stops has no delay".into(), "remove `delay`");
-        }
-        if draft.delay_ms.is_some_and(|ms| ms > MAX_DURATION_MS) {
-            bad(".delay", "delay is longer than a century".into(), "");
-        }
-        let http_status = draft.http_status.as_ref().map(|list| {
-            let valid = |code: &&i64| (100..600).contains(*code);
-            for code in list.iter().filter(|code| !valid(code)) {
-                bad(".http_status", format!("{code} is not an HTTP status (100 to 599)"), "");
-            }
-            list.iter().filter(valid).map(|&code| code as u16).collect()
-        });
-        let error = draft.error.as_ref().and_then(|pattern| {
-            if pattern.chars().count() > REGEX_LONGEST {
-                let message =
-                    format!("a regular expression has at most {REGEX_LONGEST} characters");
-                bad(".error", message, "make it shorter");
-                return None;
-            }
-            match pattern::compiled(pattern) {
-                Ok(regex) => Some(ErrorMatch { kind: pattern.clone(), regex }),
-                Err(regex::Error::CompiledTooBig(_)) => {
-                    bad(".error", "the regular expression is too large".into(), "make it shorter");
-                    None
-                }
-                Err(error) => {
-                    // The crate draws the pattern with a caret; its last line says what is wrong.
-                    let text = error.to_string();
-                    let reason = text.lines().last().unwrap_or_default();
-                    let reason = reason.trim_start_matches("error: ");
-                    bad(
-                        ".error",
-                        format!("not a regular expression: {reason}"),
-                        r"put a backslash before characters meant literally, as in `\(`",
-                    );
-                    None
-                }
-            }
-        });
-        (wrong.len() == before).then(|| Self {
-            exit,
-            signal,
-            http_status,
-            error,
-            timeout: draft.timeout,
-            then: draft.then,
-            delay_ms: draft.delay_ms,
-        })
-    }
-
-    /// Everything the rule names must hold. A signal is not an exit here: rules tell them apart.
-    fn matches(&self, failure: &Failure) -> bool {
-        let kind = failure.kind;
-        if let Some(codes) = &self.exit
-            && !matches!(kind, FailureKind::Exited(code) if codes.contains(code))
-        {
-            return false;
-        }
-        if let Some(signals) = &self.signal
-            && !matches!(kind, FailureKind::Signalled(signal) if signals.contains(signal))
-        {
-            return false;
-        }
-        if self.timeout && kind != FailureKind::TimedOut {
-            return false;
-        }
-        if let Some(statuses) = &self.http_status
-            && !failure.http_status.is_some_and(|status| statuses.contains(&status))
-        {
-            return false;
-        }
-        let Some(matcher) = &self.error else {
-            return true;
-        };
-        failure.error.as_ref().is_some_and(|error| {
-            error.kind.as_deref() == Some(&matcher.kind) || matcher.regex.is_match(&error.message)
-        })
-    }
-}
-
-#[derive(Clone, Debug)]
-struct ErrorMatch {
-    kind: String,
-    regex: Arc<Regex>,
-}
-
-/// A set of exit codes or signals, looked up without a search.
-#[derive(Clone, Copy, Debug, Default)]
-struct CodeSet([u64; 4]);
-
-impl CodeSet {
-    fn insert(&mut self, code: u8) {
-        self.0[usize::from(code >> 6)] |= 1 << (code & 63);
-    }
-
-    fn contains(&self, code: u8) -> bool {
-        self.0[usize::from(code >> 6)] & (1 << (code & 63)) != 0
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0 == [0; 4]
     }
 }
 

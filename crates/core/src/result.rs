@@ -1,14 +1,18 @@
 //! What a job gave: the outputs of the runs that count. Of large ones a part: a result is shown with every
 //! status, and a job may give gigabytes.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::job::Job;
 use crate::plan::ForEach;
 
-/// Of a fan-out the first so many outputs are part of a result; its log has them all.
+/// Of a fan-out the first `MOST_OUTPUTS` are part of a result; its log has them all.
 pub const MOST_OUTPUTS: u32 = 100;
 /// Outputs are shown while all together are no more, as JSON: what one output may have.
 const SHOWN_BYTES: usize = 1 << 20;
@@ -52,7 +56,7 @@ pub fn json_bytes(value: &Value) -> usize {
 }
 
 /// Of a job that has ended. Its shape follows the job file, not how many datacenters succeeded.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     /// Those whose run counts, in the order of the job file; none where the job names none.
     pub datacenters: Vec<String>,
@@ -60,7 +64,7 @@ pub struct JobResult {
     /// there, one with it the list of its items' outputs. What gave no output is not there.
     pub outputs: OrderedMap<Value>,
     /// How many outputs are not shown, by step: of large fan-outs, or because all of them would be too large.
-    #[serde(skip_serializing_if = "OrderedMap::is_empty")]
+    #[serde(default = "OrderedMap::new", skip_serializing_if = "OrderedMap::is_empty")]
     pub left_out: OrderedMap<u32>,
 }
 
@@ -69,6 +73,10 @@ pub struct JobResult {
 pub struct OrderedMap<T>(pub Vec<(String, T)>);
 
 impl<T> OrderedMap<T> {
+    pub const fn new() -> Self {
+        Self(vec![])
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -85,6 +93,28 @@ impl<T: Serialize> Serialize for OrderedMap<T> {
             map.serialize_entry(name, value)?;
         }
         map.end()
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedMap<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = OrderedMap<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(OrderedMap(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries(PhantomData))
     }
 }
 

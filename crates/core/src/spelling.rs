@@ -60,7 +60,7 @@ impl Spelling {
         self.keys.get(native).map_or(native, |spelled| &spelled.name)
     }
 
-    /// Whether somebody who writes this way has a name for the key.
+    /// Whether this spelling has a name for the key.
     pub fn has(&self, native: &str) -> bool {
         self.block.is_none() || self.keys.contains_key(native)
     }

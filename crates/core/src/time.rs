@@ -1,4 +1,4 @@
-//! Points in time, as integers. Nobody in this crate asks what time it is: `now` is handed in.
+//! Points in time, as integers. Nothing in this crate asks what time it is: `now` is handed in.
 
 use serde::{Deserialize, Serialize};
 

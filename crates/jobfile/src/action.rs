@@ -12,7 +12,7 @@ use crate::keys;
 use crate::node::Span;
 use crate::problem::quote;
 use crate::reader::{At, Block, Reader};
-use crate::references::{Scope, Use};
+use crate::references::{Scope, TemplateUse};
 
 /// Set for every process, so that a job cannot mislead its own steps.
 const RESERVED_ENV: [&str; 10] = [
@@ -130,7 +130,7 @@ impl Reader<'_> {
         let query = self.pairs(&block, "query", scope);
         let body = block.get("body").and_then(|at| self.templated(&at, scope));
         let url = self.url(&block.get("url")?, scope)?;
-        self.uses[before..].iter_mut().for_each(Use::in_http);
+        self.uses[before..].iter_mut().for_each(TemplateUse::in_http);
         let http = Http {
             method: method.unwrap_or("POST").to_owned(),
             url,

@@ -35,14 +35,14 @@ impl Weight {
 }
 
 #[derive(Debug)]
-enum Open {
+enum OpenNode {
     List(Vec<Node>),
     Map(Vec<Entry>, Option<(Arc<str>, Span)>),
 }
 
 #[derive(Debug)]
 struct Frame {
-    open: Open,
+    open: OpenNode,
     span: Span,
     anchor: usize,
     weight: Weight,
@@ -93,14 +93,14 @@ impl Builder {
         let mut path = String::new();
         for frame in &self.frames {
             match &frame.open {
-                Open::List(items) => {
+                OpenNode::List(items) => {
                     let _ = write!(path, "[{}]", items.len());
                 }
-                Open::Map(_, Some((key, _))) if path.is_empty() => path.push_str(key),
-                Open::Map(_, Some((key, _))) => {
+                OpenNode::Map(_, Some((key, _))) if path.is_empty() => path.push_str(key),
+                OpenNode::Map(_, Some((key, _))) => {
                     let _ = write!(path, ".{key}");
                 }
-                Open::Map(_, None) => {}
+                OpenNode::Map(_, None) => {}
             }
         }
         path
@@ -127,7 +127,7 @@ impl Builder {
     pub(crate) fn open(&mut self, map: bool, span: Span, anchor: usize) -> Result<(), Problem> {
         let weight = Weight { nodes: 1, bytes: 0, height: 1 };
         self.charge(weight, span, "this value")?;
-        let open = if map { Open::Map(Vec::new(), None) } else { Open::List(Vec::new()) };
+        let open = if map { OpenNode::Map(Vec::new(), None) } else { OpenNode::List(Vec::new()) };
         self.frames.push(Frame { open, span, anchor, weight });
         Ok(())
     }
@@ -137,8 +137,8 @@ impl Builder {
             return;
         };
         let kind = match frame.open {
-            Open::List(items) => Kind::List(items.into()),
-            Open::Map(entries, _) => {
+            OpenNode::List(items) => Kind::List(items.into()),
+            OpenNode::Map(entries, _) => {
                 self.refuse_duplicates(&entries);
                 Kind::Map(entries.into())
             }
@@ -194,8 +194,8 @@ impl Builder {
         };
         frame.weight.add(weight);
         match &mut frame.open {
-            Open::List(items) => items.push(node),
-            Open::Map(entries, open_key) => match open_key.take() {
+            OpenNode::List(items) => items.push(node),
+            OpenNode::Map(entries, open_key) => match open_key.take() {
                 None => *open_key = Some(key(&node, &mut self.problems)),
                 Some((key, key_span)) => {
                     let mut value = node;

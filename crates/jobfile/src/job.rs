@@ -1,6 +1,6 @@
 //! The whole file: its top level, the policies of its steps, and the plan that core makes of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use steadfast_core::plan::{
     MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, NotBefore, Plan, PlanDraft, StepDraft,
@@ -315,7 +315,7 @@ impl Reader<'_> {
 
     /// Core's checks and those of the templates, less what was noted about the same place.
     fn plan(&mut self, draft: PlanDraft, places: &Positions, block: &Block) -> Option<Plan> {
-        let index: HashMap<&str, usize> = draft
+        let index: BTreeMap<&str, usize> = draft
             .steps
             .iter()
             .enumerate()

@@ -9,7 +9,7 @@ use crate::keys::{self, Table};
 use crate::node::{Entry, Node, Span};
 use crate::operator::Operator;
 use crate::problem::{Problem, Warning, quote};
-use crate::references::Use;
+use crate::references::TemplateUse;
 
 /// More known keys than this are no help in a message.
 const LISTED_KEYS: usize = 10;
@@ -24,7 +24,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) problems: Vec<Problem>,
     pub(crate) warnings: Vec<Warning>,
     /// What templates name, to be checked once the whole plan is known.
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: Vec<TemplateUse>,
     /// The regular expressions of its rules.
     pub(crate) patterns: HashSet<String>,
     /// Of the rules of the steps that were read.

@@ -1,7 +1,7 @@
 //! What templates name, checked against the plan: steps that exist and have ended by then, items
 //! where there are items.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 use steadfast_core::plan::{ForEach, Plan, nearest};
@@ -30,23 +30,23 @@ pub(crate) enum Scope {
 
 /// One reference that needs the plan to be judged.
 #[derive(Clone, Debug)]
-pub(crate) struct Use {
+pub(crate) struct TemplateUse {
     scope: Scope,
     path: String,
     span: Span,
-    named: Named,
+    named: ReferenceTarget,
     /// Which alone may name secrets.
     http: bool,
 }
 
-impl Use {
+impl TemplateUse {
     pub(crate) fn in_http(&mut self) {
         self.http = true;
     }
 }
 
 #[derive(Clone, Debug)]
-enum Named {
+enum ReferenceTarget {
     Item,
     Step { name: String, many: bool },
     Secret { name: String },
@@ -68,21 +68,21 @@ impl Reader<'_> {
         for part in parts {
             let named = match part {
                 TemplatePart::Reference(Reference::Item { .. } | Reference::ItemIndex) => {
-                    Named::Item
+                    ReferenceTarget::Item
                 }
                 TemplatePart::Reference(Reference::Output { step, .. }) => {
-                    Named::Step { name: step.to_owned(), many: false }
+                    ReferenceTarget::Step { name: step.to_owned(), many: false }
                 }
                 TemplatePart::Reference(Reference::Outputs { step, .. }) => {
-                    Named::Step { name: step.to_owned(), many: true }
+                    ReferenceTarget::Step { name: step.to_owned(), many: true }
                 }
                 TemplatePart::Reference(Reference::Secret { name }) => {
-                    Named::Secret { name: name.to_owned() }
+                    ReferenceTarget::Secret { name: name.to_owned() }
                 }
                 _ => continue,
             };
             let (path, span) = (at.path.clone(), at.node.span());
-            self.uses.push(Use { scope, path, span, named, http: false });
+            self.uses.push(TemplateUse { scope, path, span, named, http: false });
         }
     }
 
@@ -129,8 +129,8 @@ fn holds_braces(node: &Node) -> bool {
 
 /// What the names alone can tell. `index` holds the steps that were read, valid or not.
 pub(crate) fn check_names(
-    uses: &[Use],
-    index: &HashMap<&str, usize>,
+    uses: &[TemplateUse],
+    index: &BTreeMap<&str, usize>,
     fans_out: impl Fn(usize) -> bool,
     has_secret: impl Fn(usize, &str) -> bool,
 ) -> Vec<Problem> {
@@ -155,29 +155,29 @@ pub(crate) fn check_names(
                 "the job's `env` is for all steps, so it cannot name an item or a step".into(),
                 Some("move it to the `env` of the step that needs it".into()),
             ),
-            (Named::Item, _) if !matches!(used.scope, Scope::Step(_)) => bad(
+            (ReferenceTarget::Item, _) if !matches!(used.scope, Scope::Step(_)) => bad(
                 "invalid_template",
                 "`on_failure` and `compensate` run once for the whole step, so there is no item"
                     .into(),
                 Some("remove the reference".into()),
             ),
-            (Named::Item, Some(own)) if !fans_out(own) => bad(
+            (ReferenceTarget::Item, Some(own)) if !fans_out(own) => bad(
                 "invalid_template",
                 "there is no item: the step has no `for_each`".into(),
                 Some("add `for_each`, or remove the reference".into()),
             ),
-            (Named::Secret { name }, _) if !used.http => bad(
+            (ReferenceTarget::Secret { name }, _) if !used.http => bad(
                 "invalid_template",
                 "only `http` names secrets, so that they stay out of command lines".into(),
                 Some(format!("a process finds this one in the variable `{name}`")),
             ),
-            (Named::Secret { name }, Some(own)) if !has_secret(own, name) => bad(
+            (ReferenceTarget::Secret { name }, Some(own)) if !has_secret(own, name) => bad(
                 "invalid_template",
                 format!("{} is not among the step's secrets", quote(name)),
                 Some(format!("add `secrets: [{name}]` to the step")),
             ),
-            (Named::Item | Named::Secret { .. }, _) => {}
-            (Named::Step { name, many }, _) => match index.get(name.as_str()) {
+            (ReferenceTarget::Item | ReferenceTarget::Secret { .. }, _) => {}
+            (ReferenceTarget::Step { name, many }, _) => match index.get(name.as_str()) {
                 None => bad(
                     "unknown_step",
                     format!("there is no step {}", quote(name)),
@@ -201,13 +201,13 @@ pub(crate) fn check_names(
 }
 
 /// Whether what is named will have ended.
-pub(crate) fn check_order(uses: &[Use], plan: &Plan) -> Vec<Problem> {
+pub(crate) fn check_order(uses: &[TemplateUse], plan: &Plan) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut reach = None;
     for used in uses {
         let (
             Scope::Step(own) | Scope::Fallback(own) | Scope::Compensation(own),
-            Named::Step { name, .. },
+            ReferenceTarget::Step { name, .. },
         ) = (used.scope, &used.named)
         else {
             continue;

@@ -13,7 +13,7 @@ use crate::policy::{Limit, PolicyBlock, Source, layers, merge, unused};
 use crate::problem::{Positions, Warning};
 
 pub(crate) fn warnings(job: &ReadJob, places: &Positions, operator: &Operator) -> Vec<Warning> {
-    let mut found = Found::default();
+    let mut found = FoundWarnings::default();
     let mut forecasts = HashMap::new();
     for (index, step) in job.plan.steps().iter().enumerate() {
         let own = job.step_blocks[index].as_ref();
@@ -81,7 +81,7 @@ pub(crate) fn warnings(job: &ReadJob, places: &Positions, operator: &Operator) -
 
 /// What a block writes that contradicts itself. `elsewhere`: some other policy uses the key.
 fn within_block(
-    found: &mut Found,
+    found: &mut FoundWarnings,
     block: &PolicyBlock,
     draft: &PolicyDraft,
     elsewhere: impl Fn(&str) -> bool,
@@ -105,7 +105,7 @@ fn within_block(
 }
 
 fn unreachable_attempts(
-    found: &mut Found,
+    found: &mut FoundWarnings,
     step: &Step,
     plan: &Plan,
     forecast: &Forecast,
@@ -162,7 +162,7 @@ const MANY_ATTEMPTS: u32 = 1000;
 
 /// `max_attempts: 999999`, where nothing ends it sooner.
 fn excessive_attempts(
-    found: &mut Found,
+    found: &mut FoundWarnings,
     draft: &PolicyDraft,
     forecast: &Forecast,
     blocks: &Blocks,
@@ -191,7 +191,7 @@ fn excessive_attempts(
 }
 
 /// A share that somebody wrote, and that no step's attempts can use up.
-fn unreachable_share(found: &mut Found, job: &ReadJob) {
+fn unreachable_share(found: &mut FoundWarnings, job: &ReadJob) {
     let plan = &job.plan;
     let Some(budget) = plan.budget() else { return };
     let sources = &job.budget_sources;
@@ -264,12 +264,12 @@ impl Blocks<'_> {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundWarnings {
     warnings: Vec<(Warning, usize)>,
     places: HashMap<(&'static str, String), usize>,
 }
 
-impl Found {
+impl FoundWarnings {
     fn add(&mut self, code: &'static str, path: String, message: String) {
         let next = self.warnings.len();
         match self.places.entry((code, path.clone())) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
 use steadfast_api::proto::workers_server::WorkersServer;
-use steadfast_api::{JobStatus, ShownState, proto, wire_state};
+use steadfast_api::{JobRow, JobStatus, ShownState, proto, wire_state};
 use steadfast_jobfile::fluster::{self, FlusterDefaults};
 use steadfast_jobfile::{Operator, Warning};
 use tokio::sync::Semaphore;
@@ -24,7 +24,7 @@ use crate::caller::Caller;
 use crate::commands::{JobCommands, Submission};
 use crate::error::ApiError;
 use crate::notifications::Notifications;
-use crate::queries::{JobFilter, JobReader, Listed, job_id};
+use crate::queries::{JobFilter, JobReader, job_id};
 use crate::sessions::WorkerSessions;
 
 /// The largest request: a job file of 10 MiB, and some files with it.
@@ -207,14 +207,14 @@ impl Jobs for JobsService {
     }
 }
 
-fn summary(Listed { row, state, .. }: Listed) -> proto::JobSummary {
+fn summary(row: JobRow) -> proto::JobSummary {
     let ms = |at: steadfast_core::time::Timestamp| i64::try_from(at.0).unwrap_or(i64::MAX);
     proto::JobSummary {
-        job_id: row.id.to_string(),
+        job_id: row.id,
         name: row.name,
-        state: wire_state(state).into(),
-        submitted_at_ms: ms(row.submitted_at),
-        finished_at_ms: row.finished_at.map_or(0, ms),
+        state: wire_state(row.state).into(),
+        submitted_at_ms: ms(row.submitted_at_ms),
+        finished_at_ms: row.finished_at_ms.map_or(0, ms),
     }
 }
 

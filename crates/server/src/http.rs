@@ -32,7 +32,7 @@ use crate::notifications::Notifications;
 use crate::queries::JobReader;
 
 pub use callbacks::serve_callbacks;
-pub use workers::{WorkerInfo, WorkerQueries};
+pub use workers::WorkerQueries;
 
 /// Everything that answers are made of.
 #[derive(Clone)]

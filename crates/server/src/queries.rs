@@ -9,7 +9,7 @@ mod readers;
 
 use std::sync::Arc;
 
-use steadfast_api::{JobStatus, ShownState};
+use steadfast_api::{AttemptsPage, JobStatus, JobsPage, OutputsPage, ShownState};
 use steadfast_core::event::{ItemId, JobId, RecordedEvent};
 use steadfast_core::explain::{Explanation, explain};
 use steadfast_core::job::Job;
@@ -23,9 +23,8 @@ use crate::error::ApiError;
 use cache::Cache;
 use readers::Readers;
 
-pub use attempts::{AttemptEnd, AttemptRow, AttemptsPage, HowEnded};
-pub use list::{JobFilter, JobsPage, Listed, interrupted, list, shown_state};
-pub use outputs::{OutputRow, OutputsPage};
+pub use attempts::{AttemptEnd, HowEnded};
+pub use list::{JobFilter, interrupted, list, shown_state};
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;

@@ -14,7 +14,7 @@ use tonic::{Code, Streaming};
 
 use crate::{Job, Query, Server, Status, Summary};
 
-/// A server that restarts is back soon; one that does not answer for so long is gone.
+/// A server that restarts is back soon; one that does not answer for `PATIENCE` is gone.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Between tries: the first ones short.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -107,7 +107,7 @@ impl Client {
         self.submit_with_key(job, &new_key()?).await
     }
 
-    /// The same job under the same key is one job, whoever submits it and whenever.
+    /// The same job under the same key is one job, whichever client submits it and whenever.
     pub async fn submit_with_key(&self, job: &Job, key: &str) -> Result<String, ClientError> {
         let file = serde_json::to_string(job).map_err(ClientError::unintelligible)?;
         self.send(file, job.attached(), key).await
@@ -199,7 +199,7 @@ impl Client {
     }
 
     /// As often as it takes, while the server is away. The call is a plain `Fn`: of an `AsyncFn` the compiler
-    /// cannot tell that its futures are `Send`, and then nobody could call the client in a task of its own.
+    /// cannot tell that its futures are `Send`, and then no task could be spawned that calls the client.
     async fn ask<T, C, F>(&self, call: C) -> Result<T, ClientError>
     where
         C: Fn(JobsClient<Connected>) -> F,

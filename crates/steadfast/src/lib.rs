@@ -63,11 +63,12 @@ mod context;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
-mod explanation;
 mod job;
 mod logs;
 mod query;
 mod retry;
+#[cfg(feature = "embedded")]
+pub mod run;
 mod server;
 mod status;
 mod step;
@@ -79,13 +80,22 @@ pub use context::Context;
 #[cfg(feature = "embedded")]
 pub use embedded::{Embedded, EmbeddedBuilder, EmbeddedError};
 pub use error::{ByConversion, ByUnboxing, Error, FunctionError};
-pub use explanation::{Decision, Explanation, Place};
 pub use job::{BestEffort, Job, LateResults, RetryBudget};
 pub use logs::{Log, LogQuery};
 pub use query::{Query, RetryOptions, Summary};
 pub use retry::{Backoff, Jitter, Limit, Retry, Rule};
 pub use server::Server;
-pub use status::{Attempt, Item, Output, Run, State, Status, StepStatus};
+pub use status::Status;
+pub use steadfast_api::{
+    AttemptName, AttemptState, AttemptStatus, ItemProgress, ItemState, ItemStatus, OutputRow,
+    RunStatus, StepStatus,
+};
+pub use steadfast_core::event::{JobState, Role, StepState};
+pub use steadfast_core::explain::{
+    DecisionSummary, Explanation, JobExplanation, StepExplanation, VerdictExplanation, Waiting,
+};
+pub use steadfast_core::time::Timestamp;
+pub use steadfast_core::verdict::StopReason;
 pub use steadfast_worker::http::Allowed;
 pub use step::{Action, Cwd, Http, Method, OnFailure, Step};
 pub use worker::{Worker, WorkerBuilder, WorkerError};

@@ -1,6 +1,6 @@
 //! Which logs of a job, and what is in one.
 
-use serde::Deserialize;
+use steadfast_api::AttemptName;
 
 /// All that is asked for must hold.
 #[derive(Clone, Debug, Default)]
@@ -36,32 +36,19 @@ impl LogQuery {
         self
     }
 
-    pub(crate) fn wants(&self, log: &Log) -> bool {
+    pub(crate) fn wants(&self, log: &AttemptName) -> bool {
         self.item.is_none_or(|item| item == log.item)
             && self.attempt.is_none_or(|attempt| attempt == log.attempt)
     }
 }
 
 /// What one attempt has printed.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Log {
-    pub step: String,
-    /// If the job has datacenters.
-    pub datacenter: Option<String>,
-    /// `item`, or the step's `fallback` or `compensation`.
-    pub role: String,
-    /// From 0.
-    pub item: u32,
-    /// From 1.
-    pub attempt: u32,
+    pub of: AttemptName,
+    /// The attempt has ended, and the rest of its log has not arrived from its worker yet.
+    pub arriving: bool,
     /// Stdout and stderr together; what is not UTF-8 is replaced.
-    #[serde(skip)]
     pub text: String,
-}
-
-impl Log {
-    pub(crate) fn place(&self) -> (&str, &str, Option<&str>, u32, u32) {
-        (&self.step, &self.role, self.datacenter.as_deref(), self.item, self.attempt)
-    }
 }

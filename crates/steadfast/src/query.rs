@@ -1,8 +1,9 @@
 //! Which jobs of a server, and what its list says of each.
 
 use steadfast_api::proto;
+use steadfast_core::event::JobState;
 
-use crate::State;
+use crate::status::job_state;
 
 /// The newest ones first. All that is asked for must hold.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl Query {
     }
 
     #[must_use]
-    pub fn state(mut self, state: State) -> Self {
+    pub fn state(mut self, state: JobState) -> Self {
         state.name().clone_into(&mut self.state);
         self
     }
@@ -49,7 +50,7 @@ impl Query {
         self
     }
 
-    /// The next page, if so many are known and something may be missing.
+    /// The next page, if `known` jobs are known and something may be missing.
     pub(crate) fn page(&self, known: usize, cursor: String) -> Option<proto::ListJobsRequest> {
         let left = self.at_most.checked_sub(known).filter(|left| *left > 0)?;
         Some(proto::ListJobsRequest {
@@ -86,7 +87,7 @@ impl RetryOptions {
         self
     }
 
-    /// So many more attempts, and so much more of the budget.
+    /// `attempts` more, and as many more retries of the budget.
     #[must_use]
     pub fn grant(mut self, attempts: u32) -> Self {
         self.grant = Some(attempts);
@@ -107,7 +108,7 @@ impl RetryOptions {
 pub struct Summary {
     pub id: String,
     pub name: String,
-    pub state: State,
+    pub state: JobState,
     pub submitted_at_ms: u64,
     pub finished_at_ms: Option<u64>,
 }
@@ -115,7 +116,7 @@ pub struct Summary {
 impl From<proto::JobSummary> for Summary {
     fn from(told: proto::JobSummary) -> Self {
         Self {
-            state: told.state().into(),
+            state: job_state(told.state()),
             id: told.job_id,
             name: told.name,
             submitted_at_ms: u64::try_from(told.submitted_at_ms).unwrap_or_default(),

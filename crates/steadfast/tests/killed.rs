@@ -124,7 +124,7 @@ async fn a_killed_worker_costs_a_preemption_and_no_progress() {
     loop {
         let status = statuses.next().await.expect("it goes on").expect("a server");
         let items = status.step("s").map_or(&[][..], |step| &step.items);
-        if items.iter().any(|item| item.state == "running") {
+        if items.iter().any(|item| item.state == steadfast::ItemState::Running) {
             break;
         }
     }

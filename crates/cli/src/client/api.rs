@@ -1,4 +1,4 @@
-//! The server's REST, typed: requests out, answers or a [`ClientError`] back.
+//! The server's REST, typed: requests out, answers or a [`CliError`] back.
 //!
 //! Prints nothing and decides nothing. Whatever answers is taken for what it may be, a proxy's page
 //! included; what a server says is made inert before it becomes part of a message.
@@ -10,24 +10,23 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use steadfast_api::{
+    AttemptsPage, JobStatus, JobsPage, LogTimes, LogsPage, WorkerInfo, WorkersPage,
+};
 use steadfast_worker::remote::LocalToken;
 
-use super::error::{ClientError, Refused, causes, unsafe_because};
-use super::shapes::{
-    AttemptsPage, Created, EventsPage, JobsPage, LogTimes, LogsPage, Status, Worker, Workers,
-};
+use super::shapes::{Created, EventsPage};
 use super::token::Token;
+use crate::error::{CliError, Refused, causes, excerpt, unsafe_because};
 use crate::input::Mistake;
 use crate::logs::Times;
 use crate::style::inert;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A server that streams says something every 15 seconds; one that says nothing for so long is gone.
+/// A server that streams says something every 15 seconds; one that is silent for `SILENCE` is gone.
 const SILENCE: Duration = Duration::from_mins(1);
 /// No answer is larger; what is, comes from something else.
 const MOST_BYTES: usize = 256 << 20;
-/// Of an answer that is no problem+json, so much is shown.
-const SHOWN_CHARS: usize = 120;
 
 /// What a profile says for TLS, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub(crate) struct Address {
     pub(crate) trust: Trust,
     /// What to type to come here again, ` --server URL` as an example; empty if nothing.
     pub(crate) flags: String,
-    /// Nobody named it.
+    /// It was found at the default address, which no flag named.
     pub(crate) is_default: bool,
 }
 
@@ -76,13 +75,13 @@ pub(crate) struct Body {
 pub(crate) type Query<'a> = &'a [(&'a str, &'a str)];
 
 impl Client {
-    pub(crate) fn new(address: Address) -> Result<Self, ClientError> {
+    pub(crate) fn new(address: Address) -> Result<Self, CliError> {
         let Address { url, token, trust, flags, is_default } = address;
         steadfast_server::tls::use_ring();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(SILENCE)
-            // Nothing here redirects; whoever does is not the server, and gets no token.
+            // A Steadfast server does not redirect; what does is another, and gets no token.
             .redirect(reqwest::redirect::Policy::none());
         if is_loopback(&url) {
             builder = builder.no_proxy();
@@ -90,9 +89,7 @@ impl Client {
         if let Some(pem) = trust.ca {
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).ok();
             let certificates = certificates.filter(|some| !some.is_empty()).ok_or_else(|| {
-                ClientError::Wrong(
-                    "what --ca or `ca` names is no PEM file of certificates".to_owned(),
-                )
+                CliError::wrong("what --ca or `ca` names is no PEM file of certificates".to_owned())
             })?;
             builder = builder.tls_certs_only(certificates);
         }
@@ -100,14 +97,14 @@ impl Client {
             let identity = reqwest::Identity::from_pem(&pem).map_err(|_| {
                 let why =
                     "the profile's `cert` and `key` are no PEM files of a certificate and a key";
-                ClientError::Wrong(why.to_owned())
+                CliError::wrong(why)
             })?;
             builder = builder.identity(identity);
         }
         let http = builder.build().map_err(|error| {
-            ClientError::Wrong(format!("cannot speak to a server: {}", deepest(&error)))
+            CliError::wrong(format!("cannot speak to a server: {}", deepest(&error)))
         })?;
-        let token = token.as_ref().map(Token::header).transpose().map_err(ClientError::Wrong)?;
+        let token = token.as_ref().map(Token::header).transpose().map_err(CliError::wrong)?;
         Ok(Self { http, base: url, token, flags, is_default })
     }
 
@@ -128,11 +125,7 @@ impl Client {
         format!("steadfast resume {id} --data DIR, the data folder that it was run with")
     }
 
-    pub(crate) async fn submit(
-        &self,
-        body: &Body,
-        key: &str,
-    ) -> Result<Answer<Created>, ClientError> {
+    pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Answer<Created>, CliError> {
         let request = self
             .request(Method::POST, &["jobs"], &[])
             .header(CONTENT_TYPE, body.content_type)
@@ -141,11 +134,11 @@ impl Client {
         self.ask(request).await
     }
 
-    pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<Answer<JobsPage>, ClientError> {
-        self.get(&["jobs"], query).await
+    pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<JobsPage, CliError> {
+        Ok(self.get(&["jobs"], query).await?.value)
     }
 
-    pub(crate) async fn status(&self, id: &str) -> Result<Answer<Status>, ClientError> {
+    pub(crate) async fn status(&self, id: &str) -> Result<Answer<JobStatus>, CliError> {
         self.get(&["jobs", id], &[]).await
     }
 
@@ -155,7 +148,7 @@ impl Client {
         id: &str,
         command: &str,
         reason: Option<&str>,
-    ) -> Result<Answer<Status>, ClientError> {
+    ) -> Result<Answer<JobStatus>, CliError> {
         let request = self.request(Method::POST, &["jobs", id, command], &[]);
         self.ask(request.json(&serde_json::json!({ "reason": reason }))).await
     }
@@ -167,22 +160,18 @@ impl Client {
         grant: Option<u32>,
         reason: Option<&str>,
         key: &str,
-    ) -> Result<Answer<Created>, ClientError> {
+    ) -> Result<Answer<Created>, CliError> {
         let how = serde_json::json!({ "from": from, "grant": grant, "reason": reason });
         let request = self.request(Method::POST, &["jobs", id, "retry"], &[]);
         self.ask(request.header("idempotency-key", key).json(&how)).await
     }
 
-    pub(crate) async fn events(
-        &self,
-        id: &str,
-        query: Query<'_>,
-    ) -> Result<EventsPage, ClientError> {
+    pub(crate) async fn events(&self, id: &str, query: Query<'_>) -> Result<EventsPage, CliError> {
         Ok(self.get(&["jobs", id, "events"], query).await?.value)
     }
 
     /// Events after that one, as they come.
-    pub(crate) async fn follow(&self, id: &str, after: u64) -> Result<Response, ClientError> {
+    pub(crate) async fn follow(&self, id: &str, after: u64) -> Result<Response, CliError> {
         let request = self
             .request(Method::GET, &["jobs", id, "events"], &[])
             .header("accept", "text/event-stream")
@@ -196,24 +185,20 @@ impl Client {
         Err(self.odd(format!("it sends {kind} instead of events")))
     }
 
-    pub(crate) async fn explain<T: DeserializeOwned>(
-        &self,
-        id: &str,
-        step: Option<&str>,
-    ) -> Result<Answer<T>, ClientError> {
-        let query = step.map(|step| ("step", step));
-        self.get(&["jobs", id, "explain"], query.as_slice()).await
+    /// What is answered, as it was written.
+    pub(crate) async fn text(&self, path: &[&str], query: Query<'_>) -> Result<String, CliError> {
+        self.answer(self.request(Method::GET, path, query)).await
     }
 
     pub(crate) async fn attempts(
         &self,
         id: &str,
         query: Query<'_>,
-    ) -> Result<AttemptsPage, ClientError> {
+    ) -> Result<AttemptsPage, CliError> {
         Ok(self.get(&["jobs", id, "attempts"], query).await?.value)
     }
 
-    pub(crate) async fn logs(&self, id: &str, query: Query<'_>) -> Result<LogsPage, ClientError> {
+    pub(crate) async fn logs(&self, id: &str, query: Query<'_>) -> Result<LogsPage, CliError> {
         Ok(self.get(&["jobs", id, "logs"], query).await?.value)
     }
 
@@ -224,7 +209,7 @@ impl Client {
         step: &str,
         name: &str,
         offset: u64,
-    ) -> Result<Response, ClientError> {
+    ) -> Result<Response, CliError> {
         let offset = offset.to_string();
         let path = ["jobs", id, "logs", step, name];
         self.send(self.request(Method::GET, &path, &[("offset", &offset)])).await
@@ -236,21 +221,21 @@ impl Client {
         id: &str,
         step: &str,
         name: &str,
-    ) -> Result<Times, ClientError> {
+    ) -> Result<Times, CliError> {
         let path = ["jobs", id, "logs", step, name, "times"];
         let answer: LogTimes = self.get(&path, &[]).await?.value;
         Ok(Times::new(answer.times.iter().map(|time| (time.offset, time.at_ms)).collect()))
     }
 
-    pub(crate) async fn workers(&self) -> Result<Answer<Workers>, ClientError> {
+    pub(crate) async fn workers(&self) -> Result<Answer<WorkersPage>, CliError> {
         self.get(&["workers"], &[]).await
     }
 
-    pub(crate) async fn undrain(&self, name: &str) -> Result<Answer<Worker>, ClientError> {
+    pub(crate) async fn undrain(&self, name: &str) -> Result<Answer<WorkerInfo>, CliError> {
         self.ask(self.request(Method::POST, &["workers", name, "undrain"], &[])).await
     }
 
-    pub(crate) async fn drain(&self, name: &str) -> Result<Answer<Worker>, ClientError> {
+    pub(crate) async fn drain(&self, name: &str) -> Result<Answer<WorkerInfo>, CliError> {
         self.ask(self.request(Method::POST, &["workers", name, "drain"], &[])).await
     }
 
@@ -258,7 +243,7 @@ impl Client {
         &self,
         path: &[&str],
         query: Query<'_>,
-    ) -> Result<Answer<T>, ClientError> {
+    ) -> Result<Answer<T>, CliError> {
         self.ask(self.request(Method::GET, path, query)).await
     }
 
@@ -290,18 +275,22 @@ impl Client {
     async fn ask<T: DeserializeOwned>(
         &self,
         request: RequestBuilder,
-    ) -> Result<Answer<T>, ClientError> {
-        let response = self.send(request).await?;
-        let bytes = self.body(response).await?;
-        let text = String::from_utf8(bytes).map_err(|_| self.odd("it sends bytes, not JSON"))?;
+    ) -> Result<Answer<T>, CliError> {
+        let text = self.answer(request).await?;
         match serde_json::from_str(&text) {
             Ok(value) => Ok(Answer { value, text }),
-            Err(error) => Err(self.odd(format!("{error} in {}", excerpt(&text)))),
+            Err(error) => Err(CliError::unreadable_answer(self.address(), &error, &text)),
         }
     }
 
+    async fn answer(&self, request: RequestBuilder) -> Result<String, CliError> {
+        let response = self.send(request).await?;
+        let bytes = self.body(response).await?;
+        String::from_utf8(bytes).map_err(|_| self.odd("it sends bytes, not JSON"))
+    }
+
     /// Answers that are no errors.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+    async fn send(&self, request: RequestBuilder) -> Result<Response, CliError> {
         let sent = self.authorization();
         let response = request.send().await.map_err(|error| self.unreached(&error))?;
         let status = response.status();
@@ -318,12 +307,12 @@ impl Client {
         let body = self.body(response).await.unwrap_or_default();
         let text = String::from_utf8_lossy(&body);
         match serde_json::from_str::<ProblemBody>(&text) {
-            Ok(problem) if is_problem => Err(ClientError::Refused(problem.refused(self, status))),
+            Ok(problem) if is_problem => Err(CliError::Refused(problem.refused(self, status))),
             _ => Err(self.not_ours(status, &text)),
         }
     }
 
-    async fn body(&self, mut response: Response) -> Result<Vec<u8>, ClientError> {
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, CliError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreached(&error))? {
             if bytes.len() + chunk.len() > MOST_BYTES {
@@ -335,7 +324,7 @@ impl Client {
     }
 
     /// An error of something between us and the server, or of none of ours.
-    fn not_ours(&self, status: StatusCode, text: &str) -> ClientError {
+    fn not_ours(&self, status: StatusCode, text: &str) -> CliError {
         let passing = matches!(
             status,
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
@@ -346,7 +335,7 @@ impl Client {
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             let detail = excerpt(text);
             let code = "unauthorized".to_owned();
-            return ClientError::Refused(Refused {
+            return CliError::Refused(Refused {
                 address: self.address(),
                 with_token: self.token.is_some(),
                 status: status.as_u16(),
@@ -358,18 +347,18 @@ impl Client {
         self.odd(format!("it answers {status} with {}", excerpt(text)))
     }
 
-    pub(crate) fn odd(&self, what: impl Into<String>) -> ClientError {
-        ClientError::Odd { address: self.address(), what: what.into() }
+    pub(crate) fn odd(&self, what: impl Into<String>) -> CliError {
+        CliError::Odd { address: self.address(), what: what.into() }
     }
 
     /// A stream stopped before its end: the server is going away, or something cut it off.
-    pub(crate) fn ended(&self) -> ClientError {
+    pub(crate) fn ended(&self) -> CliError {
         self.no_server("the connection was cut".to_owned())
     }
 
-    pub(crate) fn unreached(&self, error: &reqwest::Error) -> ClientError {
+    pub(crate) fn unreached(&self, error: &reqwest::Error) -> CliError {
         if let Some(why) = unsafe_because(error) {
-            return ClientError::Tls { address: self.address(), why };
+            return CliError::Tls { address: self.address(), why };
         }
         self.no_server(if error.is_timeout() {
             "it took too long to answer".to_owned()
@@ -382,12 +371,12 @@ impl Client {
         })
     }
 
-    fn no_server(&self, why: String) -> ClientError {
-        ClientError::NoServer { address: self.address(), why, is_default: self.is_default }
+    fn no_server(&self, why: String) -> CliError {
+        CliError::NoServer { address: self.address(), why, is_default: self.is_default }
     }
 }
 
-/// This machine: no proxy is between, and nobody listens on the way.
+/// This machine: no proxy is between, and no network to listen on.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -412,16 +401,6 @@ fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
         Some(std::io::ErrorKind::ConnectionReset) => "the connection was cut".to_owned(),
         _ => inert(&deepest.to_string()).into_owned(),
     }
-}
-
-fn excerpt(text: &str) -> String {
-    let text = text.trim();
-    if text.is_empty() {
-        return "nothing".to_owned();
-    }
-    let line: String = text.chars().take(SHOWN_CHARS).collect();
-    let more = if line.len() < text.len() { "…" } else { "" };
-    format!("`{}{more}`", inert(&line))
 }
 
 #[derive(Debug, Deserialize)]

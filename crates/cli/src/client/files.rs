@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use steadfast_core::plan::Plan;
 
-/// A server takes no more; whoever names a home folder by mistake learns it before it is read.
+/// A server takes no more; a home folder named by mistake is refused before it is read.
 const MOST_BYTES: u64 = 32 << 20;
 const MOST_FILES: usize = 1000;
 
@@ -28,7 +28,7 @@ pub(super) fn attached(plan: &Plan, folder: &Path) -> Result<Vec<Attached>, Stri
     let root =
         fs::canonicalize(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
     let root = root.map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut found = Found { root, files: BTreeMap::new(), bytes: 0 };
+    let mut found = FoundFiles { root, files: BTreeMap::new(), bytes: 0 };
     for name in named {
         let name = name.trim_end_matches('/');
         found.add(folder, Path::new(name)).map_err(|why| {
@@ -46,14 +46,14 @@ pub(super) fn attached(plan: &Plan, folder: &Path) -> Result<Vec<Attached>, Stri
     found.files.into_iter().map(read).collect()
 }
 
-struct Found {
+struct FoundFiles {
     /// The job's own folder, as it really is.
     root: PathBuf,
     files: BTreeMap<PathBuf, bool>,
     bytes: u64,
 }
 
-impl Found {
+impl FoundFiles {
     fn add(&mut self, folder: &Path, path: &Path) -> Result<(), String> {
         let path: PathBuf = path.components().filter(|part| part.as_os_str() != ".").collect();
         let whole = folder.join(&path);
@@ -61,7 +61,7 @@ impl Found {
             std::io::ErrorKind::NotFound => format!("there is no {}", whole.display()),
             _ => format!("{}: {error}", whole.display()),
         })?;
-        // Who submits somebody else's job means the files that came with it, not his own.
+        // The submitter of another's job means the files that came with it, not their own.
         let real =
             fs::canonicalize(&whole).map_err(|error| format!("{}: {error}", whole.display()))?;
         if !real.starts_with(&self.root) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use steadfast_api::ShownState;
+use steadfast_api::{JobStatus, ShownState};
 use steadfast_core::apply::fold;
 use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
@@ -11,17 +11,16 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use super::api::{Answer, Client};
-use super::error::ClientError;
-use super::shapes::Status;
+use super::overview;
 use super::sse::{Frame, Parser};
-use super::summary;
 use crate::args::Output;
+use crate::error::CliError;
 use crate::run::exit_of;
 use crate::style::{DIM, paint};
 use crate::view::View;
 use crate::{Exit, clock, input, jobs};
 
-/// How long a server may be away where nobody said how long to wait.
+/// How long a server may be away without `--timeout`.
 const PATIENCE: Duration = Duration::from_mins(10);
 /// Before it is asked for again, doubling.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -36,9 +35,9 @@ enum Notifications {
     /// It answers, whether or not it has something to tell.
     There,
     /// It is asked for again.
-    Away(ClientError),
+    Away(CliError),
     /// Nothing more comes.
-    Gone(ClientError),
+    Gone(CliError),
 }
 
 /// The job's events from the first on, until it is over, over any number of connections.
@@ -52,7 +51,7 @@ async fn read(client: Client, id: String, tell: Sender<Notifications>) {
     let (mut after, mut pause) = (0, FIRST_PAUSE);
     loop {
         let trouble = match one_connection(&client, &id, &mut after, &mut pause, &tell).await {
-            // All was said, or nobody listens any more.
+            // All was sent, or the command has ended.
             Ok(()) => return,
             Err(trouble) => trouble,
         };
@@ -73,7 +72,7 @@ async fn one_connection(
     after: &mut u64,
     pause: &mut Duration,
     tell: &Sender<Notifications>,
-) -> Result<(), ClientError> {
+) -> Result<(), CliError> {
     let mut response = client.follow(id, *after).await?;
     if tell.send(Notifications::There).await.is_err() {
         return Ok(());
@@ -110,12 +109,7 @@ impl Absence {
     }
 
     /// An error: it was for too long.
-    fn away(
-        &mut self,
-        client: &Client,
-        id: &str,
-        trouble: &ClientError,
-    ) -> Result<(), ClientError> {
+    fn away(&mut self, client: &Client, id: &str, trouble: &CliError) -> Result<(), CliError> {
         self.why = trouble.reason();
         let since = match self.since {
             Some(since) => since,
@@ -137,9 +131,9 @@ impl Absence {
         }
     }
 
-    fn lost(&self, client: &Client, id: &str) -> ClientError {
+    fn lost(&self, client: &Client, id: &str) -> CliError {
         let hint = format!("`{}`", client.hint(&format!("wait {id}")));
-        ClientError::Lost { address: client.address(), why: self.why.clone(), hint }
+        CliError::Lost { address: client.address(), why: self.why.clone(), hint }
     }
 }
 
@@ -148,7 +142,7 @@ pub(super) async fn wait(
     id: &str,
     timeout: Option<Duration>,
     output: Output,
-) -> Result<Exit, ClientError> {
+) -> Result<Exit, CliError> {
     let mut absence = Absence::new(timeout.is_none().then_some(PATIENCE));
     let ended = tokio::select! {
         ended = ended(client, id, &mut absence) => Some(ended?),
@@ -193,8 +187,8 @@ async fn ended(
     client: &Client,
     id: &str,
     absence: &mut Absence,
-) -> Result<Answer<Status>, ClientError> {
-    // Whoever cannot reach the server at the beginning wants to know, not to wait.
+) -> Result<Answer<JobStatus>, CliError> {
+    // A server that cannot be reached at the beginning is an error at once, not waited for.
     let status = client.status(id).await?;
     if status.value.state.is_terminal() || status.value.state == ShownState::Interrupted {
         return Ok(status);
@@ -220,7 +214,7 @@ async fn status_of(
     client: &Client,
     id: &str,
     absence: &mut Absence,
-) -> Result<Answer<Status>, ClientError> {
+) -> Result<Answer<JobStatus>, CliError> {
     loop {
         match client.status(id).await {
             Err(trouble) if trouble.is_passing() => absence.away(client, id, &trouble)?,
@@ -232,16 +226,17 @@ async fn status_of(
 
 async fn tell_end(
     client: &Client,
-    ended: &Answer<Status>,
+    ended: &Answer<JobStatus>,
     output: Output,
-) -> Result<(), ClientError> {
+) -> Result<(), CliError> {
     match output {
         Output::Json => input::print_text(&ended.text)?,
         Output::Human => {
-            let (status, now_ms) = (&ended.value, clock::now().0);
-            jobs::print(&match status.state {
-                ShownState::Interrupted => summary::standing(client, status, now_ms).await,
-                _ => summary::summary(client, status, now_ms).await,
+            let overview = overview::overview(client, &ended.value).await;
+            let now_ms = clock::now().0;
+            jobs::print(&match ended.value.state {
+                ShownState::Interrupted => overview.under_way(now_ms),
+                _ => overview.ended(now_ms),
             })?;
         }
     }
@@ -249,7 +244,7 @@ async fn tell_end(
 }
 
 /// Shown as it goes, until nothing of it goes on any more.
-pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<Exit, ClientError> {
+pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<Exit, CliError> {
     match show(client, id, output, |event| event == "end").await? {
         None => Ok(left(client, id)),
         Some(ended) => {
@@ -262,7 +257,7 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
 }
 
 /// Shown as it goes, until it has a final state; the exit status tells which.
-pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, ClientError> {
+pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, CliError> {
     let output = Output::Human;
     let shown = show(client, id, output, |event| matches!(event, "JobEnded" | "end")).await?;
     let Some(Some(ended)) = shown else { return Ok(left(client, id)) };
@@ -270,19 +265,19 @@ pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, ClientErro
     Ok(exit_of(ended.value.state))
 }
 
-/// The last status, for people; programs were told every event. None: somebody has seen enough.
+/// The last status, for people; programs were told every event. None: the user has pressed Ctrl-C.
 async fn show(
     client: &Client,
     id: &str,
     output: Output,
     is_last: impl Fn(&str) -> bool,
-) -> Result<Option<Option<Answer<Status>>>, ClientError> {
+) -> Result<Option<Option<Answer<JobStatus>>>, CliError> {
     let mut view = View::new(output);
     let mut job: Option<Job> = None;
     let mut absence = Absence::new(Some(PATIENCE));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // Whoever cannot reach the server at the beginning wants to know, not to wait.
+    // A server that cannot be reached at the beginning is an error at once, not waited for.
     client.status(id).await?;
     let mut told = events(client, id);
     loop {
@@ -334,7 +329,7 @@ fn see(
     view: &mut View,
     job: &mut Option<Job>,
     frame: &Frame,
-) -> Result<(), ClientError> {
+) -> Result<(), CliError> {
     let unreadable = |why: String| {
         client.odd(format!("its events cannot be read ({why}); it may be newer than this program"))
     };

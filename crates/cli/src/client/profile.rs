@@ -1,4 +1,4 @@
-//! The profile file: servers by name, so that nobody types addresses and tokens.
+//! The profile file: servers by name, so that addresses and tokens need not be typed.
 //!
 //! ```toml
 //! default = "prod"
@@ -53,7 +53,7 @@ struct Profile {
 
 /// What a profile says, its files read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct NamedProfile {
     pub(crate) name: String,
     pub(crate) server: String,
     /// `config.toml line 4`
@@ -90,14 +90,14 @@ impl Profiles {
         Ok(Self { path: path.to_owned(), text, file })
     }
 
-    pub(crate) fn default(&self) -> Result<Option<Named>, String> {
+    pub(crate) fn default(&self) -> Result<Option<NamedProfile>, String> {
         let Some(name) = &self.file.default else { return Ok(None) };
         let at = format!("{}: `default`", place(&self.path, &self.text, Some(name.span())));
         self.find(name.get_ref(), &at).map(Some)
     }
 
     /// `by`: who says the name, for the error if there is none of that name.
-    pub(crate) fn find(&self, name: &str, by: &str) -> Result<Named, String> {
+    pub(crate) fn find(&self, name: &str, by: &str) -> Result<NamedProfile, String> {
         let Some(profile) = self.file.profiles.get(name) else {
             let known: Vec<&str> = self.file.profiles.keys().map(String::as_str).collect();
             let known = match known.as_slice() {
@@ -142,7 +142,7 @@ impl Profiles {
             }
             (None, None) => None,
         };
-        Ok(Named {
+        Ok(NamedProfile {
             name: name.to_owned(),
             server: profile.server.get_ref().clone(),
             place: at(profile.server.span()),
@@ -163,7 +163,7 @@ fn place(path: &Path, text: &str, span: Option<Range<usize>>) -> String {
 }
 
 pub(super) fn warn_if_others_read(path: &Path) {
-    // A pipe or a terminal is nobody else's.
+    // A pipe or a terminal is the user's own.
     let about = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
     let mode = about.map_or(0, |about| about.permissions().mode());
     if mode & 0o077 != 0 {

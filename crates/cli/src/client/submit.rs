@@ -8,18 +8,18 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::api::{Body, Client};
-use super::error::ClientError;
 use super::shapes::Warning;
 use super::{files, follow};
 use crate::args::{Output, RetryArgs, SubmitArgs};
-use crate::style::{DIM, paint};
+use crate::error::CliError;
+use crate::style::{DIM, inert, paint};
 use crate::{Exit, input};
 
 const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Before each time that it is said again.
 const PAUSES_MS: [u64; 4] = [200, 500, 1000, 2000];
 
-pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, ClientError> {
+pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, CliError> {
     let Some((job, source)) = input::job(&args.file, args.output)? else {
         return Ok(Exit::Wrong);
     };
@@ -28,20 +28,20 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, C
         Some(folder) if args.file != Path::new("-") => folder,
         _ => Path::new(""),
     };
-    let attached = files::attached(&job.plan, folder).map_err(ClientError::Wrong)?;
+    let attached = files::attached(&job.plan, folder).map_err(CliError::wrong)?;
     let is_json = args.file.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("json"));
     let body = if attached.is_empty() {
         let content_type = if is_json { "application/json" } else { "application/yaml" };
         Body { content_type, bytes: source.text.clone() }
     } else {
         let file = std::str::from_utf8(&source.text)
-            .map_err(|_| ClientError::Wrong(format!("{} is not UTF-8 text", source.name)))?;
+            .map_err(|_| CliError::wrong(format!("{} is not UTF-8 text", source.name)))?;
         let bytes = json!({ "file": file, "files": attached }).to_string().into_bytes();
         Body { content_type: SUBMISSION, bytes }
     };
     let key = args.idempotency_key.clone().unwrap_or_else(new_key);
     let created = match again(async || client.submit(&body, &key).await).await {
-        Err(ClientError::Refused(refused)) if !refused.errors.is_empty() => {
+        Err(CliError::Refused(refused)) if !refused.errors.is_empty() => {
             let (code, shape) = (&refused.code, input::Shape::Error);
             input::refuse_file(code, &refused.errors, &source, args.output, shape)?;
             return Ok(Exit::Wrong);
@@ -60,7 +60,7 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, C
         // As `run` does it: the final status, alone.
         (Output::Json, true) => {}
         (Output::Json, false) => input::print_text(&created.text)?,
-        (Output::Human, _) => tell_id(id)?,
+        (Output::Human, _) => tell_id(&inert(id))?,
     }
     match (args.wait, args.output) {
         (false, _) => Ok(Exit::Ok),
@@ -69,18 +69,14 @@ pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, C
     }
 }
 
-pub(super) async fn retry(
-    client: &Client,
-    args: &RetryArgs,
-    id: &str,
-) -> Result<Exit, ClientError> {
+pub(super) async fn retry(client: &Client, args: &RetryArgs, id: &str) -> Result<Exit, CliError> {
     let key = new_key();
     let (from, reason) = (args.from.as_deref(), args.why.reason.as_deref());
     let answer = again(async || client.retry(id, from, args.grant, reason, &key).await).await?;
     let new = answer.value.id.as_str();
     match args.common.output {
         Output::Json => input::print_text(&answer.text)?,
-        Output::Human => tell_id(new)?,
+        Output::Human => tell_id(&inert(new))?,
     }
     Ok(Exit::Ok)
 }
@@ -97,7 +93,7 @@ fn new_key() -> String {
 }
 
 /// Asks again after what may be gone in a moment.
-async fn again<T>(ask: impl AsyncFn() -> Result<T, ClientError>) -> Result<T, ClientError> {
+async fn again<T>(ask: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
     for (times, pause) in PAUSES_MS.into_iter().enumerate() {
         match ask().await {
             Err(trouble) if trouble.is_passing() => {

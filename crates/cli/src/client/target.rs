@@ -1,7 +1,7 @@
 //! Where a command goes: to a server, or to the data folder.
 //!
 //! Flags come first, then the environment, then the profile file, then the default address. Asks
-//! nobody but the default address, and that only whether somebody listens.
+//! the default address alone, and that only whether a server listens.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use reqwest::Url;
 use steadfast_worker::TOKEN_VARIABLE;
 
 use super::api::{Address, Trust, is_loopback};
-use super::profile::{self, Named, Profiles};
+use super::profile::{self, NamedProfile, Profiles};
 use super::token::Token;
 use crate::args::Remote;
 use crate::style::{WAIT, inert, paint};
 
 const PORT: u16 = 7117;
-/// On this machine somebody listens or nobody does; this is for one that is very busy.
+/// For an answer of the default port of this machine: enough also where it is very busy.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// What was said about where to go.
@@ -58,7 +58,7 @@ pub(crate) fn server(remote: &Remote) -> Result<Address, String> {
     }
 }
 
-/// Whether a command without flags goes to a server that somebody named.
+/// Whether a command without flags goes to a server that the environment or a profile names.
 pub(crate) fn names_a_server() -> bool {
     let remote = Remote::default();
     let said = TargetOptions { remote: &remote, data: None, data_typed: false };
@@ -88,7 +88,7 @@ fn named(said: TargetOptions, env: Env) -> Result<Choice, String> {
     }
 }
 
-/// Whoever is named to be trusted here is trusted instead of the profile's `ca`.
+/// `--ca` and `STEADFAST_CA` are trusted instead of the profile's `ca`.
 fn trusting(mut address: Address, remote: &Remote, env: Env) -> Result<Address, String> {
     if let Some(path) = remote.ca.clone().or_else(|| env("STEADFAST_CA").map(PathBuf::from)) {
         let pem = std::fs::read(&path)
@@ -157,7 +157,7 @@ fn choice(said: TargetOptions, env: Env) -> Result<Choice, String> {
     }
 }
 
-fn profile_named(name: &str, env: Env) -> Result<Named, String> {
+fn profile_named(name: &str, env: Env) -> Result<NamedProfile, String> {
     let Some(path) = profile::path(env) else {
         return Err("there is no home folder to look for profiles in; give --server URL".into());
     };
@@ -173,7 +173,11 @@ fn profile_named(name: &str, env: Env) -> Result<Named, String> {
     }
 }
 
-fn of_profile(profile: Named, token: Option<Token>, flags: String) -> Result<Address, String> {
+fn of_profile(
+    profile: NamedProfile,
+    token: Option<Token>,
+    flags: String,
+) -> Result<Address, String> {
     let url = address(&profile.server, &format!("{}: `server`", profile.place))?;
     Ok(Address { url, token, trust: profile.trust, flags, is_default: false })
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
+use steadfast_api::WorkerInfo;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
@@ -22,7 +23,7 @@ use steadfast_server::callbacks::{CallbackHandler, CallbackTokens, Secrets};
 use steadfast_server::commands::JobCommands;
 use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
-use steadfast_server::http::{App, Limits, WorkerInfo, WorkerQueries, router};
+use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
 use steadfast_server::queries::JobReader;
 use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
@@ -121,7 +122,7 @@ impl WorkerQueries for OneWorker {
         Ok(vec![WorkerInfo {
             name: "rack-3".to_owned(),
             datacenter: Some("eu-west".to_owned()),
-            state: "quarantined",
+            state: "quarantined".to_owned(),
             why: Some(format!("everything fails there{HOSTILE}")),
             slots: 4,
             busy: 1,

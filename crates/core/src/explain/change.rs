@@ -1,6 +1,6 @@
 //! One thing that could have been written differently, and how to write it so.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::account::SharedAccounts;
@@ -209,7 +209,7 @@ impl Change {
         }
     }
 
-    /// Makes the change in what somebody wrote. A step that is not there stays so.
+    /// Makes the change in what the author wrote. A step that is not there stays so.
     pub fn apply_to_plan(&self, plan: &mut PlanDraft, step: u32) -> Result<(), Problems> {
         let mut nothing_shared = SharedAccounts::alone(crate::backoff::Draw::from_bits(0));
         match self {
@@ -253,7 +253,7 @@ pub(super) struct Spellings<'a> {
 }
 
 /// A change as its author would write it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WrittenChange {
     pub key: String,
     pub from: Value,

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::change::{Change, Spellings, WrittenChange};
 use super::words::and;
@@ -23,7 +23,7 @@ const MOST_CHANGES: usize = 6;
 const MOST_QUESTIONS: usize = 2 * MOST_CHANGES;
 
 /// What would have made a stop a retry.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counterfactual {
     /// In the order of the checks; all of them are needed.
     #[serde(skip)]

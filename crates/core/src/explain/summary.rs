@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::MOST_SHOWN;
 use super::waiting::{WaitsFor, all_steps, step_waits, unmet, until_start, untouched, waits_for};
@@ -14,7 +14,7 @@ use crate::plan::{ForEach, Plan};
 use crate::select::ItemSelector;
 use crate::time::{Timestamp, human_ms};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobExplanation {
     pub id: JobId,
     pub name: String,
@@ -33,7 +33,7 @@ impl fmt::Display for JobExplanation {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepExplanation {
     /// `eu-west/index`
     pub name: String,

@@ -1,8 +1,9 @@
 //! Each verdict of a log in words: which check decided, with the numbers it had before it.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ItemName;
 use super::counterfactual::{Case, Counterfactual, DecisionBasis};
@@ -16,7 +17,7 @@ use crate::time::{Timestamp, exact_ms, human_ms};
 use crate::verdict::{Cause, Decision, FREE_UNSTARTED, IMMEDIATE_LOSSES, StopReason};
 
 /// One decision, why it was made, and what would have made it another.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerdictExplanation {
     pub seq: u64,
     #[serde(rename = "at_ms")]
@@ -39,12 +40,12 @@ pub struct VerdictExplanation {
     /// Of a stop.
     pub would_change: Option<Counterfactual>,
     /// Why nothing would have.
-    pub nothing_would: Option<&'static str>,
+    pub nothing_would: Option<Cow<'static, str>>,
     /// The same question gets another answer now: what is explained is not what was recorded.
     pub disagrees: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum DecisionSummary {
     Complete,
@@ -81,7 +82,7 @@ impl fmt::Display for DecisionSummary {
 }
 
 /// What decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// Its number among the rules of a retry; none where no attempt was judged.
     pub check: Option<u8>,
@@ -89,9 +90,9 @@ pub struct Rule {
 }
 
 /// One account before and after a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub before: u64,
     pub after: u64,
     /// None: unlimited.
@@ -130,7 +131,8 @@ impl VerdictExplanation {
         if *decision != DecisionSummary::Complete {
             text.push_str(&format!(" ({})", self.rule.text));
         }
-        let would = self.would_change.as_ref().map(|c| c.text.as_str()).or(self.nothing_would);
+        let would = self.would_change.as_ref().map(|c| c.text.as_str());
+        let would = would.or(self.nothing_would.as_deref());
         for note in would.into_iter().chain(self.disagrees.as_deref()) {
             text.push_str(&format!("; {note}"));
         }
@@ -153,13 +155,18 @@ pub(super) fn moved(
         DecisionSummary::Stop { reason: StopReason::StepBudgetExhausted } => "step_retries",
         _ => "",
     };
-    let number = |name, pick: fn(&Accounts) -> u32, limit: Option<u32>| Account {
-        name,
+    let number = |name: &'static str, pick: fn(&Accounts) -> u32, limit: Option<u32>| Account {
+        name: name.into(),
         before: u64::from(pick(before)),
         after: u64::from(pick(after)),
         limit: limit.map(u64::from),
     };
-    let time = |name, before, after, limit| Account { name, before, after, limit };
+    let time = |name: &'static str, before, after, limit| Account {
+        name: name.into(),
+        before,
+        after,
+        limit,
+    };
     let all = [
         number("failures", |a| a.failures, after.max_attempts),
         number("preemptions", |a| a.preemptions, after.max_preemptions),
@@ -171,7 +178,7 @@ pub(super) fn moved(
     ];
     // Retries are counted also where no budget is asked for them: that is no account then.
     let unasked =
-        |a: &Account| a.limit.is_none() && matches!(a.name, "job_retries" | "step_retries");
+        |a: &Account| a.limit.is_none() && matches!(&*a.name, "job_retries" | "step_retries");
     let matters = |a: &Account| a.name == decided_by || (a.before != a.after && !unasked(a));
     all.into_iter().filter(matters).collect()
 }
@@ -310,7 +317,7 @@ fn number(limit: Option<u32>) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string())
 }
 
-/// Who says that trying again cannot help: a status, the handler, or nobody but ourselves.
+/// Who says that trying again cannot help: a status, the handler, or the policy alone.
 fn permanent(failure: Option<&Failure>) -> String {
     let by_handler = "the handler said that the error is permanent".to_owned();
     let Some(failure) = failure else { return by_handler };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::words::{and, count, since, until};
 use super::{ItemName, MOST_SHOWN};
@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use crate::verdict::Cause;
 
 /// Something that is under way or cannot be yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// `eu-west/index[2]`, or of a whole step `eu-west/index`
     pub name: String,
@@ -26,11 +26,11 @@ pub struct Waiting {
     pub why: WaitingReason,
     #[serde(rename = "since_ms")]
     pub since: Option<Timestamp>,
-    /// When this ends at the latest; none: nobody knows.
+    /// When this ends at the latest; none: that is not known.
     #[serde(rename = "until_ms")]
     pub until: Option<Timestamp>,
     /// Why no worker takes it, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// What follows the name.
     pub sentence: String,
@@ -58,7 +58,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum WaitingReason {
     BackingOff {
@@ -93,7 +93,7 @@ pub enum WaitingReason {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitsFor {
     Worker,
@@ -101,7 +101,7 @@ pub enum WaitsFor {
         most: u32,
         running: u32,
     },
-    /// Somebody to resume the job.
+    /// An operator's `resume`.
     Resume,
 }
 

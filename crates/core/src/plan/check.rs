@@ -1,12 +1,12 @@
 //! What makes a plan impossible, all of it, each with its place and what to write instead.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use super::reach::Reachability;
 use super::{ForEach, MAX_DATACENTERS, MAX_ITEMS, MAX_STEPS, MaxFailed, PlanDraft, StepDraft};
 use crate::policy::Problem;
 
-/// Problems that are told; the rest of a plan that has so many is not looked at.
+/// Problems that are told; the rest of a plan with this many is not looked at.
 const MOST: usize = 1000;
 /// How many of them come with a guess at what was meant, which is the slow part.
 const GUESSES: usize = 20;
@@ -32,12 +32,12 @@ impl PlanCheck {
         self.problems.len() >= MOST
     }
 
-    fn guess(&self, written: &str, index: &HashMap<String, u32>) -> Option<String> {
+    fn guess(&self, written: &str, index: &BTreeMap<String, u32>) -> Option<String> {
         let guessing = self.problems.len() < GUESSES;
         nearest(written, index.keys().map(String::as_str).filter(|_| guessing))
     }
 
-    pub(super) fn index(&mut self, draft: &PlanDraft) -> HashMap<String, u32> {
+    pub(super) fn index(&mut self, draft: &PlanDraft) -> BTreeMap<String, u32> {
         if draft.steps.is_empty() {
             let help = "add at least one, as `steps: { hello: { run: echo hello } }`".to_owned();
             self.bad("missing_value", "steps".into(), "a job needs steps".into(), Some(help));
@@ -45,9 +45,9 @@ impl PlanCheck {
         if draft.steps.len() > MAX_STEPS {
             let message = format!("{} steps; at most {MAX_STEPS} are allowed", draft.steps.len());
             self.bad("too_large", "steps".into(), message, None);
-            return HashMap::new();
+            return BTreeMap::new();
         }
-        let mut index = HashMap::new();
+        let mut index = BTreeMap::new();
         for (i, step) in draft.steps.iter().enumerate() {
             if index.insert(step.name.clone(), i as u32).is_some() {
                 let path = format!("steps.{}", step.name);
@@ -61,7 +61,7 @@ impl PlanCheck {
     pub(super) fn needs(
         &mut self,
         draft: &PlanDraft,
-        index: &HashMap<String, u32>,
+        index: &BTreeMap<String, u32>,
     ) -> Vec<Vec<u32>> {
         let mut all = Vec::with_capacity(draft.steps.len());
         for step in &draft.steps {
@@ -91,7 +91,7 @@ impl PlanCheck {
         all
     }
 
-    pub(super) fn goals(&mut self, draft: &PlanDraft, index: &HashMap<String, u32>) {
+    pub(super) fn goals(&mut self, draft: &PlanDraft, index: &BTreeMap<String, u32>) {
         let mut known = HashSet::with_capacity(draft.goals.len());
         for (i, goal) in draft.goals.iter().enumerate() {
             if self.is_full() {
@@ -237,7 +237,7 @@ impl PlanCheck {
     pub(super) fn for_each(
         &mut self,
         draft: &PlanDraft,
-        index: &HashMap<String, u32>,
+        index: &BTreeMap<String, u32>,
         needs: &[Vec<u32>],
     ) {
         let reads = |step: &StepDraft| matches!(step.for_each, ForEach::Output { .. });

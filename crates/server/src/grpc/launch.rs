@@ -1,6 +1,6 @@
 //! `LaunchJob`: the request as Fluster's job, and as bytes that are the same for the same request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use prost::Message as _;
 use steadfast_api::proto;
@@ -12,9 +12,9 @@ use crate::commands::{self, AttachedFile};
 /// get one here.
 pub(super) fn digest(request: &proto::LaunchJobRequest) -> String {
     let mut rest = request.clone();
-    let labels = sorted(std::mem::take(&mut rest.labels));
+    let labels = std::mem::take(&mut rest.labels);
     let env = rest.environment.as_mut().map(|around| std::mem::take(&mut around.env_vars));
-    let env = sorted(env.unwrap_or_default());
+    let env = env.unwrap_or_default();
     let rest = rest.encode_to_vec();
     let pairs = |map: &BTreeMap<String, String>| {
         map.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect::<Vec<String>>()
@@ -38,11 +38,11 @@ pub(super) fn job(request: proto::LaunchJobRequest) -> (FlusterJob, Vec<Attached
             proto::entrypoint::Kind::Command(command) => Entrypoint::Argv(command.argv),
             proto::entrypoint::Kind::Script(script) => Entrypoint::Script(script),
         }),
-        env: sorted(request.environment.unwrap_or_default().env_vars),
+        env: request.environment.unwrap_or_default().env_vars,
         cpu: resources.cpu,
         memory: resources.memory,
         ports: request.ports,
-        labels: sorted(request.labels),
+        labels: request.labels,
         scheduling_timeout_seconds: request.scheduling_timeout_seconds,
         timeout_ms: request.timeout_ms,
         files: files.iter().map(|file| file.path.clone()).collect(),
@@ -62,8 +62,4 @@ pub(super) fn job(request: proto::LaunchJobRequest) -> (FlusterJob, Vec<Attached
 pub(super) fn attached(file: proto::AttachedFile) -> AttachedFile {
     let proto::AttachedFile { path, content, executable } = file;
     AttachedFile { path, content, executable }
-}
-
-fn sorted(map: HashMap<String, String>) -> BTreeMap<String, String> {
-    map.into_iter().collect()
 }

@@ -16,7 +16,7 @@ use super::{App, body};
 use crate::caller::Caller;
 use crate::commands::{AttachedFile, RetryRequest, Submitted};
 use crate::error::ApiError;
-use crate::queries::{JobFilter, Listed};
+use crate::queries::JobFilter;
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
@@ -166,20 +166,7 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
     let cursor = params.text("cursor")?.map(str::to_owned);
     let filter = JobFilter { state, name, label };
     let page = app.reader.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
-    let jobs: Vec<_> = (page.jobs.iter())
-        .map(|Listed { row, state, damage }| {
-            let mut shown = json!({
-                "id": row.id, "name": row.name, "state": state,
-                "submitted_at_ms": row.submitted_at, "finished_at_ms": row.finished_at,
-                "labels": row.labels, "retried_from": row.retried_from,
-            });
-            if let Some(why) = damage {
-                shown["reason"] = json!(why);
-            }
-            shown
-        })
-        .collect();
-    super::json(StatusCode::OK, &json!({ "jobs": jobs, "next": page.next }))
+    super::json(StatusCode::OK, &page)
 }
 
 pub(super) async fn status(

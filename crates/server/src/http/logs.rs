@@ -12,9 +12,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
-use serde::Serialize;
-use serde_json::json;
-use steadfast_core::event::{ItemId, JobId, Role};
+use steadfast_api::{AttemptName, LogRow, LogTime, LogTimes, LogsPage};
+use steadfast_core::event::{ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_core::select::ItemSelector;
 use steadfast_store::{Blobs, LogName, LogReader};
@@ -22,6 +21,7 @@ use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
+use crate::arriving::is_arriving;
 use crate::error::ApiError;
 use crate::notifications::Durable;
 use crate::queries::{JobReader, job_id, no_part};
@@ -30,23 +30,9 @@ use crate::queries::{JobReader, job_id, no_part};
 const CHUNK: usize = 64 << 10;
 /// Printing is not an event, so a followed file is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
-
-#[derive(Debug, Serialize)]
-struct LogsPage {
-    logs: Vec<LogView>,
-    next: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct LogView {
-    step: String,
-    name: String,
-    datacenter: Option<String>,
-    role: Role,
-    item: u32,
-    attempt: u32,
-    size: u64,
-}
+/// How often, and how long apart, it is looked whether the rest of the logs of a job that is over has come.
+const REST_LOOKS: u32 = 40;
+const REST_LOOK: Duration = Duration::from_millis(50);
 
 pub(super) async fn list(
     State(app): State<App>,
@@ -69,14 +55,25 @@ pub(super) async fn list(
         None => ItemSelector::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
-    let blobs = app.blobs;
-    let listing =
-        tokio::task::spawn_blocking(move || listed(&*blobs, &job, only, cursor.as_ref(), limit));
-    let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-    super::json(StatusCode::OK, &page)
+    let (over, cursor) = (job.is_over(), Arc::new(cursor));
+    let mut looks = 0;
+    loop {
+        let (blobs, job, cursor) = (app.blobs.clone(), job.clone(), cursor.clone());
+        let listing = tokio::task::spawn_blocking(move || {
+            listed(&*blobs, &job, only, cursor.as_ref().as_ref(), limit)
+        });
+        let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
+        looks += 1;
+        if !over || looks == REST_LOOKS || !page.logs.iter().any(|log| log.arriving) {
+            return super::json(StatusCode::OK, &page);
+        }
+        // Who waited for the end of a job wants all that it printed: that is a moment behind.
+        tokio::time::sleep(REST_LOOK).await;
+    }
 }
 
-/// The first names after the cursor. However many there are, so many are held.
+/// The first names after the cursor, at most one more than `limit` of which are held. Only the folders of steps that the
+/// page is about are read: pages of a job with many steps do not read all of them each time.
 fn listed(
     blobs: &dyn Blobs,
     job: &Job,
@@ -85,18 +82,21 @@ fn listed(
     limit: usize,
 ) -> io::Result<LogsPage> {
     let mut first: BTreeSet<(String, String)> = BTreeSet::new();
-    for (index, step) in job.plan.steps().iter().map(|step| &step.name).enumerate() {
-        let index = index as u32;
-        if only.step.is_some_and(|only| only != index) {
+    let mut steps: Vec<(&String, u32)> =
+        job.plan.steps().iter().map(|step| &step.name).zip(0..).collect();
+    steps.sort_unstable();
+    for (step, index) in steps {
+        let is_before = cursor.is_some_and(|(at, _)| step < at);
+        if is_before || only.step.is_some_and(|only| only != index) {
             continue;
         }
+        if first.len() > limit {
+            break;
+        }
         blobs.each_log(&job.id, step, &mut |name| {
-            let is_asked_for = |of: AttemptName| {
-                let AttemptName { run, role, item, .. } = of;
-                only.has(ItemId { run, step: index, role, index: item })
-            };
+            let of = ItemId::read_attempt_name(index, step, name);
             let key = (step.clone(), name.to_owned());
-            if attempt_name(step, name).is_some_and(is_asked_for)
+            if of.is_some_and(|(item, _)| only.has(item))
                 && cursor.is_none_or(|cursor| key > *cursor)
             {
                 first.insert(key);
@@ -114,25 +114,15 @@ fn listed(
     let logs = first.into_iter().filter_map(|(step, name)| {
         let log = LogName { job: job.id.clone(), step, name };
         let size = blobs.log_size(&log).ok()??;
-        let AttemptName { run, role, item, attempt } = attempt_name(&log.step, &log.name)?;
-        let datacenter = job.plan.datacenters().get(run as usize).cloned();
+        let (item, attempt) =
+            ItemId::read_attempt_name(job.plan.find(&log.step)?, &log.step, &log.name)?;
+        let datacenter = job.plan.datacenters().get(item.run as usize).cloned();
+        let arriving = is_arriving(blobs, job, item, attempt);
         let LogName { step, name, .. } = log;
-        Some(LogView { step, name, datacenter, role, item, attempt, size })
+        let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
+        Some(LogRow { of, name, size, arriving })
     });
     Ok(LogsPage { logs: logs.collect(), next })
-}
-
-struct AttemptName {
-    run: u32,
-    role: Role,
-    item: u32,
-    attempt: u32,
-}
-
-/// What [`ItemId::attempt_name`] made the name of.
-fn attempt_name(step: &str, name: &str) -> Option<AttemptName> {
-    let (ItemId { run, role, index, .. }, attempt) = ItemId::read_attempt_name(0, step, name)?;
-    Some(AttemptName { run, role, item: index, attempt })
 }
 
 pub(super) async fn log(
@@ -144,7 +134,7 @@ pub(super) async fn log(
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
     let log = log_name(&app, &id, &step, &name).await?;
-    let blobs = app.blobs;
+    let (blobs, name_of_log) = (app.blobs.clone(), log.clone());
     let opening = tokio::task::spawn_blocking(move || blobs.open_log(&log));
     let file = match opening.await.map_err(ApiError::internal)? {
         Ok(file) => file,
@@ -159,7 +149,18 @@ pub(super) async fn log(
         told.mark_changed();
         told
     });
-    let reader = LogFile { file, offset, reader: app.reader, id, told, last_look: false };
+    let reader = LogFile {
+        file,
+        offset,
+        reader: app.reader,
+        id,
+        told,
+        blobs: app.blobs,
+        log: name_of_log,
+        over: false,
+        rest_looks: REST_LOOKS,
+        last_look: false,
+    };
     let headers = [
         ("content-type", "text/plain; charset=utf-8"),
         // A job can print anything, also what a browser would take for a page.
@@ -176,10 +177,8 @@ pub(super) async fn times(
     let reading = tokio::task::spawn_blocking(move || app.blobs.log_times(&log));
     match reading.await.map_err(ApiError::internal)? {
         Ok(times) => {
-            let times = times.into_iter();
-            let times: Vec<_> =
-                times.map(|(offset, at_ms)| json!({"offset": offset, "at_ms": at_ms})).collect();
-            super::json(StatusCode::OK, &json!({ "times": times }))
+            let times = times.into_iter().map(|(offset, at_ms)| LogTime { offset, at_ms });
+            super::json(StatusCode::OK, &LogTimes { times: times.collect() })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_log(&id, &step, &name)),
         Err(error) => Err(ApiError::internal(error)),
@@ -194,7 +193,7 @@ fn no_log(id: &str, step: &str, name: &str) -> ApiError {
 async fn log_name(app: &App, id: &str, step: &str, name: &str) -> Result<LogName, ApiError> {
     let id = job_id(id)?;
     let job = app.reader.job(&id).await?;
-    if job.plan.find(step).is_none() || attempt_name(step, name).is_none() {
+    if job.plan.find(step).is_none() || ItemId::read_attempt_name(0, step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
     Ok(LogName { job: id, step: step.to_owned(), name: name.to_owned() })
@@ -207,7 +206,12 @@ struct LogFile {
     id: JobId,
     /// Of a log that is followed.
     told: Option<watch::Receiver<Durable>>,
-    /// The job is over: what is there now is all there will be.
+    blobs: Arc<dyn Blobs>,
+    log: LogName,
+    over: bool,
+    /// How often the rest of it is still looked for once the job is over.
+    rest_looks: u32,
+    /// What is there now is all there will be.
     last_look: bool,
 }
 
@@ -230,13 +234,21 @@ impl LogFile {
             if self.last_look {
                 return Ok(None);
             }
+            if self.over {
+                self.rest_looks -= 1;
+                self.last_look = self.rest_looks == 0 || !self.blobs.is_partial(&self.log);
+                if !self.last_look {
+                    tokio::time::sleep(REST_LOOK).await;
+                }
+                continue;
+            }
             match tokio::time::timeout(LOOK, told.changed()).await {
                 Err(_) => {}
                 // The server ends.
                 Ok(Err(_)) => self.last_look = true,
                 Ok(Ok(())) => {
                     let row = self.reader.row(&self.id).await.map_err(io::Error::other)?;
-                    self.last_look = row.over;
+                    self.over = row.over;
                 }
             }
         }

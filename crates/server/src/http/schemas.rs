@@ -445,6 +445,7 @@ fn log() -> Value {
         ("item", count()),
         ("attempt", count()),
         ("size", count()),
+        ("arriving", flag()),
     ])
 }
 

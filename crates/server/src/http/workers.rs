@@ -1,13 +1,11 @@
 //! Workers, as far as people see and tell them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use serde::Serialize;
-use serde_json::json;
+use steadfast_api::{WorkerInfo, WorkersPage};
 
 use super::query::Names;
 use super::{App, body};
@@ -29,28 +27,8 @@ pub trait WorkerQueries: fmt::Debug + Send + Sync {
     async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, ApiError>;
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WorkerInfo {
-    pub name: String,
-    pub datacenter: Option<String>,
-    /// `connected`, `draining`, `quarantined` or `away`.
-    pub state: &'static str,
-    /// Why it is not simply connected, for people.
-    pub why: Option<String>,
-    pub slots: u32,
-    pub busy: u32,
-    /// None: not said, and not counted.
-    pub cpu: Option<f64>,
-    pub cpu_used: f64,
-    pub memory_bytes: Option<u64>,
-    pub memory_used: u64,
-    pub labels: BTreeMap<String, String>,
-    /// Names of functions that it has registered.
-    pub functions: Vec<String>,
-}
-
 pub(super) async fn list(State(app): State<App>) -> Result<Response, ApiError> {
-    super::json(StatusCode::OK, &json!({ "workers": app.workers.list().await? }))
+    super::json(StatusCode::OK, &WorkersPage { workers: app.workers.list().await? })
 }
 
 pub(super) async fn drain(
@@ -63,7 +41,8 @@ pub(super) async fn drain(
     let before = find(app.workers.list().await?);
     app.workers.drain(&name).await?;
     // One that had nothing to do may be gone by now, as it was told.
-    let gone = before.map(|worker| WorkerInfo { state: "draining", why: None, ..worker });
+    let gone =
+        before.map(|worker| WorkerInfo { state: "draining".to_owned(), why: None, ..worker });
     match find(app.workers.list().await?).or(gone) {
         Some(worker) => super::json(StatusCode::OK, &worker),
         None => Err(ApiError::NotFound(format!("worker {name:?} has gone meanwhile"))),

@@ -2,32 +2,14 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
-use steadfast_api::{AttemptView, is_process};
-use steadfast_core::event::{Event, ItemId, JobId, Role};
+use steadfast_api::{AttemptRow, AttemptStatus, AttemptsPage, is_process};
+use steadfast_core::event::{Event, ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_store::Store;
 
 use super::{CHUNK, each_event, plan_of, state};
 use crate::error::ApiError;
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct AttemptsPage {
-    pub attempts: Vec<AttemptRow>,
-    /// Where the next page begins, if there is more.
-    pub next: Option<String>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct AttemptRow {
-    pub datacenter: Option<String>,
-    pub step: String,
-    pub role: Role,
-    pub item: u32,
-    #[serde(flatten)]
-    pub view: AttemptView,
-}
 
 /// The number of the event with which the last attempt of a page began.
 pub(super) fn read_cursor(cursor: Option<&str>) -> Result<u64, ApiError> {
@@ -119,20 +101,20 @@ pub(super) fn page(
                         step: plan.step(item.step).name.clone(),
                         role: item.role,
                         item: item.index,
-                        view: AttemptView::started(*attempt, worker.clone(), record.at),
+                        status: AttemptStatus::started(*attempt, worker.clone(), record.at),
                     });
                 }
                 Event::AttemptEnded { item, attempt, outcome, .. } => {
                     if let Some(place) = open.remove(&(*item, *attempt)) {
                         let process = is_process(plan, *item);
-                        page.attempts[place].view.ended(outcome, process, record.at);
+                        page.attempts[place].status.ended(outcome, process, record.at);
                     }
                 }
                 Event::RunFailing { run, .. } | Event::RunEnded { run, .. } => {
                     open.retain(|(item, _), place| {
                         let cut_off = item.run == *run;
                         if cut_off {
-                            page.attempts[*place].view.killed(record.at);
+                            page.attempts[*place].status.killed(record.at);
                         }
                         !cut_off
                     });

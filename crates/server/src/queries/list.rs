@@ -1,6 +1,6 @@
 //! Jobs page by page, each in the state that is shown of it.
 
-use steadfast_api::ShownState;
+use steadfast_api::{JobRow, JobsPage, ShownState};
 use steadfast_core::event::JobId;
 use steadfast_store::{Filter, Row, Store, StoreError};
 
@@ -10,21 +10,6 @@ pub struct JobFilter {
     pub state: Option<ShownState>,
     pub name: Option<String>,
     pub label: Option<(String, String)>,
-}
-
-#[derive(Clone, Debug)]
-pub struct JobsPage {
-    pub jobs: Vec<Listed>,
-    /// Where the next page begins, if there is more.
-    pub next: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Listed {
-    pub row: Row,
-    pub state: ShownState,
-    /// What is wrong with what is stored of it: then it is stuck.
-    pub damage: Option<String>,
 }
 
 /// Whether a job is interrupted or stuck is not stored, so what the store finds is looked through, and more is
@@ -45,7 +30,7 @@ pub fn list(
         Some(ShownState::Stuck) | None => Filter::default(),
     };
     let filter = Filter { name, label, ..filter };
-    let mut jobs: Vec<Listed> = Vec::new();
+    let mut jobs: Vec<JobRow> = Vec::new();
     let mut cursor = cursor.map(str::to_owned);
     loop {
         let mut page = store.list(&filter, cursor.as_deref(), limit.saturating_sub(jobs.len()))?;
@@ -55,13 +40,27 @@ pub fn list(
             let damage = damaged.remove(&row.id);
             let sound = || shown_state(&row, is_run);
             let state = damage.as_ref().map_or_else(sound, |_| ShownState::Stuck);
-            Listed { row, state, damage }
+            shown_row(row, state, damage)
         });
         jobs.extend(shown.filter(|job| state.is_none_or(|wanted| job.state == wanted)));
         cursor = page.next;
         if cursor.is_none() || jobs.len() >= limit {
             return Ok(JobsPage { jobs, next: cursor });
         }
+    }
+}
+
+fn shown_row(row: Row, state: ShownState, reason: Option<String>) -> JobRow {
+    let Row { id, name, submitted_at, finished_at, labels, retried_from, .. } = row;
+    JobRow {
+        id: id.to_string(),
+        name,
+        state,
+        submitted_at_ms: submitted_at,
+        finished_at_ms: finished_at,
+        labels,
+        retried_from: retried_from.map(|id| id.to_string()),
+        reason,
     }
 }
 

@@ -1,7 +1,6 @@
 //! All outputs of a job, page by page: a status shows the first megabyte of them.
 
-use serde::Serialize;
-use serde_json::Value;
+use steadfast_api::{OutputRow, OutputsPage};
 use steadfast_core::event::{ItemId, Role};
 use steadfast_core::job::Job;
 use steadfast_core::result::json_bytes;
@@ -11,21 +10,6 @@ use crate::error::ApiError;
 
 /// A page ends after so many bytes, however many outputs were asked for; one that is larger is a page of its own.
 const PAGE_BYTES: usize = 4 << 20;
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct OutputsPage {
-    pub outputs: Vec<OutputRow>,
-    /// Where the next page begins, if there is more.
-    pub next: Option<String>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct OutputRow {
-    pub datacenter: Option<String>,
-    pub step: String,
-    pub item: u32,
-    pub output: Value,
-}
 
 /// The run, step and item of the last output of a page.
 pub(super) type After = (u32, u32, u32);

@@ -1,6 +1,5 @@
 //! Work for an attempt, as the wire has it, but for the proof of whose it is.
 
-use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_api::proto;
@@ -53,7 +52,7 @@ pub(super) fn assignment(
         datacenter: work.datacenter.unwrap_or_default(),
         item_json: work.item.map(|item| item.to_string()).unwrap_or_default(),
         action: Some(action),
-        env: work.env.into_iter().collect::<HashMap<_, _>>(),
+        env: work.env,
         files,
         secrets: work.secrets,
         ports: work.ports,

@@ -1,6 +1,5 @@
 //! How a worker introduces itself.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use steadfast_api::proto;
@@ -20,7 +19,7 @@ pub(super) fn spec(hello: &proto::Hello, peer: &Peer) -> WorkerSpec {
         name: peer.name.clone(),
         incarnation: peer.incarnation.clone(),
         datacenter: some(&hello.datacenter),
-        labels: hello.labels.clone().into_iter().collect::<BTreeMap<_, _>>(),
+        labels: hello.labels.clone(),
         slots: hello.slots,
         cpu: Some(hello.cpu).filter(|cpu| *cpu > 0.0),
         memory_bytes: Some(hello.memory_bytes).filter(|bytes| *bytes > 0),

@@ -1,7 +1,11 @@
 //! What anybody can see of a job, and who did what to it.
 
 use reqwest::RequestBuilder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use steadfast_api::{AttemptsPage, JobStatus, JobsPage, LogsPage, OutputsPage, WorkersPage};
+use steadfast_core::explain::Explanation;
 use steadfast_jobfile::Operator;
 
 use crate::server::{Answer, Server};
@@ -126,6 +130,13 @@ async fn a_status_has_what_the_document_says_and_nothing_else() {
         let status = server.get(&format!("/v1/jobs/{id}")).await.json;
         let schema = json!({"$ref": "#/components/schemas/JobStatus"});
         fits(&document, &schema, &status, "status");
+        reads_back::<JobStatus>(&status);
+        for (page, name, reads_back) in PAGES {
+            let answer = server.get(&page.replace("{id}", &id)).await.json;
+            let schema = json!({"$ref": format!("#/components/schemas/{name}")});
+            fits(&document, &schema, &answer, name);
+            reads_back(&answer);
+        }
         if yaml == best_effort {
             let told = &status["best_effort"];
             assert_eq!(told["min_datacenters"], json!({"requested": 1, "effective": 1}));
@@ -142,6 +153,23 @@ async fn a_status_has_what_the_document_says_and_nothing_else() {
             );
         }
     }
+}
+
+/// What clients read with the types of `steadfast_api`, and the schema of each.
+const PAGES: &[(&str, &str, fn(&Value))] = &[
+    ("/v1/jobs", "JobsPage", reads_back::<JobsPage>),
+    ("/v1/jobs/{id}/attempts", "AttemptsPage", reads_back::<AttemptsPage>),
+    ("/v1/jobs/{id}/outputs", "OutputsPage", reads_back::<OutputsPage>),
+    ("/v1/jobs/{id}/logs", "LogsPage", reads_back::<LogsPage>),
+    ("/v1/jobs/{id}/explain", "Explanation", reads_back::<Explanation>),
+    ("/v1/workers", "Workers", reads_back::<WorkersPage>),
+];
+
+/// The one type that the server writes and clients read: nothing of an answer is lost on the way.
+#[track_caller]
+fn reads_back<T: Serialize + DeserializeOwned>(answer: &Value) {
+    let read: T = serde_json::from_value(answer.clone()).expect("a client can read it");
+    assert_eq!(serde_json::to_value(read).expect("JSON"), *answer);
 }
 
 /// As a strict reader of the document would take it: what is required is there, and nothing that is not described.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use axum::extract::State;
 use futures_util::StreamExt as _;
 use serde_json::Value;
+use steadfast_api::WorkerInfo;
 use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::outcome::{Failure, FailureKind, Outcome};
@@ -20,7 +21,7 @@ use steadfast_server::callbacks::{CallbackHandler, CallbackTokens, Secrets};
 use steadfast_server::commands::JobCommands;
 use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
-use steadfast_server::http::{App, Limits, WorkerInfo, WorkerQueries, router};
+use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
 use steadfast_server::queries::JobReader;
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
@@ -112,7 +113,7 @@ impl WorkerQueries for OneWorker {
         Ok(vec![WorkerInfo {
             name: "w1".to_owned(),
             datacenter: None,
-            state: "connected",
+            state: "connected".to_owned(),
             why: None,
             slots: 4,
             busy: 0,

@@ -1,26 +1,28 @@
-//! What only the server's REST routes have: logs, explanations, and further wishes. Asked over the connection
+//! What only the server's REST routes have: logs, explanations, and further wishes. RestRequest over the connection
 //! that gRPC has, so that a server within the process is asked in the same way.
 
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use steadfast_api::{LogRow, LogsPage, OutputRow, OutputsPage};
+use steadfast_core::event::Role;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::codegen::http::{Method, Request, StatusCode, header};
 
 use super::{Client, ClientError, new_key};
-use crate::{Explanation, Log, LogQuery, Output, RetryOptions};
+use crate::{Explanation, Log, LogQuery, RetryOptions};
 
 /// One request, which can be sent again.
-struct Asked<'a> {
+struct RestRequest<'a> {
     method: Method,
     path: String,
     body: Option<String>,
     key: Option<&'a str>,
 }
 
-impl Asked<'_> {
+impl RestRequest<'_> {
     fn get(path: String) -> Self {
         Self { method: Method::GET, path, body: None, key: None }
     }
@@ -43,25 +45,6 @@ impl Asked<'_> {
         };
         request.body(body).map_err(|error| ClientError::Invalid(error.to_string()))
     }
-}
-
-#[derive(Deserialize)]
-struct LogsPage {
-    logs: Vec<LogFile>,
-    next: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct LogFile {
-    name: String,
-    #[serde(flatten)]
-    log: Log,
-}
-
-#[derive(Deserialize)]
-struct OutputsPage {
-    outputs: Vec<Output>,
-    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -88,26 +71,26 @@ impl Client {
             let why = "there is no attempt 0: attempts are counted from 1".to_owned();
             return Err(ClientError::Invalid(why));
         }
-        let mut files: Vec<LogFile> = Vec::new();
+        let mut files: Vec<LogRow> = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let given = [("step", &query.step), ("cursor", &cursor)];
             let given = given.iter().filter_map(|(key, value)| Some((*key, value.as_deref()?)));
             let path = format!("{}{}", path(&["jobs", job, "logs"]), with_query(given));
-            let page: LogsPage = self.read(&Asked::get(path)).await?;
-            files.extend(page.logs.into_iter().filter(|file| query.wants(&file.log)));
+            let page: LogsPage = self.read(&RestRequest::get(path)).await?;
+            files.extend(page.logs.into_iter().filter(|file| query.wants(&file.of)));
             cursor = page.next;
             if cursor.is_none() {
                 break;
             }
         }
-        files.sort_by(|one, other| one.log.place().cmp(&other.log.place()));
+        files.sort_by(|one, other| order(one).cmp(&order(other)));
         let mut logs = Vec::new();
-        for LogFile { name, mut log } in files {
-            let bytes =
-                self.fetch(&Asked::get(path(&["jobs", job, "logs", &log.step, &name]))).await?;
-            log.text = String::from_utf8_lossy(&bytes).into_owned();
-            logs.push(log);
+        for LogRow { of, name, arriving, .. } in files {
+            let bytes = self
+                .fetch(&RestRequest::get(path(&["jobs", job, "logs", &of.step, &name])))
+                .await?;
+            logs.push(Log { of, arriving, text: String::from_utf8_lossy(&bytes).into_owned() });
         }
         Ok(logs)
     }
@@ -123,14 +106,18 @@ impl Client {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn outputs(&self, job: &str, step: Option<&str>) -> Result<Vec<Output>, ClientError> {
+    pub async fn outputs(
+        &self,
+        job: &str,
+        step: Option<&str>,
+    ) -> Result<Vec<OutputRow>, ClientError> {
         let mut outputs = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let given = [("step", step), ("cursor", cursor.as_deref())];
             let given = given.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
             let path = format!("{}{}", path(&["jobs", job, "outputs"]), with_query(given));
-            let page: OutputsPage = self.read(&Asked::get(path)).await?;
+            let page: OutputsPage = self.read(&RestRequest::get(path)).await?;
             outputs.extend(page.outputs);
             cursor = page.next;
             if cursor.is_none() {
@@ -142,17 +129,17 @@ impl Client {
     /// Why the job is where it is: each decision, and what would have changed it.
     pub async fn explain(&self, job: &str) -> Result<Explanation, ClientError> {
         let path = path(&["jobs", job, "explain"]);
-        Explanation::read(self.read(&Asked::get(path)).await?)
+        self.read(&RestRequest::get(path)).await
     }
 
     /// Nothing new of it starts; what runs goes on. Pausing it again changes nothing.
     pub async fn pause(&self, job: &str) -> Result<(), ClientError> {
-        self.fetch(&Asked::post(path(&["jobs", job, "pause"]))).await.map(drop)
+        self.fetch(&RestRequest::post(path(&["jobs", job, "pause"]))).await.map(drop)
     }
 
     /// A job that was paused goes on.
     pub async fn resume(&self, job: &str) -> Result<(), ClientError> {
-        self.fetch(&Asked::post(path(&["jobs", job, "resume"]))).await.map(drop)
+        self.fetch(&RestRequest::post(path(&["jobs", job, "resume"]))).await.map(drop)
     }
 
     /// A new job that keeps what succeeded of one that has ended, and does the rest again. Its id.
@@ -178,24 +165,24 @@ impl Client {
             Some(key) => key.clone(),
             None => new_key()?,
         };
-        let asked = Asked {
+        let request = RestRequest {
             body: Some(Value::Object(body).to_string()),
             key: Some(&key),
-            ..Asked::post(path(&["jobs", job, "retry"]))
+            ..RestRequest::post(path(&["jobs", job, "retry"]))
         };
-        let created: Created = self.read(&asked).await?;
+        let created: Created = self.read(&request).await?;
         Ok(created.id)
     }
 
-    async fn read<T: DeserializeOwned>(&self, asked: &Asked<'_>) -> Result<T, ClientError> {
-        let bytes = self.fetch(asked).await?;
+    async fn read<T: DeserializeOwned>(&self, request: &RestRequest<'_>) -> Result<T, ClientError> {
+        let bytes = self.fetch(request).await?;
         serde_json::from_slice(&bytes).map_err(ClientError::unintelligible)
     }
 
-    async fn fetch(&self, asked: &Asked<'_>) -> Result<Vec<u8>, ClientError> {
+    async fn fetch(&self, request: &RestRequest<'_>) -> Result<Vec<u8>, ClientError> {
         let mut pauses = self.pauses();
         loop {
-            match self.fetch_once(asked.request()?).await {
+            match self.fetch_once(request.request()?).await {
                 Ok(body) => return Ok(body),
                 Err(status) => pauses.after(status).await?,
             }
@@ -217,6 +204,12 @@ impl Client {
         }
         Err(tonic::Status::new(code(status), problem(status, &body)))
     }
+}
+
+/// By step; its items before its fallback and its compensation.
+fn order(log: &LogRow) -> (&str, Role, Option<&str>, u32, u32) {
+    let of = &log.of;
+    (&of.step, of.role, of.datacenter.as_deref(), of.item, of.attempt)
 }
 
 /// The code that gRPC has for it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use steadfast::{Client, ClientError, Context, Error, Job, Query, State, Step, Worker};
+use steadfast::{Client, ClientError, Context, Error, Job, JobState, Query, Step, Worker};
 
 use crate::server::{LONG, Server, ended};
 
@@ -60,9 +60,9 @@ async fn jobs_are_found_by_what_they_are() {
     assert_eq!(found(Query::new().at_most(2)).await, [third, second].map(String::clone));
     assert_eq!(found(Query::new().name("a")).await, [third, first].map(String::clone));
     assert_eq!(found(Query::new().label("team", "x")).await, [first].map(String::clone));
-    let cancelled = client.list(&Query::new().state(State::Cancelled)).await.unwrap();
+    let cancelled = client.list(&Query::new().state(JobState::Cancelled)).await.unwrap();
     assert_eq!(cancelled.len(), 1);
-    assert_eq!((&cancelled[0].id, cancelled[0].state), (second, State::Cancelled));
+    assert_eq!((&cancelled[0].id, cancelled[0].state), (second, JobState::Cancelled));
     assert!(cancelled[0].finished_at_ms >= Some(cancelled[0].submitted_at_ms));
 }
 
@@ -88,6 +88,6 @@ async fn a_server_that_restarts_is_waited_for_and_one_that_does_not_is_given_up(
     while let Some(status) = statuses.next().await {
         last = Some(status.unwrap());
     }
-    assert_eq!(last.expect("told").state, State::Succeeded);
+    assert_eq!(last.expect("told").state, JobState::Succeeded);
     assert!(ended(&server.client().await, &job("after")).await.is_success());
 }

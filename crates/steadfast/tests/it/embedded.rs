@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::{
-    Attempt, Client, Context, Embedded, EmbeddedError, Error, Http, Job, Retry, Step, Worker,
+    AttemptStatus, Client, Context, Embedded, EmbeddedError, Error, Http, Job, Retry, Step, Worker,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
@@ -83,11 +83,9 @@ async fn processes_and_further_clients_and_workers_work_within_too() {
     let id = client.submit(&job).await.unwrap();
     let status = wait(&client, &id).await;
     assert_eq!(status.output::<String>("shout").unwrap().as_deref(), Some("HELLO"));
-    let by = |step: &str| -> Vec<Attempt> { status.step(step).unwrap().items[0].attempts.clone() };
-    assert_eq!(
-        (by("say")[0].worker.as_str(), by("shout")[0].worker.as_str()),
-        ("shell", "further")
-    );
+    let by =
+        |step: &str| -> Vec<AttemptStatus> { status.step(step).unwrap().items[0].attempts.clone() };
+    assert_eq!((&*by("say")[0].worker, &*by("shout")[0].worker), ("shell", "further"));
     drop((client, stop));
     tokio::time::timeout(LONG, working).await.expect("it leaves").unwrap().unwrap();
     steadfast.stop().await.unwrap();

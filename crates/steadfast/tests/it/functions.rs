@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steadfast::{Attempt, Context, Error, Job, Retry, Rule, State, Status, Step, Worker};
+use steadfast::{AttemptStatus, Context, Error, Job, JobState, Retry, Rule, Status, Step, Worker};
 use tokio::sync::Notify;
 
 use crate::server::{LONG, Server, ended, wait};
 
 const SOON: Duration = Duration::from_millis(1);
 
-fn attempts<'a>(status: &'a Status, step: &str) -> &'a [Attempt] {
+fn attempts<'a>(status: &'a Status, step: &str) -> &'a [AttemptStatus] {
     &status.step(step).expect("a step").items[0].attempts
 }
 
 fn states<'a>(status: &'a Status, step: &str) -> Vec<&'a str> {
-    attempts(status, step).iter().map(|attempt| attempt.state.as_str()).collect()
+    attempts(status, step).iter().map(|attempt| attempt.state.name()).collect()
 }
 
 fn quick(attempts: u32) -> Retry {
@@ -75,7 +75,7 @@ async fn what_functions_give_is_what_later_ones_get() {
     let counts = client.outputs(&status.id, Some("count")).await.unwrap();
     assert_eq!(counts.last().map(|it| (it.item, &it.output)), Some((2, &30.into())));
     assert_eq!(status.output::<u32>("sum").unwrap(), Some(60));
-    assert_eq!(attempts(&status, "sum")[0].worker, "typed");
+    assert_eq!(&*attempts(&status, "sum")[0].worker, "typed");
 }
 
 /// More than a message to the server may be: it must not be said again and again.
@@ -93,7 +93,7 @@ async fn what_is_too_large_is_a_failure_and_the_worker_goes_on() {
     for (function, said) in [("large", "the output is larger than"), ("wordy", "wwww")] {
         let job = Job::new("t").step(Step::call("s", function).retry(quick(1)));
         let status = ended(&client, &job).await;
-        assert_eq!(status.state, State::Failed);
+        assert_eq!(status.state, JobState::Failed);
         let error = attempts(&status, "s")[0].error.clone().expect("an error");
         assert!(error.contains(said) && error.len() < 20_000, "{} bytes", error.len());
     }
@@ -142,7 +142,7 @@ async fn an_error_says_whether_and_when_to_try_again() {
     assert!(said.contains("No such file"), "{said}");
 
     let status = ended(&client, &one("hopeless", quick(3))).await;
-    assert_eq!((status.state, status.failures), (State::Failed, 1));
+    assert_eq!((status.state, status.failures), (JobState::Failed, 1));
     assert_eq!(status.reason.as_deref(), Some("permanent_error"));
     assert!(status.error.as_deref().unwrap().contains("there is no such page"));
 
@@ -153,7 +153,7 @@ async fn an_error_says_whether_and_when_to_try_again() {
     let slow = Retry::new().initial_delay(LONG * 10).max_delay(LONG * 10);
     let status = ended(&client, &one("busy", slow.clone())).await;
     let [first, second] = attempts(&status, "s") else { panic!("{status:?}") };
-    assert!(second.started_at_ms - first.finished_at_ms.unwrap() >= 30);
+    assert!(second.started_at_ms.since(first.finished_at_ms.unwrap()) >= 30);
     assert_eq!(status.failures, 1);
 
     // A single attempt is allowed: deferrals are no failures.
@@ -282,7 +282,7 @@ async fn a_function_sees_that_its_job_is_cancelled() {
     tokio::time::timeout(LONG, seen.begun.notified()).await.expect("it begins");
     client.cancel(&id).await.unwrap();
     tokio::time::timeout(LONG, seen.cancelled.notified()).await.expect("it is told");
-    assert_eq!(wait(&client, &id).await.state, State::Cancelled);
+    assert_eq!(wait(&client, &id).await.state, JobState::Cancelled);
     client.cancel(&id).await.expect("again changes nothing");
 }
 
@@ -302,5 +302,5 @@ async fn what_a_leaving_worker_runs_is_run_again_elsewhere_free_of_failures() {
     assert_eq!(status.output::<String>("s").unwrap().as_deref(), Some("again"));
     assert_eq!((status.failures, status.preemptions), (0, 1));
     // Before it was known to leave it may have been given it once more, and have given it back.
-    assert_eq!(attempts(&status, "s").last().unwrap().worker, "staying");
+    assert_eq!(&*attempts(&status, "s").last().unwrap().worker, "staying");
 }

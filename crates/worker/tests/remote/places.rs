@@ -1,6 +1,6 @@
 //! The attempt's folder, environment, files and secrets; and names that are none.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 use steadfast_api::{WorkerReport, from_report, proto};
@@ -23,7 +23,7 @@ async fn the_environment_is_what_the_contract_says_and_no_more() {
     prints.datacenter = "eu-west".to_owned();
     prints.item_json = r#"{"a":1}"#.to_owned();
     prints.ports = vec!["metrics".to_owned(), "side-door".to_owned()];
-    prints.env = HashMap::from([
+    prints.env = BTreeMap::from([
         ("MINE".to_owned(), "yes".to_owned()),
         ("STEADFAST_STEP".to_owned(), "forged".to_owned()),
     ]);
@@ -167,7 +167,7 @@ async fn names_that_are_paths_are_refused() {
         hostile.push(with(&|a| a.files = vec!["fine".to_owned(), path.to_owned()]));
     }
     for name in ["A=B", "", "A\0"] {
-        hostile.push(with(&|a| a.env = HashMap::from([(name.to_owned(), String::new())])));
+        hostile.push(with(&|a| a.env = BTreeMap::from([(name.to_owned(), String::new())])));
     }
     let before = entries(folder.path());
     for (number, mut assignment) in hostile.into_iter().enumerate() {

@@ -1,0 +1,288 @@
+//! Jobs of the data folder. Nothing here writes.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow};
+use steadfast_core::apply::{apply, fold};
+use steadfast_core::event::{Event, ItemId};
+use steadfast_core::explain::{Explanation, explain};
+use steadfast_core::job::Job;
+use steadfast_core::plan::Plan;
+use steadfast_core::select::ItemSelector;
+use steadfast_core::time::Timestamp;
+use steadfast_server::arriving::is_arriving;
+use steadfast_server::queries::{self, JobFilter};
+use steadfast_store::{Folder, SqliteStore, Store, log_times};
+
+use crate::args::{Common, ListArgs};
+use crate::data::{self, Data};
+use crate::error::{CliError, conclude};
+use crate::input::Wrong;
+use crate::logs::Times;
+use crate::source::{Activity, Answer, JobSource, ListWords, Replay, StoredEvent, fold_events};
+use crate::summary::JobOverview;
+use crate::{Done, Exit, clock, view};
+
+/// Bytes of a log that are read at once.
+const CHUNK: usize = 64 << 10;
+
+/// Runs a command on the data folder; what it cannot find is the caller's mistake.
+pub(crate) fn on_folder(
+    common: &Common,
+    command: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, CliError>,
+) -> Done {
+    let done = FolderSource::open(common).and_then(|mut source| {
+        let (data, store) = source.parts()?;
+        command(data, store)
+    });
+    conclude(done, common.output)
+}
+
+pub(crate) struct FolderSource {
+    data: Data,
+    /// None: nothing was ever run with this folder.
+    store: Option<SqliteStore>,
+    /// The job that was asked for last, as far as its log has been read: `logs -f` asks again every tick.
+    known: Option<Job>,
+}
+
+impl FolderSource {
+    pub(crate) fn open(common: &Common) -> Result<Self, CliError> {
+        let data = Data::at(common.data.as_deref())?;
+        let store = data.look()?;
+        Ok(Self { data, store, known: None })
+    }
+
+    fn parts(&mut self) -> Result<(&Data, &mut SqliteStore), CliError> {
+        let Self { data, store, .. } = self;
+        let root = data.folder.root().display();
+        let none = || Wrong::no_job(format!("nothing was ever run with the data folder {root}"));
+        Ok((data, store.as_mut().ok_or_else(none)?))
+    }
+
+    fn store(&mut self) -> Result<&mut SqliteStore, CliError> {
+        self.parts().map(|(_, store)| store)
+    }
+
+    pub(crate) fn find(&mut self, name: &str) -> Result<String, CliError> {
+        Ok(data::find(self.store()?, name)?.id.to_string())
+    }
+
+    /// As it is stored now. Of the job that was asked for last only the events since are read.
+    fn job(&mut self, id: &str) -> Result<(&Data, &Job), CliError> {
+        let job = match self.known.take().filter(|job| *job.id == *id) {
+            None => data::state(self.store()?, id)?,
+            Some(mut job) => {
+                let after = job.seq;
+                data::each_event(self.store()?, id, after, |record| {
+                    apply(&mut job, &record).map(drop).map_err(|error| error.to_string())
+                })?;
+                job
+            }
+        };
+        Ok((&self.data, self.known.insert(job)))
+    }
+
+    fn select(&mut self, id: &str, step: Option<&str>) -> Result<ItemSelector, CliError> {
+        let Some(step) = step else { return Ok(ItemSelector::default()) };
+        let none = |why| Wrong::no_job(format!("job {id}: {why}"));
+        Ok(self.accepted(id)?.1.select(step).map_err(none)?)
+    }
+
+    fn log_path(&self, id: &str, log: &LogRow) -> PathBuf {
+        self.data.folder.logs(id).join(&log.of.step).join(format!("{}.log", log.name))
+    }
+}
+
+/// The status of a job from its whole log.
+pub(crate) fn status_of(data: &Data, store: &mut dyn Store, id: &str) -> Result<JobStatus, String> {
+    let (mut job, mut attempts) = (None::<Job>, Attempts::default());
+    data::each_event(store, id, 0, |record| {
+        attempts.add(&record);
+        fold(&mut job, &record).map_err(|error| error.to_string())
+    })?;
+    let job = job.ok_or_else(|| format!("job {id} has no events"))?;
+    let status = JobStatus::new(&job, &attempts);
+    Ok(if data.folder.is_run(id) { status } else { status.without_a_process() })
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+impl JobSource for FolderSource {
+    fn list_words(&self) -> ListWords {
+        ListWords { begun: "started", first: "start one with `steadfast run job.yaml`" }
+    }
+
+    fn list(&mut self, query: &ListArgs) -> Result<Answer<JobsPage>, CliError> {
+        let Self { data, store, .. } = self;
+        let Some(store) = store else { return Ok(Answer::Made(JobsPage::default())) };
+        let ListArgs { state, name, label, cursor, limit, .. } = query;
+        let filter = JobFilter { state: *state, name: name.clone(), label: label.clone() };
+        let is_run = |job: &str| data.folder.is_run(job);
+        let page = queries::list(store, &is_run, &filter, cursor.as_deref(), *limit);
+        Ok(Answer::Made(page.map_err(text)?))
+    }
+
+    fn status(&mut self, id: &str) -> Result<Answer<JobStatus>, CliError> {
+        if let Some(why) = self.store()?.damage(id).map_err(text)? {
+            let (name, submitted_at, finished_at) = self.row(id)?;
+            let status = JobStatus::stuck(id, name, submitted_at, finished_at, why);
+            return Ok(Answer::Made(status));
+        }
+        let (data, store) = self.parts()?;
+        Ok(Answer::Made(status_of(data, store, id)?))
+    }
+
+    fn overview(&mut self, id: &str) -> Result<JobOverview, CliError> {
+        if let Some(why) = self.store()?.damage(id).map_err(text)? {
+            let (name, submitted_at, _) = self.row(id)?;
+            let purge = self.data.hint("purge", id);
+            return Ok(JobOverview::stuck(id, name, submitted_at, &why, &purge));
+        }
+        let (data, job) = self.job(id)?;
+        Ok(view::overview(job, data))
+    }
+
+    fn accepted(&mut self, id: &str) -> Result<(Timestamp, Arc<Plan>), CliError> {
+        if let Some(job) = self.known.as_ref().filter(|job| *job.id == *id) {
+            return Ok((job.accepted_at, job.plan.clone()));
+        }
+        let first = self.store()?.events(id, 0, 1).map_err(text)?.pop();
+        match first.map(|record| (record.at, record.event)) {
+            Some((at, Event::JobAccepted(accepted))) => Ok((at, accepted.plan)),
+            _ => Err(format!("job {id} has no events").into()),
+        }
+    }
+
+    fn events(
+        &mut self,
+        id: &str,
+        mut after: u64,
+        see: &mut dyn FnMut(StoredEvent) -> Result<(), CliError>,
+    ) -> Result<u64, CliError> {
+        data::each_event(self.store()?, id, after, |record| {
+            after = record.seq;
+            see(StoredEvent::Stored(Box::new(record)))
+        })?;
+        Ok(after)
+    }
+
+    fn unreadable(&self, why: &dyn Display) -> CliError {
+        why.to_string().into()
+    }
+
+    fn explain(&mut self, id: &str, step: Option<&str>) -> Result<Answer<Explanation>, CliError> {
+        let only = self.select(id, step)?;
+        let mut log = Vec::new();
+        data::each_event(self.store()?, id, 0, |record| {
+            log.push(record);
+            Ok::<(), String>(())
+        })?;
+        Ok(Answer::Made(explain(&log, clock::now(), Some(&only)).map_err(text)?))
+    }
+
+    fn replay(&mut self, id: &str) -> Result<Replay, CliError> {
+        // Before the log is folded: that may be longer by then.
+        let live = data::state(self.store()?, id)?;
+        let (mut folded, mut attempts) = (None, Attempts::default());
+        fold_events(self, id, &mut folded, &mut attempts)?;
+        let folded = folded.ok_or_else(|| format!("job {id} has no events"))?;
+        Ok(Replay {
+            events: folded.seq,
+            is_equal: live == folded,
+            state: folded.state().to_string(),
+            against: "the live state",
+            complaint: format!("the log of {id} does not give its live state"),
+        })
+    }
+
+    fn logs(&mut self, id: &str, step: Option<&str>) -> Result<Vec<LogRow>, CliError> {
+        let only = self.select(id, step)?;
+        let (data, job) = self.job(id)?;
+        Ok(log_rows(&data.folder, job, only).map_err(text)?)
+    }
+
+    fn read_log(
+        &mut self,
+        id: &str,
+        log: &LogRow,
+        from: u64,
+        see: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, CliError>,
+    ) -> Result<(), CliError> {
+        let mut file = File::open(self.log_path(id, log))?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let count = file.read(&mut chunk)?;
+            if count == 0 || see(&chunk[..count])?.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn log_times(&mut self, id: &str, log: &LogRow) -> Result<Times, CliError> {
+        Ok(Times::new(log_times(&self.log_path(id, log))?))
+    }
+
+    fn activity(&mut self, id: &str) -> Result<Activity, CliError> {
+        let (data, job) = self.job(id)?;
+        Ok(match data.rests(job) {
+            _ if job.is_over() => Activity::Over,
+            None => Activity::GoesOn,
+            Some(rests) => Activity::Rests(format!("{}; {rests}", data.shown_state(job))),
+        })
+    }
+}
+
+impl FolderSource {
+    /// Its name, and when it began and ended, of a job whose log cannot be read.
+    fn row(&mut self, id: &str) -> Result<(String, Timestamp, Option<Timestamp>), CliError> {
+        let row = data::find(self.store()?, id)?;
+        Ok((row.name, row.submitted_at, row.finished_at))
+    }
+}
+
+/// In the order in which they were begun.
+fn log_rows(data: &Folder, job: &Job, only: ItemSelector) -> io::Result<Vec<LogRow>> {
+    let (folder, blobs, plan) = (data.logs(&job.id), data.storage().blobs(), &job.plan);
+    let mut rows = Vec::new();
+    for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
+        let index = index as u32;
+        if only.step.is_some_and(|only| only != index) {
+            continue;
+        }
+        for path in files_in(&folder.join(step))? {
+            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_log = path.extension().is_some_and(|kind| kind == "log");
+            let of = ItemId::read_attempt_name(index, step, name);
+            let Some((item, attempt)) = of.filter(|(item, _)| is_log && only.has(*item)) else {
+                continue;
+            };
+            let about = path.metadata()?;
+            let begun = about.created().or_else(|_| about.modified())?;
+            let datacenter = plan.datacenters().get(item.run as usize).cloned();
+            let (step, name) = (step.clone(), name.to_owned());
+            let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
+            let arriving = is_arriving(&*blobs, job, item, attempt);
+            rows.push((begun, path, LogRow { of, name, size: about.len(), arriving }));
+        }
+    }
+    rows.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+    Ok(rows.into_iter().map(|(_, _, row)| row).collect())
+}
+
+fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    match std::fs::read_dir(folder) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        Err(error) => Err(error),
+    }
+}
