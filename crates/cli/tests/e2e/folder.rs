@@ -218,12 +218,14 @@ fn a_damaged_job_is_shown_as_stuck_and_is_in_nobodys_way() {
     assert_eq!(local(&["purge", "--older", "0s"]), "2 jobs are gone\n");
 
     let server = place.server().start();
-    server.process.says("JobStuck");
     let listed = server.get("/v1/jobs").json();
     assert_eq!(rows(&listed, &stuck)["state"], "stuck");
     assert!(rows(&listed, &stuck)["reason"].as_str().is_some_and(|why| why.contains("checksum")));
     let url = server.url();
     assert!(place.call(&["list", "--server", &url]).contains("stuck"));
+    // A job that waits for a worker is not read before its turn comes: only then does the server meet the damage.
+    let _worker = place.worker(&url, "w").start();
+    server.process.says("JobStuck");
     let metrics = server.get("/metrics").body;
     assert!(metrics.contains("\nsteadfast_jobs_stuck 1\n"), "{metrics}");
     for reply in
@@ -231,7 +233,6 @@ fn a_damaged_job_is_shown_as_stuck_and_is_in_nobodys_way() {
     {
         assert_eq!((reply.status, &reply.json()["code"]), (500, &json!("stuck")), "{reply:?}");
     }
-    let _worker = place.worker(&url, "w").start();
     assert_eq!(server.end(&live)["state"], "succeeded");
     let refused = place.command(&["purge", &stuck, "--data", &data]).output().expect("starts");
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");

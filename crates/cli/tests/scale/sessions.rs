@@ -138,14 +138,13 @@ async fn work(
                 }
                 Hear::Beat(_) => tell(SessionEvent::Answered),
                 Hear::Assignment(assignment) => {
-                    let token = assignment.attempt.as_ref().map(|attempt| attempt.token);
-                    assigned.insert(token, Instant::now());
+                    assigned.insert(named(assignment.attempt.as_ref()), Instant::now());
                     let outcome = Some(Outcome::Succeeded(proto::Succeeded::default()));
                     let attempt = assignment.attempt;
                     say(Say::Report(proto::Report { attempt, outcome, log_follows: false }));
                 }
                 Hear::Acknowledgement(proto::Acknowledgement { attempt, counted: true }) => {
-                    match assigned.remove(&attempt.map(|attempt| attempt.token)) {
+                    match assigned.remove(&named(attempt.as_ref())) {
                         Some(since) => tell(SessionEvent::Acknowledged(since.elapsed())),
                         None => return "acknowledged twice".to_owned(),
                     }
@@ -157,6 +156,11 @@ async fn work(
             Err(status) => return status.to_string(),
         }
     }
+}
+
+/// Tokens tell attempts of one job apart.
+fn named(attempt: Option<&proto::AttemptRef>) -> Option<(String, u64)> {
+    attempt.map(|attempt| (attempt.job_id.clone(), attempt.token))
 }
 
 async fn next(beats: &mut Option<Interval>) {
