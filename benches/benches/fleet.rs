@@ -10,17 +10,12 @@
 #[path = "../../crates/cli/tests/scale/sessions.rs"]
 mod sessions;
 
-use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sessions::{Sessions, request, submit};
+use steadfast_benches::{Folder, Server};
 
 const BEATING: Duration = Duration::from_secs(10);
-/// What the kernel counts CPU time in.
-const TICKS: f64 = 100.0;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
@@ -39,14 +34,15 @@ fn main() {
 }
 
 fn fleet(workers: usize, slots: u32, items: usize) {
-    let server = Server::start("server");
+    let folder = Folder::new();
+    let server = Server::start("server", &folder, &[]);
     // One thread: the other core is the server's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         println!("{workers} workers × {slots} slots, {items} items");
         let mut sessions = Sessions::open(&server.address, workers, slots).await;
         println!("  connected: {}", server.standing());
-        let (before, stored) = (server.standing(), server.stored());
+        let (before, stored) = (server.standing(), folder.stored());
         let until = Instant::now() + BEATING;
         while Instant::now() < until {
             sessions.beat(1).await;
@@ -58,7 +54,7 @@ fn fleet(workers: usize, slots: u32, items: usize) {
             now.cpu - before.cpu,
             (now.at - before.at).as_secs_f64(),
             now.written - before.written,
-            if server.stored() == stored { "unchanged" } else { "WRITTEN TO" },
+            if folder.stored() == stored { "unchanged" } else { "WRITTEN TO" },
         );
         let before = server.standing();
         let job = submit(&server.address, items);
@@ -87,7 +83,8 @@ fn fleet(workers: usize, slots: u32, items: usize) {
 /// From nothing to an answer, and then nothing.
 fn up() {
     let begun = Instant::now();
-    let server = Server::start("up");
+    let folder = Folder::new();
+    let server = Server::start("up", &folder, &[]);
     while !request(&server.address, "GET /readyz", "").is_ok_and(|(status, _)| status == 200) {}
     println!("up: ready after {:?}", begun.elapsed());
     // Its worker has come in by then.
@@ -96,100 +93,4 @@ fn up() {
     std::thread::sleep(BEATING);
     let now = server.standing();
     println!("  {:.2} s CPU in {BEATING:?} of idling; {now}", now.cpu - before.cpu);
-}
-
-struct Server {
-    child: Child,
-    address: String,
-    folder: PathBuf,
-}
-
-/// Of the process, by now.
-#[derive(Clone, Copy)]
-struct Standing {
-    at: Instant,
-    cpu: f64,
-    resident: u64,
-    peak: u64,
-    written: u64,
-}
-
-impl std::fmt::Display for Standing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mb = |kib: u64| kib as f64 / 1000.0 * 1.024;
-        write!(
-            f,
-            "{:.1} MB resident, {:.1} at most, {:.2} s CPU in all",
-            mb(self.resident),
-            mb(self.peak),
-            self.cpu
-        )
-    }
-}
-
-impl Server {
-    fn start(how: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("steadfast-bench-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        let mut child = Command::new(program())
-            .args([how, "--listen", "127.0.0.1:0", "--auth", "none", "--data"])
-            .arg(&folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program starts; build it with `cargo build --release`");
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().expect("piped");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let address = line.trim().rsplit_once("http://").expect("an address").1.to_owned();
-        Self { child, address, folder }
-    }
-
-    fn proc(&self, name: &str) -> String {
-        let path = Path::new("/proc").join(self.child.id().to_string()).join(name);
-        fs::read_to_string(path).expect("it runs")
-    }
-
-    fn standing(&self) -> Standing {
-        let number = |text: &str, name: &str| -> u64 {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
-            line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
-        };
-        let (status, io, stat) = (self.proc("status"), self.proc("io"), self.proc("stat"));
-        // After the name, which is in brackets: user and system time are the 12th and 13th.
-        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
-        let ticks: f64 = fields.skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum();
-        Standing {
-            at: Instant::now(),
-            cpu: ticks / TICKS,
-            resident: number(&status, "VmRSS:"),
-            peak: number(&status, "VmHWM:"),
-            written: number(&io, "write_bytes:"),
-        }
-    }
-
-    /// Size and time of the store's files.
-    fn stored(&self) -> Vec<Option<(u64, std::time::SystemTime)>> {
-        let of = |name: &str| {
-            let data = fs::metadata(self.folder.join(name)).ok()?;
-            Some((data.len(), data.modified().ok()?))
-        };
-        ["steadfast.db", "steadfast.db-wal"].map(of).into()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn program() -> PathBuf {
-    let mut path = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    path.join("steadfast")
 }

@@ -1,5 +1,6 @@
 //! What 5,000 hostile connections from one address cost a client from another: silent ones, slow ones, ones that
-//! do not read their answers, and ones that send half a body. All on loopback: they come from 127.0.0.2.
+//! do not read their answers, and ones that send half a body. All on loopback: they come from 127.0.0.2. Then what a
+//! token of scope `read` costs in memory with 200 unread answers about a job with 60 MiB of outputs.
 //!
 //!     cargo build --release && cargo bench -p steadfast-benches --bench hostile
 //!
@@ -16,8 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use steadfast::{Client, Context, Error, Job, Step, Worker};
+use steadfast_core::time::Timestamp;
+use steadfast_server::tokens::{Scope, Tokens};
+use steadfast_store::Folder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
+use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 const HOSTILE: usize = 5000;
@@ -27,6 +33,14 @@ const ASKED: usize = 2000;
 const AGAIN: Duration = Duration::from_secs(3);
 /// For all of them to be there, or refused, for the first time.
 const GATHER: Duration = Duration::from_secs(5);
+/// Answers that are asked for with one token, and not read.
+const UNREAD: usize = 200;
+/// Of the job that they are about, 1 MiB each.
+const OUTPUTS: u32 = 60;
+/// For all answers to begin; those that wait for their turn are counted as such.
+const BEGIN: Duration = Duration::from_secs(20);
+/// Of a hostile connection, so that little of an answer is out of the server's hands.
+const RECEIVED: u32 = 4096;
 const JOB: &str = r#"{"name":"good","steps":{"s":{"call":"nobody"}}}"#;
 
 fn main() {
@@ -38,12 +52,15 @@ fn main() {
     let hostile = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(HOSTILE);
     // Each end of a hostile connection has a descriptor; ours are in this process.
     steadfast_server::listen::connections_within(hostile + 1000);
-    let server = Server::start();
+    attacked(hostile);
+    unread();
+}
+
+fn attacked(hostile: usize) {
+    let server = Server::start(&[]);
     round("warming up", &server);
     let quiet = round("alone", &server);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.expect("a runtime");
+    let runtime = runtime();
     let open = Arc::new(AtomicUsize::new(0));
     for number in 0..hostile {
         runtime.spawn(hostile_connection(number, server.address, open.clone()));
@@ -68,6 +85,74 @@ fn main() {
             times(p99)
         );
     }
+}
+
+fn runtime() -> Runtime {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.expect("a runtime")
+}
+
+fn unread() {
+    let server = Server::start(&[Scope::Submit, Scope::Worker, Scope::Read]);
+    let [submit, worker, read] = &server.tokens[..] else { unreachable!("one for each scope") };
+    runtime().block_on(async {
+        let at = |token: &String| {
+            steadfast::Server::new(format!("http://{}", server.address)).token(token)
+        };
+        let client = Client::connect(at(submit)).await.expect("a server");
+        let large = |_: Context, _: u32| async { Ok::<_, Error>("x".repeat((1 << 20) - 2)) };
+        let working =
+            tokio::spawn(Worker::builder().function("large", large).build().run(at(worker)));
+        let job = Job::new("large").step(Step::call("s", "large").for_each_range(OUTPUTS));
+        let id = client.submit(&job).await.expect("taken");
+        assert!(client.wait(&id).await.expect("a server").is_success());
+        working.abort();
+        for part in ["", "/outputs?limit=1000", "/events?limit=1000", "/explain", "/attempts"] {
+            let path = format!("/v1/jobs/{id}{part}");
+            server.forget_peak();
+            let before = server.memory("VmRSS:");
+            let asking = (0..UNREAD)
+                .map(|_| tokio::spawn(left_unread(server.address, path.clone(), read.clone())));
+            let mut counts = std::collections::BTreeMap::<String, usize>::new();
+            let mut open = Vec::new();
+            for asked in asking.collect::<Vec<_>>() {
+                let (stream, status) = asked.await.expect("no panic");
+                *counts.entry(status).or_default() += 1;
+                open.push(stream);
+            }
+            let counts: Vec<_> =
+                counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+            println!(
+                "{UNREAD} unread of /v1/jobs/ID{part}: server {before}, at most {}; {}",
+                server.memory("VmHWM:"),
+                counts.join(", "),
+            );
+            drop(open);
+            sleep(GATHER).await;
+        }
+    });
+}
+
+/// The connection, and the status of the answer that has begun on it.
+async fn left_unread(
+    server: SocketAddr,
+    path: String,
+    token: String,
+) -> (tokio::net::TcpStream, String) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(RECEIVED).expect("a buffer");
+    let mut stream = socket.connect(server).await.expect("connected");
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.expect("written");
+    let mut line = [0; "HTTP/1.1 200".len()];
+    let status = match timeout(BEGIN, stream.read_exact(&mut line)).await {
+        Ok(Ok(_)) => String::from_utf8_lossy(&line[9..]).into_owned(),
+        Ok(Err(_)) => "closed".to_owned(),
+        Err(_) => "wait".to_owned(),
+    };
+    (stream, status)
 }
 
 fn p50(sorted: &[Duration]) -> Duration {
@@ -99,7 +184,7 @@ fn round(name: &str, server: &Server) -> (Vec<Duration>, Vec<Duration>) {
         p99(&reads),
         p50(&submissions),
         p99(&submissions),
-        server.resident(),
+        server.memory("VmRSS:"),
     );
     (reads, submissions)
 }
@@ -159,17 +244,26 @@ struct Server {
     child: Child,
     address: SocketAddr,
     folder: PathBuf,
+    /// Of those scopes that were asked for.
+    tokens: Vec<String>,
 }
 
 impl Server {
-    fn start() -> Self {
+    /// Wants tokens if there are scopes that they are for.
+    fn start(scopes: &[Scope]) -> Self {
         let folder = std::env::temp_dir().join(format!("steadfast-bench-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
+        let kept = Folder::new(folder.clone());
+        kept.create().expect("a folder");
+        let known = Tokens::open(kept.storage().settings()).expect("none yet");
+        let create = |scope| known.create(scope, None, None, Timestamp(0)).expect("a token").text;
+        let tokens: Vec<String> = scopes.iter().copied().map(create).collect();
+        let auth = if tokens.is_empty() { "none" } else { "required" };
         let mut program = std::env::current_exe().expect("a path");
         program.pop();
         program.pop();
         let mut child = Command::new(program.join("steadfast"))
-            .args(["server", "--listen", "127.0.0.1:0", "--data"])
+            .args(["server", "--listen", "127.0.0.1:0", "--auth", auth, "--data"])
             .arg(&folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -180,14 +274,20 @@ impl Server {
         let stdout = child.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         let address = line.trim().rsplit_once("http://").expect("an address").1;
-        Self { child, address: address.parse().expect("an address"), folder }
+        Self { child, address: address.parse().expect("an address"), folder, tokens }
     }
 
-    fn resident(&self) -> String {
+    fn memory(&self, which: &str) -> String {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(path).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        line.trim().to_owned()
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("a line");
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        format!("{} MiB", kib / 1024)
+    }
+
+    /// `VmHWM` counts from here.
+    fn forget_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").expect("ours");
     }
 }
 

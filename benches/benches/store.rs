@@ -33,6 +33,7 @@ fn write(job: &str, expected_seq: u64, events: u64) -> Write {
             submitted_at: Timestamp(1),
             finished_at: None,
             wake_at: Some(Timestamp(0)),
+            queued: None,
             over: false,
             labels: BTreeMap::new(),
             retried_from: None,

@@ -24,11 +24,11 @@ PROOF = b"you were here"
 class Session:
     """One stream: what the worker said, and what it is told."""
 
-    def __init__(self, said: Iterator[pb.FromWorker], lease_ms: int) -> None:
+    def __init__(self, said: Iterator[pb.FromWorker], lease_ms: int, limits: dict[str, int]) -> None:
         self._told: queue.Queue[pb.ToWorker | None] = queue.Queue()
         self._heard: queue.Queue[pb.FromWorker] = queue.Queue()
         self.hello = next(said).hello
-        self.tell(welcome=pb.Welcome(lease_ms=lease_ms, beat_ms=50, proof=PROOF))
+        self.tell(welcome=pb.Welcome(lease_ms=lease_ms, beat_ms=50, proof=PROOF, **limits))
         self.beats = True
         threading.Thread(target=self._listen, args=(said,), daemon=True).start()
 
@@ -75,11 +75,33 @@ class Strange(WorkersServicer):  # type: ignore[misc]
         self.sessions: queue.Queue[Session] = queue.Queue()
         self.refusal: Any = None
         self.lease_ms = 60_000
+        self.limits: dict[str, int] = {}
+        #: Of logs, in order; and what of them the server has.
+        self.pieces: queue.Queue[pb.LogChunk] = queue.Queue()
+        self.logs: dict[int, bytes] = {}
+        self.takes_logs = threading.Event()
+        self.takes_logs.set()
+
+    def SendLog(self, chunk: pb.LogChunk, context: Any) -> pb.LogAck:
+        self.takes_logs.wait(LONG)
+        assert chunk.worker == "w" and chunk.attempt.proof
+        have = self.logs.get(chunk.attempt.token, b"")
+        assert chunk.offset <= len(have), "there is a hole"
+        self.logs[chunk.attempt.token] = have[: chunk.offset] + chunk.bytes if chunk.bytes else have
+        self.pieces.put(chunk)
+        return pb.LogAck(length=len(self.logs[chunk.attempt.token]), complete=chunk.last)
+
+    def log(self, token: int) -> bytes:
+        """The whole of it."""
+        while True:
+            chunk = self.pieces.get(timeout=LONG)
+            if chunk.attempt.token == token and chunk.last:
+                return self.logs[token]
 
     def Session(self, said: Iterator[pb.FromWorker], context: Any) -> Iterator[pb.ToWorker]:
         if self.refusal is not None:
             context.abort(*self.refusal)
-        session = Session(said, self.lease_ms)
+        session = Session(said, self.lease_ms, self.limits)
         self.sessions.put(session)
         yield from session.answers()
 
@@ -142,6 +164,46 @@ def test_a_report_is_sent_again_in_every_session_until_it_is_acknowledged(place:
     session.drop()
     assert [held.token for held in place.strange.next().hello.holds] == [2]
     assert calls == [1, 2]
+
+
+def test_a_report_does_not_wait_for_its_log_which_goes_on_where_the_server_has_it(place: Place) -> None:
+    @place.worker.function
+    def prints(ctx: Context, input: str) -> None:
+        ctx.log(input)
+
+    session = place.start()
+    place.strange.takes_logs.clear()
+    long = "x" * 300_000
+    ref = session.assign(1, "prints", long)
+    report = session.hear("report")
+    assert report.log_follows
+    session.acknowledge(ref)
+    session.assign(2, "prints", "short")
+    assert session.hear("report").attempt.token == 2, "a log that is not taken holds nothing up"
+    # The server has some of it, and the stream breaks.
+    place.strange.logs[1] = long[:200_000].encode()
+    session.drop()
+    session = place.strange.next()
+    assert [held.token for held in session.hello.holds] == [2]
+    place.strange.takes_logs.set()
+    assert place.strange.log(1) == f"{long}\n".encode()
+
+
+def test_what_the_server_allows_in_its_welcome_holds(place: Place) -> None:
+    place.strange.limits = {"log_bytes": 2000, "output_bytes": 100}
+
+    @place.worker.function
+    def prints(ctx: Context, input: int) -> str:
+        ctx.log("x" * input)
+        return "y" * input
+
+    session = place.start()
+    ref = session.assign(1, "prints", 5000)
+    report = session.hear("report")
+    assert report.failed.error_kind == "output_too_large" and "100 bytes" in report.failed.error_message
+    session.acknowledge(ref)
+    log = place.strange.log(1).decode()
+    assert len(log.encode()) <= 2000 and "2000 bytes at most" in log
 
 
 def test_progress_is_said_once_a_second_and_the_last_one_before_the_report(place: Place) -> None:

@@ -72,7 +72,7 @@ pub fn to_report(attempt: proto::AttemptRef, outcome: &Outcome, why: &str) -> pr
         }),
         Outcome::Failed(failure) => Wire::Failed(failed(failure)),
     };
-    proto::Report { attempt: Some(attempt), outcome: Some(outcome) }
+    proto::Report { attempt: Some(attempt), outcome: Some(outcome), log_follows: false }
 }
 
 fn failed(failure: &Failure) -> proto::Failed {
@@ -123,7 +123,7 @@ pub enum WorkerReport {
 /// A service has taken the attempt.
 pub fn awaiting_report(attempt: proto::AttemptRef) -> proto::Report {
     let outcome = Wire::AwaitingCallback(proto::AwaitingCallback {});
-    proto::Report { attempt: Some(attempt), outcome: Some(outcome) }
+    proto::Report { attempt: Some(attempt), outcome: Some(outcome), log_follows: false }
 }
 
 /// The attempt and what is said of it.
@@ -245,14 +245,21 @@ mod tests {
         let succeeded = |json: String| proto::Report {
             attempt: named(),
             outcome: Some(Wire::Succeeded(proto::Succeeded { output_json: json })),
+            log_follows: false,
         };
         let exited = proto::Failed { kind: Kind::Exited.into(), code: 256, ..Default::default() };
         let unknown = proto::Failed { kind: 99, ..Default::default() };
-        let failed =
-            |failed| proto::Report { attempt: named(), outcome: Some(Wire::Failed(failed)) };
+        let failed = |failed| proto::Report {
+            attempt: named(),
+            outcome: Some(Wire::Failed(failed)),
+            log_follows: false,
+        };
         for report in [
-            proto::Report { attempt: None, outcome: Some(Wire::Lost(proto::Lost::default())) },
-            proto::Report { attempt: named(), outcome: None },
+            proto::Report {
+                outcome: Some(Wire::Lost(proto::Lost::default())),
+                ..Default::default()
+            },
+            proto::Report { attempt: named(), ..Default::default() },
             succeeded("{".to_owned()),
             succeeded(format!("{}{}", "[".repeat(101), "]".repeat(101))),
             failed(exited),

@@ -95,6 +95,8 @@ pub struct LogRow {
     pub of: AttemptName,
     pub name: String,
     pub size: u64,
+    /// The attempt has ended, and the rest of its log has not arrived from its worker yet.
+    pub arriving: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ fn generated_code_is_that_of_the_proto_files() {
     let made = tempfile::tempdir().expect("a folder");
     tonic_prost_build::configure()
         .out_dir(made.path())
-        .bytes(".steadfast.v1.Output.bytes")
+        .bytes(".steadfast.v1.LogChunk.bytes")
         // What is sent has one order.
         .btree_map(".")
         // What they hold is for the server and the worker alone: see `src/proto.rs`.

@@ -2,21 +2,18 @@
 //!
 //! `run` and `resume` share the folder and lock their job; a server will want it for itself.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_api::ShownState;
-use steadfast_core::event::{RecordedEvent, Requester};
+use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
-use steadfast_core::time::Timestamp;
 use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
 
 use crate::client;
 use crate::input::Wrong;
 
-/// How often a lock that is taken is tried again before it is believed.
-const LOCK_LOOKS: u32 = 3;
 /// Events read at once.
 const PAGE: usize = 10_000;
 
@@ -25,34 +22,6 @@ pub(crate) struct Data {
     pub(crate) folder: Folder,
     /// As the user typed it.
     given: Option<PathBuf>,
-}
-
-/// Held while this process may write; given back by the system when it ends, however it ends.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    file: File,
-    path: PathBuf,
-}
-
-impl Lock {
-    /// When the holder was last alive.
-    pub(crate) fn alive_at(&self) -> Option<Timestamp> {
-        let modified = fs::metadata(&self.path).ok()?.modified().ok()?;
-        let since = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(Timestamp(since.as_millis() as u64))
-    }
-
-    /// What `steadfast cancel` of another process asks for, and why. The file is there whole or not at all.
-    pub(crate) fn cancel_asked(&self) -> Option<Requester> {
-        let text = fs::read_to_string(self.path.with_extension("cancel")).ok()?;
-        Some(serde_json::from_str(&text).unwrap_or(Requester::NOBODY))
-    }
-
-    /// Says that the holder is alive.
-    pub(crate) fn touch(&self) {
-        let now = fs::FileTimes::new().set_modified(crate::clock::system_time());
-        let _ = self.file.set_times(now);
-    }
 }
 
 impl Data {
@@ -104,23 +73,6 @@ impl Data {
         SqliteStore::open(&database).map(Some).map_err(|error| error.to_string())
     }
 
-    pub(crate) fn lock(&self, job: &str) -> Result<Lock, String> {
-        let path = self.folder.job_lock(job);
-        let why = |error| format!("cannot lock {}: {error}", path.display());
-        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(why)?;
-        for _ in 0..LOCK_LOOKS {
-            match file.try_lock() {
-                Ok(()) => return Ok(Lock { file, path }),
-                // A command that only looked, or a process that is about to become a step, has it for
-                // a moment.
-                Err(fs::TryLockError::WouldBlock) => crate::clock::wait_a_little(),
-                Err(fs::TryLockError::Error(error)) => return Err(why(error)),
-            }
-        }
-        Err(format!("job {job} is being run by another process right now"))
-    }
-
     /// Why nothing happens to a job that is not over; none: a process or a server is at it.
     pub(crate) fn rests(&self, job: &Job) -> Option<String> {
         match (is_of_a_server(job), self.folder.is_served()) {
@@ -149,30 +101,6 @@ impl Data {
             ));
         }
         Ok(())
-    }
-
-    /// Asks the process that runs the job to cancel it.
-    pub(crate) fn ask_to_cancel(&self, job: &str, requested: &Requester) -> Result<(), String> {
-        let path = self.folder.locks().join(format!("{job}.cancel"));
-        let draft = self.folder.locks().join(format!("{job}.cancel.{}", std::process::id()));
-        let text = serde_json::to_string(requested).map_err(|error| error.to_string())?;
-        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
-        written.map_err(|error| format!("cannot write {}: {error}", path.display()))
-    }
-
-    /// Where the services of a job that was run before know to call back.
-    pub(crate) fn callback_port(&self, job: &str) -> Option<u16> {
-        fs::read_to_string(self.folder.locks().join(format!("{job}.port"))).ok()?.parse().ok()
-    }
-
-    pub(crate) fn keep_callback_port(&self, job: &str, port: u16) -> std::io::Result<()> {
-        fs::write(self.folder.locks().join(format!("{job}.port")), port.to_string())
-    }
-
-    pub(crate) fn forget_lock(&self, job: &str) {
-        for kind in ["lock", "cancel", "port"] {
-            let _ = fs::remove_file(self.folder.locks().join(format!("{job}.{kind}")));
-        }
     }
 
     /// A command to paste, for a job of this folder. It names the folder where the command would go

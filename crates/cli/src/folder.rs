@@ -15,8 +15,9 @@ use steadfast_core::job::Job;
 use steadfast_core::plan::Plan;
 use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
+use steadfast_server::arriving::is_arriving;
 use steadfast_server::queries::{self, JobFilter};
-use steadfast_store::{SqliteStore, Store, log_times};
+use steadfast_store::{Folder, SqliteStore, Store, log_times};
 
 use crate::args::{Common, ListArgs};
 use crate::data::{self, Data};
@@ -205,8 +206,8 @@ impl JobSource for FolderSource {
 
     fn logs(&mut self, id: &str, step: Option<&str>) -> Result<Vec<LogRow>, CliError> {
         let only = self.select(id, step)?;
-        let plan = self.accepted(id)?.1;
-        Ok(log_rows(&self.data.folder.logs(id), &plan, only).map_err(text)?)
+        let (data, job) = self.job(id)?;
+        Ok(log_rows(&data.folder, job, only).map_err(text)?)
     }
 
     fn read_log(
@@ -250,7 +251,8 @@ impl FolderSource {
 }
 
 /// In the order in which they were begun.
-fn log_rows(folder: &Path, plan: &Plan, only: ItemSelector) -> io::Result<Vec<LogRow>> {
+fn log_rows(data: &Folder, job: &Job, only: ItemSelector) -> io::Result<Vec<LogRow>> {
+    let (folder, blobs, plan) = (data.logs(&job.id), data.storage().blobs(), &job.plan);
     let mut rows = Vec::new();
     for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
         let index = index as u32;
@@ -269,7 +271,8 @@ fn log_rows(folder: &Path, plan: &Plan, only: ItemSelector) -> io::Result<Vec<Lo
             let datacenter = plan.datacenters().get(item.run as usize).cloned();
             let (step, name) = (step.clone(), name.to_owned());
             let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
-            rows.push((begun, path, LogRow { of, name, size: about.len() }));
+            let arriving = is_arriving(&*blobs, job, item, attempt);
+            rows.push((begun, path, LogRow { of, name, size: about.len(), arriving }));
         }
     }
     rows.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));

@@ -49,6 +49,7 @@ pub(crate) fn logs(
             Activity::GoesOn => clock::wait_a_little(),
             Activity::Over => {
                 printer.end()?;
+                logs.iter().filter(|log| log.arriving).for_each(|log| tell_arriving(&log.name));
                 if logs.is_empty()
                     && let Ok((_, plan)) = source.accepted(id)
                 {
@@ -63,6 +64,11 @@ pub(crate) fn logs(
             }
         }
     }
+}
+
+fn tell_arriving(name: &str) {
+    let text = format!("the rest of the log {name} has not arrived from its worker yet");
+    anstream::eprintln!("{}", paint(DIM, text));
 }
 
 /// The moment from which on something counts, if not everything does.

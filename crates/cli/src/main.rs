@@ -2,7 +2,6 @@
 
 mod args;
 mod backup;
-mod calls;
 mod client;
 mod clock;
 mod data;
@@ -12,7 +11,6 @@ mod folder;
 mod graph;
 mod input;
 mod jobs;
-mod local;
 mod logs;
 mod plan;
 mod purge;

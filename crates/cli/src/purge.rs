@@ -2,6 +2,7 @@
 //! if that is said.
 
 use serde_json::json;
+use steadfast::run::{JobLock, forget_lock};
 use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
 use steadfast_server::purge::{purge, remove};
@@ -83,7 +84,7 @@ fn ended(
 fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
     let mut purged = 0;
     for id in queries::interrupted(store, &|job| data.folder.is_run(job)).map_err(text)? {
-        let Ok(_lock) = data.lock(&id) else { continue };
+        let Ok(_lock) = JobLock::take(&data.folder, &id) else { continue };
         // One that cannot be read may have ended as well: it goes only by its name.
         if store.damage(&id).map_err(text)?.is_some() {
             continue;
@@ -96,7 +97,7 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
         if remove(store, &*data.folder.storage().blobs(), &id).map_err(text)? {
-            data.forget_lock(&id);
+            forget_lock(&data.folder, &id);
             purged += 1;
         }
     }

@@ -1,15 +1,14 @@
 //! A person steps in: `retry` runs an ended job again, `cancel` ends one.
 
-use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, JobState, RecordedEvent, Requester};
+use steadfast::run::{JobLock, ask_to_cancel, new_id};
+use steadfast_core::event::{JobState, Requester};
 use steadfast_core::retry_job::retry_job;
-use steadfast_engine::{Assignment, Live, Observer, Ownership, Placement, Work, Workers};
 
 use crate::args::{Common, Output, ReasonArg, RetryArgs};
-use crate::clock::{self, SystemClock};
+use crate::clock;
 use crate::data::{self, Data};
 use crate::input::Wrong;
-use crate::run::{Session, adopted, conclude, new_id};
+use crate::run::{Shown, conclude, start};
 use crate::{Done, Exit, folder, input};
 
 /// How often the answer of the process that runs the job is looked for.
@@ -33,14 +32,10 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
         )
         .into());
     }
-    let id = new_id();
-    let accepted = retry_job(&old, id.clone(), args.from.as_deref(), args.grant);
+    let accepted = retry_job(&old, new_id(), args.from.as_deref(), args.grant);
     let mut accepted = accepted.map_err(|error| error.to_string())?;
     accepted.requested = local(&args.why)?;
-    let session =
-        Session { id, plan: accepted.plan.clone(), here: &args.here, output: args.common.output };
-    let begin = |live: &Live| live.inbox().submit(accepted, None);
-    session.open(args.common.data.as_deref(), None, begin)
+    start(&data, &args.here, args.common.output, accepted)
 }
 
 /// The user who works on the data folder itself.
@@ -63,27 +58,14 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
         return Err(format!("job {} has ended: {}", row.id, row.state).into());
     }
     data.may_write(&job)?;
-    match data.lock(&row.id) {
+    match JobLock::take(&data.folder, &row.id) {
         Ok(lock) => {
-            let (adopted, owner) = adopted(&data, &mut store, &row.id, &lock)?;
-            drop(store);
-            let live = Live::start(
-                Box::new(data.open()?),
-                Box::new(SystemClock),
-                Placement::here(steadfast_engine::Slots::unlimited(), "cancel"),
-                Ownership { owner, loader: None },
-                |_| NoWorkers,
-                Box::new(NoWorkers),
-            );
-            live.inbox().drain();
-            live.inbox().adopt(adopted)?;
-            live.inbox().command(&row.id, Input::Cancel(requested))?;
-            live.stop().map_err(|error| error.to_string())?;
-            data.forget_lock(&row.id);
+            let mut shown = Shown::new(common.output)?;
+            steadfast::run::cancel(&data.folder, lock, job, requested, &mut shown)?;
         }
         Err(_) => {
             // The process that runs it looks for this.
-            data.ask_to_cancel(&row.id, &requested)?;
+            ask_to_cancel(&data.folder, &row.id, &requested)?;
             for _ in 0..LOOKS {
                 if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
                     break;
@@ -102,17 +84,4 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
         Output::Human => println!("{} {}", row.id, job.state()),
     }
     Ok(if job.state() == JobState::Cancelled { Exit::Ok } else { Exit::Failed })
-}
-
-/// Nothing starts while a job is cancelled, and no view follows it.
-struct NoWorkers;
-
-impl Workers for NoWorkers {
-    fn assign(&mut self, _: Box<Work>) {}
-    fn withdraw(&mut self, _: Assignment) {}
-    fn settled(&mut self, _: &JobId, _: u64) {}
-}
-
-impl Observer for NoWorkers {
-    fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
 }

@@ -14,7 +14,7 @@ use steadfast_server::tokens::{Scope, Tokens};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
-use steadfast_worker::{KILL_GRACE, LOG_CAP, Users};
+use steadfast_worker::{KILL_GRACE, Users};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -313,7 +313,6 @@ fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
         grouped: true,
         drain_grace: Duration::from_secs(25),
         kill_grace: KILL_GRACE,
-        log_cap: LOG_CAP,
         keep: false,
     }
 }
@@ -376,5 +375,34 @@ fn end(ended: Result<(), steadfast_engine::Stopped>) -> Done {
         Err(stopped) => {
             input::refuse("stopped", &stopped.to_string(), Output::Human).map(|()| Exit::Failed)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A file that a client sent is read on such a thread, which nobody can interrupt.
+    #[test]
+    fn the_end_does_not_wait_for_a_file_that_is_being_read() {
+        let (begin, begun) = channel();
+        let (go_on, gate) = channel::<()>();
+        let (end, ended) = channel();
+        std::thread::spawn(move || {
+            let done = until_it_ends(async move {
+                tokio::task::spawn_blocking(move || {
+                    begin.send(()).expect("the test waits");
+                    gate.recv()
+                });
+                begun.recv().expect("it begins");
+                Ok(Exit::Ok)
+            });
+            end.send(done.is_ok()).expect("the test waits");
+        });
+        let ended = ended.recv_timeout(std::time::Duration::from_secs(20));
+        drop(go_on);
+        assert_eq!(ended, Ok(true), "the program waits for a reading that is not over");
     }
 }

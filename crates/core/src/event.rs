@@ -273,10 +273,11 @@ pub enum Event {
     },
 }
 
+/// `P`: the plan itself, or what a store has in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AcceptedJob {
+pub struct AcceptedJob<P = Arc<Plan>> {
     pub id: JobId,
-    pub plan: Arc<Plan>,
+    pub plan: P,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retried_from: Option<JobId>,
     /// Who asked for the retry.
@@ -362,6 +363,14 @@ impl AcceptedJob {
     pub fn new(id: JobId, plan: Arc<Plan>) -> Self {
         let requested = Requester::NOBODY;
         Self { id, plan, retried_from: None, requested, kept: vec![], spent: vec![], source: None }
+    }
+}
+
+impl<P> AcceptedJob<P> {
+    /// The same with this plan.
+    pub fn with_plan<Q>(self, plan: Q) -> AcceptedJob<Q> {
+        let Self { id, plan: _, retried_from, requested, kept, spent, source } = self;
+        AcceptedJob { id, plan, retried_from, requested, kept, spent, source }
     }
 }
 

@@ -23,10 +23,11 @@ use crate::verdict::StopReason;
 
 pub use item::{AuxiliaryItem, Phase, Progress, StoppedItem, WorkItem};
 
+/// `P`: the plan itself; a stored state is without it, as the plan never changes and is stored once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub struct Job<P = Arc<Plan>> {
     pub id: JobId,
-    pub plan: Arc<Plan>,
+    pub plan: P,
     pub retried_from: Option<JobId>,
     pub source: Option<Arc<SourceFile>>,
     /// Of the last event.
@@ -57,6 +58,35 @@ pub struct Job {
     /// The fence: of all attempts of the job, the latest has the highest.
     pub last_token: u64,
     pub(crate) state: JobState,
+}
+
+impl<P> Job<P> {
+    /// The same with this plan.
+    pub fn with_plan<Q>(self, plan: Q) -> Job<Q> {
+        Job {
+            id: self.id,
+            plan,
+            retried_from: self.retried_from,
+            source: self.source,
+            seq: self.seq,
+            last_at: self.last_at,
+            accepted_at: self.accepted_at,
+            starts_at: self.starts_at,
+            paused_at: self.paused_at,
+            paused_by: self.paused_by,
+            cancel: self.cancel,
+            retried_by: self.retried_by,
+            finished_at: self.finished_at,
+            completion: self.completion,
+            min_reached_at: self.min_reached_at,
+            runs: self.runs,
+            retries: self.retries,
+            step_retries: self.step_retries,
+            items_started: self.items_started,
+            last_token: self.last_token,
+            state: self.state,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,6 +259,11 @@ impl Job {
     pub fn minds_downtime(&self) -> bool {
         let steps = self.runs.iter().flat_map(|run| &run.steps);
         self.all_live().next().is_some() || steps.into_iter().any(|s| s.starved_since.is_some())
+    }
+
+    /// Whether an attempt is under way, at a worker or at a service.
+    pub fn is_in_flight(&self) -> bool {
+        self.runs.iter().any(|run| run.in_flight > 0)
     }
 
     /// Everything under way, in order.
@@ -407,6 +442,11 @@ impl Run {
 }
 
 impl StepRun {
+    /// Since when something of it could start and nothing did.
+    pub fn waits_since(&self) -> Option<Timestamp> {
+        self.starved_since
+    }
+
     /// Which of its items should start next, if it could start now.
     pub(crate) fn next_startable(&self, run: u32, step: u32) -> Option<ItemId> {
         let id = |role, index| Some(ItemId { run, step, role, index });

@@ -7,21 +7,15 @@ use steadfast_core::event::{AttemptId, ItemId, JobId, RecordedEvent};
 /// Events of one transaction, and the effects that wait for it.
 #[derive(Debug, Default)]
 #[must_use = "events that are not committed are lost, and their effects with them"]
-pub struct Batch {
-    pub(crate) records: Vec<(JobId, RecordedEvent)>,
+pub(crate) struct Batch {
+    /// By job, in the order in which they were decided; a job may be there more than once.
+    pub(crate) records: Vec<(JobId, Vec<RecordedEvent>)>,
     pub(crate) effects: Vec<Effect>,
-}
-
-/// Where batches become durable: all of one, or nothing of it.
-pub trait Log {
-    type Error;
-
-    fn append(&mut self, records: Vec<(JobId, RecordedEvent)>) -> Result<(), Self::Error>;
 }
 
 /// Something that happens outside, after its events are durable.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Run this attempt.
     Assign(Assignment),
     /// Stop it; whatever it still says is stale.
@@ -46,21 +40,28 @@ impl Assignment {
 }
 
 impl Batch {
-    /// Takes what came after into the same transaction.
-    pub fn join(&mut self, later: Self) {
-        self.records.extend(later.records);
-        self.effects.extend(later.effects);
+    pub(crate) fn push(&mut self, job: &JobId, log: Vec<RecordedEvent>) {
+        if !log.is_empty() {
+            self.records.push((job.clone(), log));
+        }
     }
 
-    pub fn is_empty(&self) -> bool {
+    /// Takes what came after into the same transaction.
+    pub(crate) fn join(&mut self, later: Self) {
+        append(&mut self.records, later.records);
+        append(&mut self.effects, later.effects);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty() && self.effects.is_empty()
     }
+}
 
-    /// Makes the events durable and gives out the effects.
-    pub fn commit<L: Log>(self, log: &mut L) -> Result<Vec<Effect>, L::Error> {
-        if !self.records.is_empty() {
-            log.append(self.records)?;
-        }
-        Ok(self.effects)
+/// Most have nothing before them.
+fn append<T>(all: &mut Vec<T>, later: Vec<T>) {
+    if all.is_empty() {
+        *all = later;
+    } else {
+        all.extend(later);
     }
 }

@@ -5,28 +5,38 @@
 //! **Nothing of a group leaves before [`Group::committed`]**, and of a write that the store refused nothing
 //! leaves at all.
 
+mod group;
+
 use std::collections::{BTreeMap, HashMap};
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{AcceptedJob, Event, JobId, RecordedEvent};
+use steadfast_core::event::{AcceptedJob, JobId, RecordedEvent};
 use steadfast_core::job::{Job, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Refused, Row, Write};
+use steadfast_store::{IdempotencyKey, Plans, QueueEntry, Refused, Row, Write};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
 use crate::engine::Engine;
-use crate::fleet::FleetNotification;
-use crate::inbox::{Adopted, Answer, CommandError, Lost};
+use crate::fleet::{Missed, NameInUse};
+use crate::inbox::{Adopted, CommandError, Lost};
 use crate::load::Unreadable;
 use crate::placement::Placement;
+use crate::queue::Queued;
 use crate::work::Work;
+use crate::workers::Arriving;
+use group::PendingReply;
+pub use group::{Group, Outgoing, Outputs, Parked};
 
 /// Time for a worker to end an attempt that is over its timeout, and to say so.
 const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 /// Events after which the state is stored too, so that recovery does not read a long log.
 const SNAPSHOT_EVERY: u64 = 1000;
+
+/// Jobs that wait for a worker with nothing under way, and are in memory all the same: what workers take in the
+/// next moments is there at once. More of them are entries of the queue.
+const RESTING_MOST: usize = 1024;
 
 /// Which reply belongs to which request; the driver's number.
 pub type ReplyId = u64;
@@ -66,6 +76,10 @@ pub struct Controller {
     waiting: HashMap<JobId, Vec<(Option<ReplyId>, Request)>>,
     /// To be loaded, since this was last asked.
     loads: Vec<JobId>,
+    /// What is decided is written. Otherwise groups have no writes: rows and states would be made for nothing.
+    is_stored: bool,
+    /// What jobs in memory share.
+    plans: Plans,
     /// Decided since the last group.
     batch: Batch,
     replies: Vec<PendingReply>,
@@ -81,77 +95,26 @@ struct OwnedJob {
     key: Option<IdempotencyKey>,
 }
 
-/// A reply that waits for what it is about to be durable.
-#[derive(Debug)]
-struct PendingReply {
-    reply_id: ReplyId,
-    answer: Answer,
-    job: JobId,
-}
-
-/// One transaction, and what waits for it.
-#[derive(Debug, Default)]
-#[must_use = "a group that is not committed is lost, and all that waits for it"]
-pub struct Group {
-    pub writes: Vec<Write>,
-    replies: Vec<PendingReply>,
-    effects: Vec<Outgoing>,
-    news: Vec<FleetNotification>,
-    parked: Vec<Parked>,
-    woken: Vec<Job>,
-    slept: Vec<JobId>,
-    idle: Vec<(JobId, u64)>,
-}
-
-/// A job that cannot go on: it cannot be read, or its next event would contradict its state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parked {
-    pub job: JobId,
-    pub why: String,
-}
-
-/// What leaves for a worker.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outgoing {
-    Assign(Box<Work>),
-    Withdraw(Assignment),
-}
-
-impl Outgoing {
-    fn job(&self) -> &JobId {
-        match self {
-            Self::Assign(work) => &work.assignment.job,
-            Self::Withdraw(over) => &over.job,
-        }
-    }
-}
-
-/// What a commit lets out, in this order.
-#[derive(Debug, Default)]
-pub struct Outputs {
-    pub events: Vec<(JobId, Vec<RecordedEvent>)>,
-    pub replies: Vec<(ReplyId, Answer)>,
-    pub effects: Vec<Outgoing>,
-    pub news: Vec<FleetNotification>,
-    /// The controller has to be told of these: [`Controller::refused`].
-    pub refused: Vec<(JobId, Refused)>,
-    /// To be marked in the store.
-    pub parked: Vec<Parked>,
-    /// Jobs that were loaded, before anything was decided about them, and jobs that left memory.
-    pub woken: Vec<Job>,
-    pub slept: Vec<JobId>,
-    /// The controller has to be told of these too: [`Controller::idle`].
-    pub idle: Vec<(JobId, u64)>,
-}
-
 impl Controller {
     pub fn new(room: Placement) -> Self {
+        Self::with(Engine::new(room).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS), true)
+    }
+
+    /// One whose groups go to no store. Its workers are a script: they end no attempt at its timeout, and the
+    /// engine does.
+    pub fn rehearsing(room: Placement) -> Self {
+        Self::with(Engine::new(room), false)
+    }
+
+    fn with(engine: Engine, is_stored: bool) -> Self {
         Self {
-            engine: Engine::new(room).with_timeout_lenience_ms(TIMEOUT_LENIENCE_MS),
+            engine,
+            is_stored,
             owned: HashMap::new(),
             horizon: None,
             waiting: HashMap::new(),
             loads: Vec::new(),
+            plans: Plans::default(),
             batch: Batch::default(),
             replies: Vec::new(),
             woken: Vec::new(),
@@ -183,11 +146,12 @@ impl Controller {
         self.group()
     }
 
-    /// Decides what one request comes to. Without a [`ReplyId`] nobody waits for the answer.
+    /// Decides what one request comes to. Without a [`ReplyId`] no caller waits for the answer.
     pub fn request(&mut self, reply_id: Option<ReplyId>, request: Request, now: Timestamp) {
         let (job, answer) = match request {
-            Request::Submit { accepted, key } => {
+            Request::Submit { mut accepted, key } => {
                 let id = accepted.id.clone();
+                accepted.plan = self.plans.shared(accepted.plan);
                 self.owned.insert(id.clone(), OwnedJob { snapshot_seq: 0, key });
                 self.batch.join(self.engine.submit(*accepted, now));
                 (id, Ok(()))
@@ -244,7 +208,27 @@ impl Controller {
         std::mem::take(&mut self.loads)
     }
 
-    /// A job was looked for, because it is due or something was said about it.
+    /// Jobs that are only in the queue, and whose turn has come: others wait until these are loaded.
+    pub fn take_turns(&mut self) -> Vec<JobId> {
+        self.engine.take_turns()
+    }
+
+    /// Stored jobs that wait for a worker, to be queued. What was said or decided about them meanwhile stands.
+    pub fn enqueue(&mut self, entries: Vec<QueueEntry>) {
+        let mut last: Option<(String, Queued)> = None;
+        for QueueEntry { submitted_at, job, queued: text } in entries {
+            // Most want the same as the one before.
+            if last.as_ref().is_none_or(|(before, _)| *before != text) {
+                last = Queued::read(&text).map(|queued| (text, queued));
+            }
+            match &last {
+                Some((_, queued)) => self.engine.enqueue(job, submitted_at, queued),
+                None => self.loads.push(job),
+            }
+        }
+    }
+
+    /// A job was looked for, because it is due, its turn has come, or something was said about it.
     pub fn loaded(&mut self, job: &JobId, found: Loaded, now: Timestamp) {
         let waiting = self.waiting.remove(job).unwrap_or_default();
         let absent = match found {
@@ -255,7 +239,10 @@ impl Controller {
                 self.adopt(*adopted, now);
                 None
             }
-            Ok(None) => Some(CommandError::Unknown(job.clone())),
+            Ok(None) => {
+                self.engine.forget(job);
+                Some(CommandError::Unknown(job.clone()))
+            }
             Err(why) => {
                 let (job, text) = (job.clone(), why.to_string());
                 match why {
@@ -265,6 +252,7 @@ impl Controller {
                     }
                     _ => return self.answer_all(waiting, &job, &CommandError::Unavailable(text)),
                 }
+                self.engine.forget(&job);
                 Some(CommandError::Stuck { job, why: text })
             }
         };
@@ -287,11 +275,11 @@ impl Controller {
     }
 
     /// The job is durable up to this event. If that was its last, and nothing is to be done about it soon, it
-    /// leaves memory.
+    /// leaves memory; if it waits for a worker, for an entry of the queue.
     pub fn idle(&mut self, job: &JobId, seq: u64) {
         let is_last = self.engine.job(job).is_some_and(|job| job.seq == seq);
         if is_last && self.may_sleep(job) {
-            self.engine.forget(job);
+            self.engine.put_away(job);
             self.owned.remove(job);
             self.slept.push(job.clone());
         }
@@ -299,15 +287,38 @@ impl Controller {
 
     fn may_sleep(&self, job: &JobId) -> bool {
         let Some(horizon) = self.horizon else { return false };
-        self.engine.idle_until(job).is_some_and(|until| until > horizon)
+        let is_idle = self.engine.idle_until(job).is_some_and(|until| until > horizon);
+        is_idle && (self.engine.queue.resting() > RESTING_MOST || !self.engine.is_runnable(job))
     }
 
-    /// Takes what was decided about workers into the next group.
-    pub(crate) fn join(&mut self, batch: Batch) {
+    /// The jobs in memory, and the workers: what they do needs no store.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// A worker comes in; what it has to be told.
+    pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Missed, NameInUse> {
+        let worker = arriving.spec.name.clone();
+        let batch = self.engine.connect(arriving, now)?;
         self.batch.join(batch);
+        Ok(self.engine.missed(&worker))
     }
 
-    /// Somebody waits for what was decided since the last group.
+    /// The job, as it goes on elsewhere.
+    pub fn into_job(mut self, id: &str) -> Option<Job> {
+        self.engine.forget(id)
+    }
+
+    /// A job in memory.
+    pub fn job(&self, id: &str) -> Option<&Job> {
+        self.engine.job(id)
+    }
+
+    /// A caller waits for what was decided since the last group.
     pub(crate) fn owes_replies(&self) -> bool {
         !self.replies.is_empty()
     }
@@ -317,12 +328,27 @@ impl Controller {
     pub fn due(&mut self, now: Timestamp, heard_all: bool) {
         // The millisecond of a decision had begun before it was made: only when the one it is due in is over
         // has it waited long enough. Never early, at most 1 ms late.
-        while self.engine.next_due().is_some_and(|due| due < now) {
-            self.batch.join(self.engine.tick(now));
+        while self.next_due().is_some_and(|due| due < now) {
+            self.tick(now);
         }
         if heard_all {
             self.batch.join(self.engine.tick_workers(now));
         }
+        self.start(now);
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.engine.next_due()
+    }
+
+    /// Fires the soonest timer that is due.
+    pub fn tick(&mut self, now: Timestamp) {
+        self.batch.join(self.engine.tick(now));
+    }
+
+    /// Starts what may start and has room.
+    pub fn start(&mut self, now: Timestamp) {
         loop {
             let starts = self.engine.dispatch(now);
             if starts.is_empty() {
@@ -334,6 +360,11 @@ impl Controller {
 
     /// What was decided since the last group; none: nothing.
     pub fn group(&mut self) -> Option<Group> {
+        self.group_of(|job, assignment| Box::new(Work::of(job, assignment)))
+    }
+
+    /// The same; `fill` makes of an assignment what a worker is given.
+    pub fn group_of<W>(&mut self, fill: impl Fn(&Job, Assignment) -> W) -> Option<Group<W>> {
         let batch = std::mem::take(&mut self.batch);
         let mut replies = std::mem::take(&mut self.replies);
         let news = self.engine.take_news();
@@ -344,9 +375,18 @@ impl Controller {
         if nothing && woken.is_empty() && slept.is_empty() && self.stuck.is_empty() {
             return None;
         }
+        if !self.is_stored {
+            let unwritten = batch.records;
+            let effects = self.filled(batch.effects, fill);
+            let is_over = |id: &JobId| self.engine.job(id).is_some_and(Job::is_over);
+            let over: Vec<JobId> =
+                unwritten.iter().map(|(id, _)| id).filter(|id| is_over(id)).cloned().collect();
+            let ended = over.iter().filter_map(|id| self.engine.forget(id)).collect();
+            return Some(Group { unwritten, replies, effects, ended, ..Group::default() });
+        }
         let mut by_job: BTreeMap<JobId, Vec<RecordedEvent>> = BTreeMap::new();
-        for (id, record) in batch.records {
-            by_job.entry(id).or_default().push(record);
+        for (id, mut log) in batch.records {
+            by_job.entry(id).and_modify(|all| all.append(&mut log)).or_insert(log);
         }
         // Of a job that was parked meanwhile nothing is written: its log ends with the last group.
         for Parked { job, why } in &parked {
@@ -356,14 +396,7 @@ impl Controller {
                 reply.answer = Err(CommandError::Stuck { job: job.clone(), why: why.clone() });
             }
         }
-        let effects = batch.effects.into_iter().filter_map(|effect| match effect {
-            Effect::Assign(assignment) => {
-                let job = self.engine.job(&assignment.job)?;
-                Some(Outgoing::Assign(Box::new(Work::of(job, assignment))))
-            }
-            Effect::Withdraw(over) => Some(Outgoing::Withdraw(over)),
-        });
-        let effects = effects.collect();
+        let effects = self.filled(batch.effects, fill);
         let mut idle = Vec::new();
         for (id, records) in &by_job {
             let last = records.last().map_or(0, |record| record.seq);
@@ -371,14 +404,40 @@ impl Controller {
                 idle.push((id.clone(), last));
             }
         }
-        // Loaded, and nothing came of it: it may leave again.
+        // Loaded, and nothing came of it: it may leave again, unless its turn has come.
         for job in woken.iter().filter(|job| !by_job.contains_key(&job.id)) {
-            idle.push((job.id.clone(), job.seq));
+            if !self.engine.is_runnable(&job.id) {
+                idle.push((job.id.clone(), job.seq));
+            }
         }
-        let writes =
-            by_job.into_iter().filter_map(|(id, records)| self.write(id, records)).collect();
+        let mut ended = Vec::new();
+        let writes = by_job.into_iter().filter_map(|(id, records)| {
+            let write = self.write(id, records)?;
+            if write.row.over {
+                self.owned.remove(&write.job);
+                ended.extend(self.engine.forget(&write.job));
+            }
+            Some(write)
+        });
+        let writes = writes.collect();
         parked.append(&mut self.stuck);
-        Some(Group { writes, replies, effects, news, parked, woken, slept, idle })
+        let unwritten = Vec::new();
+        Some(Group { writes, unwritten, replies, effects, news, parked, woken, slept, idle, ended })
+    }
+
+    fn filled<W>(
+        &self,
+        effects: Vec<Effect>,
+        fill: impl Fn(&Job, Assignment) -> W,
+    ) -> Vec<(JobId, Outgoing<W>)> {
+        let filled = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Assign(assignment) => {
+                let job = self.engine.job(&assignment.job)?;
+                Some((job.id.clone(), Outgoing::Assign(fill(job, assignment))))
+            }
+            Effect::Withdraw(over) => Some((over.job.clone(), Outgoing::Withdraw(over))),
+        });
+        filled.collect()
     }
 
     fn write(&mut self, id: JobId, records: Vec<RecordedEvent>) -> Option<Write> {
@@ -391,7 +450,9 @@ impl Controller {
         let size = |step: &StepRun| step.live.len() + step.outputs.len() + step.failed.len();
         let size: usize = steps.map(size).sum();
         let grown = job.seq - owned.snapshot_seq >= SNAPSHOT_EVERY + size as u64;
-        let snapshot = (over || grown).then(|| serde_json::to_vec(job).ok()).flatten();
+        // The plan is in the first event.
+        let state = || serde_json::to_vec(&job.clone().with_plan(())).ok();
+        let snapshot = (over || grown).then(state).flatten();
         if snapshot.is_some() {
             owned.snapshot_seq = job.seq;
         }
@@ -402,6 +463,7 @@ impl Controller {
             submitted_at: job.accepted_at,
             finished_at: job.finished_at,
             wake_at: (!over).then(|| self.engine.idle_until(&id).unwrap_or(Timestamp(0))),
+            queued: self.engine.queued(&id).map(|queued| queued.text()),
             over,
             labels: job.plan.labels().clone(),
             retried_from: job.retried_from.clone(),
@@ -409,81 +471,19 @@ impl Controller {
         };
         let key = owned.key.take();
         let expected_seq = records.first().map_or(0, |record| record.seq - 1);
-        if over {
-            self.engine.forget(&id);
-            self.owned.remove(&id);
-        }
         Some(Write { job: id, expected_seq, records, row, snapshot, key })
     }
 
     /// The store took no write of this job, and will take none that builds on it: it is not ours, or not as
-    /// we know it. It leaves memory, with its slots, timers and place in the queue; the others go on.
-    pub fn refused(&mut self, job: &JobId) {
+    /// we know it. It leaves memory, with its slots, timers and place in the queue; the others go on. One that is
+    /// still ours and has nothing under way is loaded anew, as it is stored.
+    pub fn refused(&mut self, job: &JobId, why: &Refused) {
         self.owned.remove(job);
+        let is_busy = self.engine.job(job).is_some_and(Job::is_in_flight);
         self.engine.evict(job, &mut self.batch);
         self.batch.records.retain(|(id, _)| id != job);
-    }
-}
-
-impl Group {
-    pub fn reply_ids(&self) -> impl Iterator<Item = ReplyId> {
-        self.replies.iter().map(|reply| reply.reply_id)
-    }
-
-    /// Takes a group that was decided later into the same transaction. A job may have a write of each, in
-    /// this order.
-    pub fn join(&mut self, later: Self) {
-        self.writes.extend(later.writes);
-        self.replies.extend(later.replies);
-        self.effects.extend(later.effects);
-        self.news.extend(later.news);
-        self.parked.extend(later.parked);
-        self.woken.extend(later.woken);
-        self.slept.extend(later.slept);
-        self.idle.extend(later.idle);
-    }
-
-    /// The store has answered for each write, in order; the others are durable.
-    pub fn committed(self, answers: Vec<Result<(), Refused>>) -> Outputs {
-        let mut outputs = Outputs {
-            news: self.news,
-            parked: self.parked,
-            woken: self.woken,
-            slept: self.slept,
-            ..Outputs::default()
-        };
-        let mut refused: BTreeMap<JobId, Refused> = BTreeMap::new();
-        for (write, answer) in self.writes.into_iter().zip(answers) {
-            match answer {
-                Ok(()) => outputs.events.push((write.job, write.records)),
-                Err(why) => drop(refused.entry(write.job).or_insert(why)),
-            }
+        if !is_busy && self.horizon.is_some() && matches!(why, Refused::Conflict { .. }) {
+            self.loads.push(job.clone());
         }
-        let gone = |job: &JobId| refused.get(job);
-        outputs.replies.extend(self.replies.into_iter().map(|reply| {
-            let answer = match gone(&reply.job) {
-                Some(why) => Err(CommandError::Taken { job: reply.job, why: why.clone() }),
-                None => reply.answer,
-            };
-            (reply.reply_id, answer)
-        }));
-        outputs.effects.extend(self.effects.into_iter().filter(|out| gone(out.job()).is_none()));
-        outputs.idle.extend(self.idle.into_iter().filter(|(job, _)| gone(job).is_none()));
-        outputs.refused = refused.into_iter().collect();
-        outputs
-    }
-}
-
-impl Outputs {
-    /// Attempts that succeeded: their workers will not be asked about them again.
-    pub fn settled(&self) -> impl Iterator<Item = (&JobId, u64)> {
-        self.events.iter().flat_map(|(job, records)| {
-            records.iter().filter_map(move |record| match &record.event {
-                Event::AttemptEnded { token, outcome: Outcome::Succeeded { .. }, .. } => {
-                    Some((job, *token))
-                }
-                _ => None,
-            })
-        })
     }
 }

@@ -16,12 +16,8 @@ use crate::batch::{Assignment, Batch, Effect};
 use crate::controller::Parked;
 use crate::fleet::{Ended, HealthSignal, Needs, step_of};
 use crate::placement::Placement;
-use crate::queue::Queue;
+use crate::queue::{Queue, Queued};
 use crate::timers::Timers;
-
-/// Starts that one call of [`Engine::dispatch`] makes at most, so that a large fan-out cannot keep
-/// reports and timers waiting behind it, nor grow one batch without bound.
-const STARTS_PER_BATCH: usize = 1024;
 
 /// Jobs by the order they came in: cheaper to compare than their ids, a million times over.
 pub(crate) type JobKey = u64;
@@ -29,15 +25,18 @@ pub(crate) type JobKey = u64;
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) jobs: BTreeMap<JobKey, Job>,
-    keys: HashMap<JobId, JobKey>,
+    /// Of the jobs, and of those that are only in the queue.
+    pub(crate) keys: HashMap<JobId, JobKey>,
     pub(crate) timers: Timers,
     pub(crate) room: Placement,
     /// Jobs that may have something to start, here.
-    runnable: BTreeSet<JobKey>,
+    pub(crate) runnable: BTreeSet<JobKey>,
     /// Jobs that have something to start, on workers.
-    queue: Queue,
+    pub(crate) queue: Queue,
+    /// Jobs of the queue that are not in memory, and whose turn has come.
+    pub(crate) turns: Vec<JobId>,
     /// Nothing new starts.
-    draining: bool,
+    pub(crate) draining: bool,
     parked: Vec<Parked>,
     last_key: JobKey,
     /// The monotonic clock, as far as workers are concerned.
@@ -45,11 +44,11 @@ pub struct Engine {
 }
 
 /// No such job is under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown(pub JobId);
+#[derive(Debug)]
+pub(crate) struct Unknown;
 
 impl Engine {
-    pub fn new(room: Placement) -> Self {
+    pub(crate) fn new(room: Placement) -> Self {
         Self {
             jobs: BTreeMap::new(),
             keys: HashMap::new(),
@@ -57,6 +56,7 @@ impl Engine {
             room,
             runnable: BTreeSet::new(),
             queue: Queue::default(),
+            turns: Vec::new(),
             draining: false,
             parked: Vec::new(),
             last_key: 0,
@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// Takes a job in. Its id is new; that is for the one who made it to see to.
-    pub fn submit(&mut self, accepted: AcceptedJob, now: Timestamp) -> Batch {
+    pub(crate) fn submit(&mut self, accepted: AcceptedJob, now: Timestamp) -> Batch {
         let (job, log) = accept(accepted, now);
         let key = self.insert(job);
         let mut batch = Batch::default();
@@ -78,16 +78,55 @@ impl Engine {
     }
 
     fn insert(&mut self, job: Job) -> JobKey {
-        self.last_key += 1;
-        self.keys.insert(job.id.clone(), self.last_key);
-        self.jobs.insert(self.last_key, job);
-        self.last_key
+        let key = self.key_of(&job.id);
+        // It was there already, as an entry.
+        self.queue.forget(key);
+        self.jobs.insert(key, job);
+        key
+    }
+
+    fn key_of(&mut self, id: &JobId) -> JobKey {
+        *self.keys.entry(id.clone()).or_insert_with(|| {
+            self.last_key += 1;
+            self.last_key
+        })
+    }
+
+    /// A stored job that waits for a worker is queued, without being read. One that is known here is left as it is.
+    pub(crate) fn enqueue(&mut self, id: JobId, since: Timestamp, queued: &Queued) {
+        if !self.keys.contains_key(&id) {
+            let key = self.key_of(&id);
+            self.queue.enter(key, id, since, queued);
+        }
+    }
+
+    /// The job leaves memory. If it waits for a worker, it stays in the queue.
+    pub(crate) fn put_away(&mut self, id: &JobId) {
+        let queued = self.queued(id);
+        let Some(job) = self.forget(id) else { return };
+        if let Some(queued) = queued {
+            self.enqueue(job.id, job.accepted_at, &queued);
+        }
+    }
+
+    /// What is stored of a job that waits for a worker with nothing under way.
+    pub(crate) fn queued(&self, id: &str) -> Option<Queued> {
+        match self.room {
+            Placement::Fleet(_) => self.job(id).and_then(Queued::of),
+            Placement::Here { .. } => None,
+        }
+    }
+
+    /// Jobs of the queue whose turn has come: to be loaded.
+    pub(crate) fn take_turns(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.turns)
     }
 
     /// Goes on with a job that was stored. It is told when the engine was down since its last event, as of the
     /// end of each time.
-    pub fn adopt(&mut self, job: Job, gaps: &[Gap], now: Timestamp) -> Batch {
-        let (key, last_at) = (self.insert(job), self.jobs[&self.last_key].last_at);
+    pub(crate) fn adopt(&mut self, job: Job, gaps: &[Gap], now: Timestamp) -> Batch {
+        let last_at = job.last_at;
+        let key = self.insert(job);
         let running = self.expect_workers(key);
         if let (Placement::Fleet(_), Some(job)) = (&self.room, self.jobs.get(&key)) {
             self.queue.update(key, job, running);
@@ -108,7 +147,12 @@ impl Engine {
     }
 
     /// Takes a word to a job that is over.
-    pub fn note(&mut self, job: Job, input: &Input, now: Timestamp) -> Result<Batch, Refusal> {
+    pub(crate) fn note(
+        &mut self,
+        job: Job,
+        input: &Input,
+        now: Timestamp,
+    ) -> Result<Batch, Refusal> {
         let key = self.insert(job);
         let mut batch = Batch::default();
         self.transact(key, input, now, &mut batch)?;
@@ -138,8 +182,8 @@ impl Engine {
         std::mem::take(&mut self.parked)
     }
 
-    /// Lets go of a job that is over.
-    pub fn forget(&mut self, id: &str) -> Option<Job> {
+    /// Lets go of a job, and of its entry in the queue.
+    pub(crate) fn forget(&mut self, id: &str) -> Option<Job> {
         let key = self.keys.remove(id)?;
         self.timers.forget(key);
         self.runnable.remove(&key);
@@ -147,21 +191,25 @@ impl Engine {
         self.jobs.remove(&key)
     }
 
-    /// Until when nothing of the job is to be done, unless somebody says something; that may be the end of time.
-    /// None: it is busy.
+    /// Until when the job need not be in memory, unless a command comes or its turn does; that may be
+    /// the end of time. None: something of it is under way.
     pub(crate) fn idle_until(&self, id: &str) -> Option<Timestamp> {
         let key = *self.keys.get(id)?;
-        let job = &self.jobs[&key];
-        let backs_off = |phase: &Phase| matches!(phase, Phase::BackingOff { .. });
-        let busy = job.all_live().any(|(_, live)| !backs_off(&live.phase))
-            || job.startable().next().is_some()
+        let job = self.jobs.get(&key)?;
+        let busy = job.is_in_flight()
+            || (self.is_runnable(id) && self.queued(id).is_none())
             || self.timers.watchdogs.has(key);
         (!busy).then(|| self.timers.next_due_of(key).unwrap_or(Timestamp(u64::MAX)))
     }
 
-    /// Steps in on a step's timeout only so long after it, for workers that see to it themselves.
+    /// It waits for nothing but a worker.
+    pub(crate) fn is_runnable(&self, id: &str) -> bool {
+        self.job(id).is_some_and(|job| job.startable().next().is_some())
+    }
+
+    /// Steps in on a step's timeout only `ms` after it, for workers that see to it themselves.
     #[must_use]
-    pub fn with_timeout_lenience_ms(mut self, ms: u64) -> Self {
+    pub(crate) fn with_timeout_lenience_ms(mut self, ms: u64) -> Self {
         self.timers = Timers::new(ms);
         self
     }
@@ -186,14 +234,14 @@ impl Engine {
 
     /// Takes a fact or a command to a job. Refused, it changes nothing, but deadlines that the job has
     /// passed meanwhile are in the batch all the same.
-    pub fn handle(
+    pub(crate) fn handle(
         &mut self,
         id: &JobId,
         input: &Input,
         now: Timestamp,
         batch: &mut Batch,
     ) -> Result<Result<(), Refusal>, Unknown> {
-        let key = *self.keys.get(id).ok_or_else(|| Unknown(id.clone()))?;
+        let key = *self.keys.get(id).ok_or(Unknown)?;
         // A job's own deadlines stand before whatever comes after them, also when the engine was down.
         for wall in [Timer::JobTimeout, Timer::Deadline, Timer::Grace] {
             let due = self.jobs[&key].timer_due(&wall);
@@ -205,121 +253,18 @@ impl Engine {
     }
 
     /// When [`Engine::tick`] has something to do.
-    pub fn next_due(&self) -> Option<Timestamp> {
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.timers.next_due()
     }
 
     /// Fires the soonest timer that is due.
-    pub fn tick(&mut self, now: Timestamp) -> Batch {
+    pub(crate) fn tick(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let Some((key, timer)) = self.timers.pop(now) else { return batch };
         // Core has the last word on whether and when it is due.
         let fired = self.transact(key, &Input::Fired(timer), now, &mut batch);
         if let Err(Refusal::TooEarly(due)) = fired {
             self.timers.set(key, &self.jobs[&key], timer, due);
-        }
-        batch
-    }
-
-    /// Starts what may start and has room, up to a batch full.
-    pub fn dispatch(&mut self, now: Timestamp) -> Batch {
-        let mut batch = Batch::default();
-        if self.draining {
-            return batch;
-        }
-        if matches!(self.room, Placement::Fleet(_)) {
-            self.dispatch_to_workers(now, &mut batch);
-            return batch;
-        }
-        let mut from = 0;
-        while batch.effects.len() < STARTS_PER_BATCH
-            && let Some(&key) = self.runnable.range(from..).next()
-        {
-            from = key + 1;
-            self.dispatch_job(key, now, &mut batch);
-        }
-        batch
-    }
-
-    fn dispatch_job(&mut self, key: JobKey, now: Timestamp, batch: &mut Batch) {
-        let Some(runs) = self.jobs.get(&key).map(|job| job.runs.len() as u32) else {
-            return;
-        };
-        self.runnable.remove(&key);
-        let mut still_hungry = false;
-        // The datacenter that has least comes first, if they share.
-        let plan = &self.jobs[&key].plan;
-        let first = (0..runs).min_by_key(|&run| match &self.room {
-            Placement::Here { slots, .. } => slots.taken_by(plan.datacenter(run)),
-            Placement::Fleet(_) => 0,
-        });
-        for run in (0..runs).map(|run| (run + first.unwrap_or_default()) % runs) {
-            loop {
-                let job = &self.jobs[&key];
-                let Some(item) = job.next_startable(run) else { break };
-                let Placement::Here { slots, worker } = &mut self.room else { return };
-                let may_wait =
-                    job.plan.step(item.step).policy.survives_loss() && !was_not_begun(job, item);
-                if batch.effects.len() >= STARTS_PER_BATCH
-                    || !slots.take(job.plan.datacenter(run), may_wait)
-                {
-                    still_hungry = true;
-                    break;
-                }
-                let input = Input::Start { item, worker: worker.clone() };
-                // Core named the item as startable, so it has nothing to refuse.
-                let _ = self.transact(key, &input, now, batch);
-            }
-        }
-        if still_hungry {
-            self.runnable.insert(key);
-        } else {
-            self.runnable.remove(&key);
-        }
-    }
-
-    /// Whoever's turn it is gets the first worker that can take it, until nobody can take more.
-    fn dispatch_to_workers(&mut self, now: Timestamp, batch: &mut Batch) {
-        if let Placement::Fleet(fleet) = &mut self.room {
-            self.queue.recheck(fleet);
-        }
-        while batch.effects.len() < STARTS_PER_BATCH
-            && let Some((key, class)) = self.queue.first()
-            && let Placement::Fleet(fleet) = &mut self.room
-        {
-            let job = &self.jobs[&key];
-            let Some(item) = self.queue.item(key, job, class) else {
-                // Nothing of it is left to start: its place was not brought up to date.
-                self.queue.update(key, job, 0);
-                continue;
-            };
-            let last = job.live(item).and_then(|live| live.worker.clone());
-            let needs = self.queue.needs(class);
-            let may_wait = needs.may_wait && !was_not_begun(job, item);
-            let Some(worker) = fleet.place(needs, may_wait, last.as_deref()) else {
-                if fleet.release_for(needs) {
-                    continue;
-                }
-                if !may_wait {
-                    fleet.reserve(needs);
-                }
-                self.queue.nobody_for(class);
-                continue;
-            };
-            // Core named the item as startable, so it has nothing to refuse.
-            let _ = self.transact(key, &Input::Start { item, worker }, now, batch);
-        }
-    }
-
-    /// Tells all jobs that the engine is back. Their timers are set as the state has them.
-    pub fn restart(&mut self, down_since: Timestamp, now: Timestamp) -> Batch {
-        let mut batch = Batch::default();
-        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
-            self.timers.forget(key);
-        }
-        for key in self.jobs.keys().copied().collect::<Vec<_>>() {
-            let input = Input::Restarted { down_since };
-            let _ = self.transact(key, &input, now, &mut batch);
         }
         batch
     }
@@ -389,8 +334,7 @@ impl Engine {
                 token: *token,
                 worker: worker.clone(),
             };
-        batch.records.reserve(log.len());
-        for record in log {
+        for record in &log {
             self.timers.after(key, job, &record.event);
             match &record.event {
                 Event::AttemptStarted { item, attempt, token, worker } => {
@@ -454,8 +398,8 @@ impl Engine {
                 }
                 _ => {}
             }
-            batch.records.push((job.id.clone(), record));
         }
+        batch.push(&job.id, log);
         match self.room {
             Placement::Here { .. } => drop(self.runnable.insert(key)),
             Placement::Fleet(_) => self.queue.update(key, job, started),
@@ -472,12 +416,6 @@ enum Ending {
     Withdrawn,
     /// It had handed the attempt over to a service long ago.
     Elsewhere,
-}
-
-/// Its last attempt never began. Whatever was the reason, this time it gets a slot at once: so nobody is
-/// handed back for ever.
-fn was_not_begun(job: &Job, item: ItemId) -> bool {
-    job.live(item).is_some_and(|live| live.history.unstarted_in_row > 0)
 }
 
 /// What the end of an attempt says of the worker it ended on.

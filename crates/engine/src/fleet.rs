@@ -8,6 +8,8 @@ mod evidence;
 mod health;
 mod member;
 mod needs;
+mod place;
+mod quarantine;
 mod why;
 mod words;
 
@@ -40,15 +42,15 @@ pub struct Fleet {
     leases: BTreeSet<(u64, Arc<str>)>,
     /// Members with room for new work, the least busy first: those with a free slot before those without.
     open: BTreeSet<(u64, Arc<str>)>,
-    /// Members that have become able to take more since somebody last asked.
+    /// Members that have become able to take more since the queue last asked.
     newly_free: BTreeSet<Arc<str>>,
     quarantined: BTreeSet<Arc<str>>,
     /// Attempts that all members hold together.
     held: usize,
     ends: Ends,
-    /// Somebody takes no more work since somebody last asked.
+    /// A member takes no more work, since the queue last asked.
     fewer: bool,
-    /// When the last stored job was taken up: nobody could come back before.
+    /// When the last stored job was taken up: no worker could come back before.
     returned: u64,
     news: Vec<FleetNotification>,
 }
@@ -60,7 +62,7 @@ pub(crate) struct Arrival {
     pub(crate) again: Vec<(AttemptId, Held)>,
     /// Gone with an earlier life of it.
     pub(crate) lost: Vec<(AttemptId, Held)>,
-    /// It holds these, and nobody wants them any more.
+    /// It holds these, and no job wants them any more.
     pub(crate) unwanted: Vec<AttemptId>,
 }
 
@@ -85,7 +87,7 @@ impl Fleet {
         self.rules
     }
 
-    /// A worker says that it is there. Until a lease has ended, its name is that worker's alone; and nobody else
+    /// A worker says that it is there. Until a lease has ended, its name is that worker's alone; and no other
     /// is ever given what the worker was assigned.
     pub(crate) fn connect(&mut self, arriving: Arriving, mono: u64) -> Result<Arrival, NameInUse> {
         let Arriving { spec, identity, session, returning, holds } = arriving;
@@ -202,7 +204,7 @@ impl Fleet {
         true
     }
 
-    /// Somebody takes a drain back. It is in force until the worker says that it has heard.
+    /// An operator takes a drain back. It is in force until the worker says that it has heard.
     pub(crate) fn want_undrain(&mut self, name: &str) -> Undraining {
         let Some(member) = self.members.get_mut(name) else { return Undraining::Unknown };
         if !member.draining {
@@ -212,7 +214,7 @@ impl Fleet {
         if member.connected { Undraining::Ask } else { Undraining::Away }
     }
 
-    /// The worker takes new work again. Unless somebody has drained it since it was asked to.
+    /// The worker takes new work again. Unless an operator has drained it since it was asked to.
     pub(crate) fn undrained(&mut self, name: &str) {
         let Some(member) = self.members.get_mut(name) else { return };
         if !member.undrain {
@@ -352,84 +354,6 @@ impl Fleet {
         }
     }
 
-    /// What an attempt's end says about the worker it ended on. Some: that worker is to be put aside, and why.
-    pub(crate) fn note(&mut self, name: &str, ended: &Ended<'_>, mono: u64) -> Option<String> {
-        let workers = self.members.len();
-        let member = self.members.get_mut(name)?;
-        if member.draining {
-            return None;
-        }
-        let name = member.spec.name.clone();
-        let was = standing(&member.health);
-        let number = self.ends.next();
-        if ended.sign != HealthSignal::NotBegun {
-            let (failed, repeated) =
-                (ended.sign == HealthSignal::Bad, member.health.repeats(ended));
-            self.ends.add(ended.step, ended.step_name, &name, failed, repeated, workers);
-        }
-        member.health.note(ended, number);
-        let accused = if ended.sign == HealthSignal::Good {
-            None
-        } else {
-            let (held, slots) = (&member.held, member.spec.slots);
-            let running = |ms| member::running_longer(held, slots, ms, mono);
-            member.health.accused(&name, &self.ends, &self.rules, running, mono)
-        };
-        if was != standing(&member.health) {
-            self.keep_open(&name);
-        }
-        accused
-    }
-
-    /// Puts a worker aside, unless somebody of those `wanted` could then run nowhere.
-    pub(crate) fn put_aside<'a>(
-        &mut self,
-        name: &str,
-        why: String,
-        mut wanted: impl Iterator<Item = &'a Needs>,
-        mono: u64,
-    ) {
-        let others = || self.members.values().filter(|other| *other.spec.name != *name);
-        let Some(accused) = self.members.get(name) else { return };
-        let spare = wanted
-            .any(|needs| accused.can_ever(needs) && !others().any(|other| other.serves(needs)));
-        let Some(member) = self.members.get_mut(name) else { return };
-        if spare {
-            member.health.spare(why, mono);
-            return;
-        }
-        let name = member.spec.name.clone();
-        member.health.put_aside(why, &self.rules, mono);
-        if let Some((for_ms, why)) = member.health.quarantine_reason() {
-            self.news.push(FleetNotification::Quarantined { worker: name.clone(), for_ms, why });
-        }
-        self.keep_open(&name);
-    }
-
-    /// Somebody takes no more work: what could run nowhere then, can it on one that is put aside?
-    pub(crate) fn has_fewer(&mut self) -> bool {
-        std::mem::take(&mut self.fewer)
-    }
-
-    /// If nobody takes such work but those that are put aside, they are on probation from now on. False: that
-    /// changes nothing.
-    pub(crate) fn release_for(&mut self, needs: &Needs) -> bool {
-        if self.quarantined.is_empty() || self.members.values().any(|member| member.serves(needs)) {
-            return false;
-        }
-        let mut released = false;
-        for name in self.quarantined.clone() {
-            let Some(member) = self.members.get_mut(&name) else { continue };
-            let could = member.connected && !member.draining && member.can_ever(needs);
-            if could && member.health.release_early() {
-                self.news.push(FleetNotification::OnProbation { worker: name.clone() });
-                self.keep_open(&name);
-                released = true;
-            }
-        }
-        released
-    }
-
     /// When something happens by itself.
     pub(crate) fn next_wake(&self) -> Option<u64> {
         let lease = self.leases.first().map(|(ends, _)| *ends);
@@ -480,55 +404,6 @@ impl Fleet {
             member.lease_ends += by;
             self.leases.insert((member.lease_ends, name.clone()));
         }
-    }
-
-    /// Somebody who can take it now: rather not the one to avoid, and the least busy. `may_wait`: also
-    /// where it must wait for a slot.
-    pub(crate) fn place(
-        &self,
-        needs: &Needs,
-        may_wait: bool,
-        avoid: Option<&str>,
-    ) -> Option<Arc<str>> {
-        let open = self.open.iter().filter_map(|(_, name)| self.members.get(name));
-        let mut can = open.filter(|member| member.can_now(needs, may_wait));
-        let first = can.next()?;
-        let other = if avoid == Some(&*first.spec.name) { can.next() } else { None };
-        // A slot that is free comes before a queue elsewhere.
-        let other = other.filter(|other| other.has_slot() || !first.has_slot());
-        Some(other.unwrap_or(first).spec.name.clone())
-    }
-
-    /// Somebody who cannot wait found no slot. Who could run it is given nothing ahead until one is free:
-    /// otherwise those who can wait would take them all.
-    pub(crate) fn reserve(&mut self, needs: &Needs) {
-        let could = |member: &&mut Member| {
-            member.spec.queues && !member.has_slot() && member.fits_now(needs)
-        };
-        let members = self.members.values_mut().filter(could);
-        let marked = members.map(|member| {
-            member.wanted = true;
-            member.spec.name.clone()
-        });
-        for name in marked.collect::<Vec<_>>() {
-            self.keep_open(&name);
-        }
-    }
-
-    /// Whether one of those that have become able to take more could take this, if it had a slot.
-    pub(crate) fn newly_free_for(&self, needs: &Needs) -> bool {
-        self.newly_free
-            .iter()
-            .filter_map(|name| self.members.get(name))
-            .any(|member| member.has_room() && member.fits_now(needs))
-    }
-
-    pub(crate) fn forget_gained(&mut self) {
-        self.newly_free.clear();
-    }
-
-    pub(crate) fn has_gained(&self) -> bool {
-        !self.newly_free.is_empty()
     }
 
     pub(crate) fn take_news(&mut self) -> Vec<FleetNotification> {
@@ -593,9 +468,4 @@ impl Fleet {
             self.quarantined.remove(name);
         }
     }
-}
-
-/// What decides how much a member is given.
-fn standing(health: &Health) -> (bool, bool, bool) {
-    (health.quarantined(), health.on_probation(), health.doubted())
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{AcceptedJob, ItemId, JobId};
 use steadfast_core::job::Job;
-use steadfast_store::{Gap, IdempotencyKey, Refused};
+use steadfast_store::{Gap, IdempotencyKey, QueueEntry, Refused};
 
 use crate::controller::{Loaded, Request};
 use crate::engine::Engine;
@@ -97,15 +97,17 @@ pub(crate) enum Message {
     },
     Look(Box<dyn FnOnce(&Engine) + Send>),
     /// The store took no write of these.
-    Refused(Vec<JobId>),
+    Refused(Vec<(JobId, Refused)>),
     /// These are durable up to this event, and may leave memory if that was their last.
     Idle(Vec<(JobId, u64)>),
+    /// Stored jobs that wait for a worker.
+    Queued(Vec<QueueEntry>),
     Loaded {
         job: JobId,
         found: Loaded,
     },
-    /// All that was due at the start has been loaded.
-    Recovered(Result<usize, Unreadable>),
+    /// All that had an attempt under way at the start has been loaded.
+    Recovered(Result<(), Unreadable>),
     /// The writer can take groups again.
     WriterReady,
     Drain,
@@ -162,12 +164,13 @@ impl Inbox {
         self.ask(Request::Input { job: job.clone(), input })
     }
 
-    /// A worker's report or a person's command, without waiting: `reply` is called once what it came to is durable.
+    /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable, and
+    /// dropped if the engine cannot hear it now.
     pub fn send(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
         self.try_request(Request::Input { job: job.clone(), input }, reply)
     }
 
-    /// A word about a job that is over, as it is stored: nobody else writes it meanwhile.
+    /// A word about a job that is over, as it is stored: no other process writes it meanwhile.
     pub fn note(&self, job: Job, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
         self.try_request(Request::Note { job: Box::new(job), input }, reply)
     }
@@ -193,7 +196,7 @@ impl Inbox {
         self.try_live(Message::Beat { worker, incarnation, reply })
     }
 
-    /// The session of a worker has ended. Waits for room, as nobody says it again.
+    /// The session of a worker has ended. Waits for room, as the session does not say it again.
     pub fn away(&self, worker: &Arc<str>, session: u64) {
         self.live(Message::Away { worker: worker.clone(), session });
     }
@@ -203,7 +206,7 @@ impl Inbox {
         self.try_live(Message::DrainWorker { worker: worker.to_owned(), reply })
     }
 
-    /// Somebody takes that back. Answered with whether the worker must be told now.
+    /// An operator takes that back. Answered with whether the worker must be told now.
     pub fn undrain_worker(&self, worker: &str, reply: Reply<Undraining>) -> Result<(), SendError> {
         self.try_live(Message::UndrainWorker { worker: worker.to_owned(), reply })
     }
@@ -240,12 +243,12 @@ impl Inbox {
     }
 
     fn try_live(&self, message: Message) -> Result<(), SendError> {
-        self.0.try_send(message, Lane::Liveness, true).map_err(unheard)
+        self.0.try_send(message, Lane::Liveness, true).map_err(|(why, _)| unheard(why))
     }
 
     fn try_request(&self, request: Request, reply: Reply<Answer>) -> Result<(), SendError> {
         let message = Message::Request { request, reply: Some(reply) };
-        self.0.try_send(message, Lane::Work, true).map_err(unheard)
+        self.0.try_send(message, Lane::Work, true).map_err(|(why, _)| unheard(why))
     }
 
     fn ask(&self, request: Request) -> Answer {

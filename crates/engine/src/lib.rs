@@ -1,15 +1,16 @@
-//! The one writer. Inputs come in, core decides, the batch is committed, and only then do its effects
-//! go out.
+//! The one writer. Inputs come in, core decides, the group is committed, and only then does it let out what it
+//! means for workers and callers.
 //!
-//! Nothing here knows sockets, SQL, processes or what time it is: the driver hands in `now`, carries
-//! reports in and effects out, and owns the log. A server, `run`, a rehearsal and a simulation are
-//! drivers of the same [`Engine`].
+//! Nothing here knows sockets, SQL, processes or what time it is: a driver hands in `now`, carries
+//! reports in and assignments out, and owns the store. A server, `run`, a rehearsal and a simulation are
+//! drivers of the same [`Controller`].
 //!
-//! **Effects cannot be had without a commit**: [`Batch::commit`] is the only way to them.
+//! **What a decision lets out cannot be had without a commit**: [`Group::committed`] is the only way to it.
 
 mod batch;
 mod controller;
 mod crash;
+mod dispatch;
 mod driver;
 mod engine;
 mod fleet;
@@ -25,11 +26,11 @@ mod watchdogs;
 mod work;
 mod workers;
 
-pub use batch::{Assignment, Batch, Effect, Log};
+pub use batch::Assignment;
 pub use controller::{Controller, Group, Loaded, Outgoing, Outputs, Parked, ReplyId, Request};
 pub use crash::crash_point;
 pub use driver::{Clock, Live, Observer, Ownership, Stopped, Workers};
-pub use engine::{Engine, Unknown};
+pub use engine::Engine;
 pub use fleet::{
     Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo,
     WorkerSpec, WorkerState,

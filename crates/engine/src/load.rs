@@ -1,10 +1,11 @@
 //! Stored jobs, read when they are needed.
 
+use serde::de::IgnoredAny;
 use steadfast_core::apply::fold;
-use steadfast_core::event::JobId;
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Owner, Store, StoreError};
+use steadfast_store::{Owner, QueueEntry, Store, StoreError};
 
 use crate::inbox::Adopted;
 
@@ -40,10 +41,15 @@ pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
     let unreadable = |why: String| Unreadable::State { job: job.into(), why };
     let stored = store.get(job)?.ok_or_else(|| Unreadable::Missing(job.into()))?;
     let mut state: Option<Job> = match stored.snapshot {
-        Some(snapshot) => Some(
-            serde_json::from_slice(&snapshot.state)
-                .map_err(|error| unreadable(error.to_string()))?,
-        ),
+        Some(snapshot) => {
+            let without_plan: Job<IgnoredAny> = serde_json::from_slice(&snapshot.state)
+                .map_err(|error| unreadable(error.to_string()))?;
+            let first = store.events(job, 0, 1)?.into_iter().next();
+            let Some(RecordedEvent { event: Event::JobAccepted(accepted), .. }) = first else {
+                return Err(unreadable("its first event is not that it was accepted".to_owned()));
+            };
+            Some(without_plan.with_plan(accepted.plan))
+        }
         None => None,
     };
     let mut after = state.as_ref().map_or(0, |job| job.seq);
@@ -55,7 +61,7 @@ pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
             fold(&mut state, record).map_err(|error| unreadable(error.to_string()))?;
         }
     }
-    // Somebody may have written on meanwhile.
+    // The owner may have written on meanwhile.
     if after < stored.seq {
         return Err(unreadable(format!("event {} of it is missing", after + 1)));
     }
@@ -95,6 +101,15 @@ impl Loader {
         let job = state(&mut *self.store, job)?;
         let gaps = self.store.gaps(&self.owner.id, job.last_at)?;
         Ok(Some(Adopted { job, gaps, lost: Vec::new() }))
+    }
+
+    /// A page of those that wait for a worker, after the one `after`.
+    pub(crate) fn queued(
+        &mut self,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, Unreadable> {
+        Ok(self.store.queued(&self.owner.id, after, limit)?)
     }
 
     /// A page of those to be woken after `after`, up to `until`.

@@ -32,10 +32,13 @@ struct Shared<M> {
 struct State<M> {
     work: VecDeque<M>,
     liveness: VecDeque<M>,
-    /// The reader sleeps until there are so many.
+    /// The reader sleeps until there are this many.
     wanted: Option<usize>,
     /// The reader is gone.
     closed: bool,
+    senders: usize,
+    /// Senders that wait for room.
+    waiting: usize,
 }
 
 impl<M> State<M> {
@@ -55,10 +58,10 @@ impl<M> State<M> {
     }
 }
 
-/// At most `most` wait in each lane; whoever sends more waits with them.
+/// At most `most` wait in each lane; a sender of more waits with them.
 pub(crate) fn mailbox<M>(most: usize) -> (Sender<M>, Receiver<M>) {
     let (work, liveness) = (VecDeque::new(), VecDeque::new());
-    let state = State { work, liveness, wanted: None, closed: false };
+    let state = State { work, liveness, wanted: None, closed: false, senders: 1, waiting: 0 };
     let (enough, room) = (Condvar::new(), Condvar::new());
     let shared = Arc::new(Shared { state: Mutex::new(state), enough, room, most });
     (Sender(shared.clone()), Receiver(shared))
@@ -72,7 +75,20 @@ impl<M> Shared<M> {
 
 impl<M> Clone for Sender<M> {
     fn clone(&self) -> Self {
+        self.0.held().senders += 1;
         Self(self.0.clone())
+    }
+}
+
+impl<M> Drop for Sender<M> {
+    fn drop(&mut self) {
+        let mut state = self.0.held();
+        state.senders -= 1;
+        if state.senders == 0 {
+            state.wanted = None;
+            drop(state);
+            self.0.enough.notify_one();
+        }
     }
 }
 
@@ -90,9 +106,23 @@ pub(crate) enum NotSent {
 impl<M> Sender<M> {
     /// `urgent`: the reader does not sleep on for more.
     pub(crate) fn send(&self, message: M, lane: Lane, urgent: bool) -> Result<(), Closed> {
-        let full = |state: &mut State<M>| state.lane(lane).len() >= self.0.most && !state.closed;
-        let waited = self.0.room.wait_while(self.0.held(), full);
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        self.send_below(self.0.most, message, lane, urgent)
+    }
+
+    /// Waits until fewer than `most` are in the lane.
+    pub(crate) fn send_below(
+        &self,
+        most: usize,
+        message: M,
+        lane: Lane,
+        urgent: bool,
+    ) -> Result<(), Closed> {
+        let full = |state: &mut State<M>| state.lane(lane).len() >= most && !state.closed;
+        let mut state = self.0.held();
+        state.waiting += 1;
+        let waited = self.0.room.wait_while(state, full);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
         if state.closed {
             return Err(Closed);
         }
@@ -100,14 +130,19 @@ impl<M> Sender<M> {
         Ok(())
     }
 
-    /// Waits for no room.
-    pub(crate) fn try_send(&self, message: M, lane: Lane, urgent: bool) -> Result<(), NotSent> {
+    /// Waits for no room: gives back what there is none for.
+    pub(crate) fn try_send(
+        &self,
+        message: M,
+        lane: Lane,
+        urgent: bool,
+    ) -> Result<(), (NotSent, M)> {
         let mut state = self.0.held();
         if state.closed {
-            return Err(NotSent::Closed);
+            return Err((NotSent::Closed, message));
         }
         if state.lane(lane).len() >= self.0.most {
-            return Err(NotSent::Full);
+            return Err((NotSent::Full, message));
         }
         self.put(state, message, lane, urgent);
         Ok(())
@@ -129,10 +164,16 @@ impl<M> Receiver<M> {
         self.0.held().len(up_to) == 0
     }
 
+    /// No sender is left, and everything that was sent is taken.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let state = self.0.held();
+        state.senders == 0 && state.len(Lane::Work) == 0
+    }
+
     /// Sleeps until there are `wanted` messages or an urgent one, at most `longest`; there may be none.
     pub(crate) fn wait_for(&self, wanted: usize, up_to: Lane, longest: Duration) {
         let mut state = self.0.held();
-        if state.len(up_to) < wanted {
+        if state.len(up_to) < wanted && state.senders > 0 {
             state.wanted = Some(wanted);
             let sleeps = |state: &mut State<M>| state.wanted.is_some();
             let waited = self.0.enough.wait_timeout_while(state, longest, sleeps);
@@ -144,8 +185,6 @@ impl<M> Receiver<M> {
     /// What has arrived, at most `most`; workers' signs of life first.
     pub(crate) fn take(&self, most: usize, up_to: Lane) -> VecDeque<M> {
         let mut state = self.0.held();
-        let was_full =
-            [Lane::Work, Lane::Liveness].iter().any(|l| state.lane(*l).len() >= self.0.most);
         let mut taken = part(&mut state.liveness, most);
         if up_to == Lane::Work {
             let left = most - taken.len();
@@ -156,8 +195,9 @@ impl<M> Receiver<M> {
                 taken.append(&mut work);
             }
         }
+        let waiting = state.waiting > 0;
         drop(state);
-        if was_full {
+        if waiting {
             self.0.room.notify_all();
         }
         taken
@@ -172,7 +212,7 @@ impl<M> Drop for Receiver<M> {
     fn drop(&mut self) {
         let mut state = self.0.held();
         state.closed = true;
-        // Whoever waits for the answer to a message in here has to learn that there is none.
+        // Callers that wait for the answer to a message in here have to learn that there is none.
         let left = (std::mem::take(&mut state.work), std::mem::take(&mut state.liveness));
         drop(state);
         drop(left);
@@ -226,11 +266,43 @@ mod tests {
         for n in [1, 2] {
             sender.send(n, Lane::Work, false).expect("open");
         }
-        assert!(matches!(sender.try_send(3, Lane::Work, false), Err(NotSent::Full)));
+        assert!(matches!(sender.try_send(3, Lane::Work, false), Err((NotSent::Full, 3))));
         sender.try_send(10, Lane::Liveness, true).expect("a lane of its own");
         assert_eq!(receiver.take(10, Lane::Liveness), [10]);
         assert!(receiver.is_empty(Lane::Liveness) && !receiver.is_empty(Lane::Work));
         sender.try_send(11, Lane::Liveness, true).expect("room");
         assert_eq!(receiver.take(10, Lane::Work), [11, 1, 2]);
+    }
+
+    #[test]
+    fn the_reader_learns_that_nobody_is_left_to_send() {
+        let (sender, receiver) = mailbox(2);
+        let other = sender.clone();
+        other.send(1, Lane::Work, false).expect("open");
+        drop(sender);
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(other));
+            receiver.wait_for(2, Lane::Work, LONG);
+        });
+        assert!(!receiver.is_abandoned(), "there is something to take");
+        assert_eq!(receiver.take(9, Lane::Work), [1]);
+        receiver.wait_for(1, Lane::Work, LONG);
+        assert!(receiver.is_abandoned());
+    }
+
+    #[test]
+    fn who_leaves_room_for_others_waits_sooner() {
+        let (sender, receiver) = mailbox(4);
+        std::thread::scope(|scope| {
+            let loads = sender.clone();
+            scope.spawn(move || {
+                (1..=3).for_each(|n| drop(loads.send_below(1, n, Lane::Work, true)))
+            });
+            for n in 1..=3 {
+                receiver.wait_for(1, Lane::Work, LONG);
+                assert_eq!(receiver.take(1, Lane::Work), [n]);
+                assert!(receiver.0.held().work.len() <= 1);
+            }
+        });
     }
 }

@@ -7,7 +7,7 @@ use crate::slots::Slots;
 
 #[derive(Debug)]
 pub enum Placement {
-    /// In one place, which goes by this name, with so many slots.
+    /// In one place, which goes by this name, with these slots.
     Here { slots: Slots, worker: Arc<str> },
     /// On workers that come and go.
     Fleet(Box<Fleet>),

@@ -12,7 +12,7 @@ const SHORT_MS: u64 = 25;
 /// As many are handed out ahead as the slots finish in this time: longer than it takes to gather a
 /// group and to sync it.
 const AHEAD_MS: u64 = 20;
-/// A group's reports come in one moment, and seem faster than they are: so many for each slot at most,
+/// A group's reports come in one moment, and seem faster than they are: this many for each slot at most,
 const MOST_EACH: u32 = 8;
 /// and no more than are stored while they wait.
 const MOST_AHEAD: u32 = 512;
@@ -40,7 +40,7 @@ impl Prefetch {
         }
     }
 
-    /// An attempt in one of so many slots was reported to be over.
+    /// An attempt in one of `slots` was reported to be over.
     pub(crate) fn reported(&mut self, slots: u32, outcome: &Outcome, at: Timestamp) {
         match outcome {
             // Handed back: it waited behind long ones.

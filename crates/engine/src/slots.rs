@@ -31,7 +31,7 @@ impl Slots {
         Self { room: Capacity::Each(most), used: BTreeMap::new() }
     }
 
-    /// So many that all datacenters share, and whose workers keep a queue: while attempts are very
+    /// `most` that all datacenters share, and whose workers keep a queue: while attempts are very
     /// short, some more are handed out than there are slots. Workers hand back what waited too long.
     pub fn shared(most: u32) -> Self {
         Self { room: Capacity::Shared(most, Prefetch::default()), used: BTreeMap::new() }
@@ -54,6 +54,13 @@ impl Slots {
         let free = *used < most;
         *used += u32::from(free);
         free
+    }
+
+    /// An attempt that is under way already has one, whether there are as many or not.
+    pub(crate) fn hold(&mut self, datacenter: Option<&str>) {
+        if !matches!(self.room, Capacity::Unlimited) {
+            *self.used.entry(datacenter.map(str::to_owned)).or_default() += 1;
+        }
     }
 
     /// Of those that are counted.

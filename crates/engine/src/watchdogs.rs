@@ -2,8 +2,8 @@
 //! worker, and the heartbeat of an attempt that a service has.
 //!
 //! They run on the time in which the engine was there to hear: monotonic, and standing still while it is
-//! stopped or down. A wall clock that is set moves none of them, and time in which nobody could have been
-//! heard is held against nobody. A restart begins them anew, because how much of them had passed is known
+//! stopped or down. A wall clock that is set moves none of them, and time in which no worker could have been
+//! heard is held against none. A restart begins them anew, because how much of them had passed is known
 //! only by the wall clock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub(crate) struct Watchdogs {
 #[derive(Clone, Copy, Debug)]
 struct Watchdog {
     due: u64,
-    /// When it is looked at: when it is due, or later, if it has to wait for somebody then.
+    /// When it is looked at: when it is due, or later, if it has to wait for its worker then.
     look: u64,
 }
 

@@ -89,7 +89,11 @@ impl Engine {
 
     /// A worker is there. What it was assigned and never got it gets again, what an earlier life of it
     /// took along is lost, and what it holds in vain it is told to stop.
-    pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Batch, NameInUse> {
+    pub(crate) fn connect(
+        &mut self,
+        arriving: Arriving,
+        now: Timestamp,
+    ) -> Result<Batch, NameInUse> {
         let mut batch = Batch::default();
         let (mono, worker) = (self.mono, arriving.spec.name.clone());
         let Some(fleet) = self.fleet() else { return Ok(batch) };
@@ -142,7 +146,7 @@ impl Engine {
         self.fleet().is_some_and(|fleet| fleet.drain(worker))
     }
 
-    /// Somebody takes a drain of it back.
+    /// An operator takes a drain of it back.
     pub fn undrain_worker(&mut self, worker: &str) -> Undraining {
         self.fleet().map_or(Undraining::Unknown, |fleet| fleet.want_undrain(worker))
     }
@@ -161,7 +165,7 @@ impl Engine {
 
     /// Ends leases, quarantines and watchdogs that are over. To be called when everything that was said has
     /// been heard: only then is silence silence.
-    pub fn tick_workers(&mut self, now: Timestamp) -> Batch {
+    pub(crate) fn tick_workers(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let mono = self.mono;
         if let Some(fleet) = self.fleet() {
@@ -193,7 +197,7 @@ impl Engine {
         let _ = self.transact(key, &Input::Fired(timer), now.max(by_wall), batch);
     }
 
-    pub fn take_news(&mut self) -> Vec<FleetNotification> {
+    pub(crate) fn take_news(&mut self) -> Vec<FleetNotification> {
         self.fleet().map(Fleet::take_news).unwrap_or_default()
     }
 
@@ -206,10 +210,15 @@ impl Engine {
 
     /// Of every step that has something to start, by run and step: why it has not started.
     pub fn why_not_running(&self, job: &str) -> Vec<((u32, u32), String)> {
-        let (Placement::Fleet(fleet), Some(job)) = (&self.room, self.job(job)) else {
+        let (Placement::Fleet(fleet), Some(key)) = (&self.room, self.keys.get(job)) else {
             return Vec::new();
         };
-        job.startable()
+        let Some(job) = self.jobs.get(key) else {
+            let wants = self.queue.wants(*key);
+            return wants.map(|(step, needs)| (step, fleet.why_not(needs))).collect();
+        };
+        let startable = job.startable();
+        startable
             .map(|item| ((item.run, item.step), fleet.why_not(&Needs::of(&job.plan, item))))
             .collect()
     }
@@ -225,12 +234,17 @@ impl Engine {
     /// The workers of a job that is taken up again may still be at it. How many attempts that is.
     pub(crate) fn expect_workers(&mut self, key: JobKey) -> i64 {
         let mono = self.mono;
-        let (Some(job), Placement::Fleet(fleet)) = (self.jobs.get(&key), &mut self.room) else {
-            return 0;
-        };
+        let Some(job) = self.jobs.get(&key) else { return 0 };
         let mut running = 0;
         for (item, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
             let Some(worker) = &live.worker else { continue };
+            let fleet = match &mut self.room {
+                Placement::Fleet(fleet) => fleet,
+                Placement::Here { slots, .. } => {
+                    slots.hold(job.plan.datacenter(item.run));
+                    continue;
+                }
+            };
             let (held, needs) =
                 (AttemptId::new(job.id.clone(), live.token), Needs::of(&job.plan, item));
             fleet.expect(worker, held, item, live.history.attempts, &needs, mono);

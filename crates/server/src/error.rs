@@ -47,6 +47,8 @@ pub enum ApiError {
     CallbackRefused(String),
     #[error("{0}")]
     TooOften(String),
+    #[error("too much of earlier answers has not been read; read or close them, then try again")]
+    Unread,
     #[error("the server's disk is full, nothing was written; free some space, then try again")]
     DiskFull,
     /// Safe to try again, with the same idempotency key if there is one.
@@ -105,6 +107,7 @@ impl ApiError {
             Self::MethodNotAllowed(_) => "method_not_allowed",
             Self::CallbackRefused(_) => "callback_refused",
             Self::TooOften(_) => "too_often",
+            Self::Unread => "too_much_unread",
             Self::DiskFull => "disk_full",
             Self::Overloaded(_) => "overloaded",
             Self::Unconfirmed { .. } => "unconfirmed",
@@ -129,6 +132,7 @@ impl ApiError {
             Self::MethodNotAllowed(_) => "The method is not allowed here",
             Self::CallbackRefused(_) => "The callback is refused",
             Self::TooOften(_) => "Too often",
+            Self::Unread => "Too much is unread",
             Self::DiskFull => "The server's disk is full",
             Self::Overloaded(_) => "The server cannot take it now",
             Self::Unconfirmed { .. } => "Handed to the store, not confirmed yet",
@@ -153,7 +157,7 @@ impl ApiError {
             Self::UnsupportedMedia(_) => 415,
             Self::MethodNotAllowed(_) => 405,
             Self::CallbackRefused(_) => 401,
-            Self::TooOften(_) => 429,
+            Self::TooOften(_) | Self::Unread => 429,
             Self::DiskFull => 507,
             Self::Overloaded(_) | Self::NotReady(_) => 503,
             Self::Stuck { .. } | Self::Internal(_) => 500,
@@ -172,7 +176,7 @@ impl ApiError {
             Self::AlreadyEnded { .. } | Self::NotPossible(_) => tonic::Code::FailedPrecondition,
             Self::CallbackRefused(_) => tonic::Code::Unauthenticated,
             Self::TooLarge(_) => tonic::Code::OutOfRange,
-            Self::TooOften(_) | Self::DiskFull => tonic::Code::ResourceExhausted,
+            Self::TooOften(_) | Self::Unread | Self::DiskFull => tonic::Code::ResourceExhausted,
             Self::MethodNotAllowed(_) => tonic::Code::Unimplemented,
             Self::Overloaded(_) | Self::Unconfirmed { .. } | Self::NotReady(_) => {
                 tonic::Code::Unavailable

@@ -3,6 +3,7 @@
 //! Translates, asks, answers. What to do about a job is decided in core, and made durable by the engine,
 //! before anything here shows or acknowledges it.
 
+pub mod arriving;
 pub mod callbacks;
 pub mod caller;
 pub mod clock;

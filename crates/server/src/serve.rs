@@ -137,7 +137,7 @@ impl Running {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Jobs that were under way when the server before this one ended.
+    /// Jobs that were not over when the server before this one ended.
     pub fn adopted(&self) -> usize {
         self.adopted
     }
@@ -272,7 +272,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     );
     let inbox = live.inbox().clone();
     // Workers come in when what they hold is known.
-    let adopted = live.recovered()?;
+    live.recovered()?;
 
     let reader = JobReader::open(storage.clone(), READERS)?;
     let operator = Arc::new(config.operator.clone());
@@ -370,7 +370,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         claim,
         retention,
         readiness,
-        adopted,
+        adopted: open as usize,
     })
 }
 

@@ -12,7 +12,7 @@ mod proof;
 mod queue;
 mod session;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,6 +64,7 @@ struct Shared {
     parts: SessionParts,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
+    expected_logs: log::ExpectedLogs,
 }
 
 /// What a registry works with.
@@ -87,39 +88,19 @@ struct Session {
     /// The id of its token. None: a server without tokens.
     token: Option<Arc<str>>,
     out: Outgoing,
-    /// Attempts whose output is taken from this worker.
+    /// Attempts whose progress is taken from this worker, and whose files it may fetch.
     held: HashSet<AttemptId>,
-    /// Those that were withdrawn from it last: what they print until they have ended is taken too.
-    withdrawn: VecDeque<AttemptId>,
     /// The worker has said that it takes nothing new.
     drains: watch::Sender<bool>,
     /// How often it has said that it takes new work again.
     undrained: watch::Sender<u64>,
 }
 
-/// Withdrawn attempts of a worker whose output is still taken. Most say soon that it was the last.
-const WITHDRAWN: usize = 1024;
-
-impl Session {
-    /// The output of that attempt is this worker's to send.
-    fn may_print(&self, key: &AttemptId) -> bool {
-        self.held.contains(key) || self.withdrawn.contains(key)
-    }
-
-    fn withdraw(&mut self, key: AttemptId) {
-        if self.held.remove(&key) {
-            self.withdrawn.push_back(key);
-            if self.withdrawn.len() > WITHDRAWN {
-                self.withdrawn.pop_front();
-            }
-        }
-    }
-}
-
 impl SessionRegistry {
     pub fn new(rules: SessionRules, parts: SessionParts) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
-        Self(Arc::new(Shared { rules, parts, sessions, last_session }))
+        let expected_logs = log::ExpectedLogs::default();
+        Self(Arc::new(Shared { rules, parts, sessions, last_session, expected_logs }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -190,7 +171,7 @@ impl Workers for SessionRegistry {
         let named = proto::AttemptRef::new(&job, item, attempt, token);
         let mut sessions = self.sessions();
         if let Some(session) = sessions.get_mut(&worker) {
-            session.withdraw(AttemptId { job, token });
+            session.held.remove(&AttemptId { job, token });
             let kind = Kind::Withdrawal(proto::Withdrawal { attempt: Some(named) });
             self.send(&worker, session, kind);
         }

@@ -8,7 +8,7 @@ use steadfast_jobfile::parse_duration;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Entry {
-    /// An attempt that ends so, after so long. None: it never reports.
+    /// An attempt that ends so, after this long. None: it never reports.
     Attempt { outcome: Option<Outcome>, takes_ms: u64 },
     /// The engine stops, and starts again so much later.
     Down { ms: u64 },

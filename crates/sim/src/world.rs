@@ -1,7 +1,6 @@
-//! The loop of a rehearsal: the next report or timer, the virtual clock set to it, the engine asked.
+//! The loop of a rehearsal: the next report or timer, the virtual clock set to it, the controller asked.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use steadfast_core::decide::Input;
@@ -10,7 +9,10 @@ use steadfast_core::job::Job;
 use steadfast_core::outcome::OutcomeLabel;
 use steadfast_core::plan::{NotBefore, Plan};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Assignment, Batch, Effect, Engine, Log, Placement, Slots};
+use steadfast_engine::{
+    Adopted, Assignment, Controller, Outgoing, Outputs, Placement, Request, Slots,
+};
+use steadfast_store::Gap;
 
 use crate::report::{Decision, Rehearsal};
 use crate::script::Script;
@@ -57,10 +59,11 @@ pub fn rehearse_into(
     options: &Options,
     witness: impl FnMut(&RecordedEvent),
 ) -> Result<Rehearsal, TooManyDecisions> {
-    let slots = options.slots.map_or_else(Slots::unlimited, Slots::per_datacenter);
     let job: JobId = "rehearsal".into();
     let mut world = World {
-        engine: Engine::new(Placement::here(slots, "rehearsal")),
+        controller: controller(options),
+        over: None,
+        options,
         log: Witnessed { witness, decisions: vec![], decided: vec![], ended: None },
         now: Timestamp(0),
         inbox: BTreeMap::new(),
@@ -70,19 +73,24 @@ pub fn rehearse_into(
         job: job.clone(),
     };
     let plan = starting_now(plan);
-    let batch = world.engine.submit(AcceptedJob::new(job, plan), world.now);
-    world.commit(batch);
+    let accepted = Box::new(AcceptedJob::new(job, plan));
+    world.controller.request(None, Request::Submit { accepted, key: None }, world.now);
+    world.commit();
     world.dispatch();
-    while !world.over(options.past_the_end) && world.step() {
+    while !world.is_over() && world.step() {
         let decisions = world.log.decisions.len();
         if decisions > options.max_decisions {
             let decisions = options.max_decisions;
             return Err(TooManyDecisions { decisions, at: world.now });
         }
     }
-    let World { engine, log, job, .. } = world;
-    let job = engine.job(&job).expect("it was submitted above");
-    Ok(Rehearsal::new(job, log.decisions))
+    let decisions = std::mem::take(&mut world.log.decisions);
+    Ok(Rehearsal::new(world.job(), decisions))
+}
+
+fn controller(options: &Options) -> Controller {
+    let slots = options.slots.map_or_else(Slots::unlimited, Slots::per_datacenter);
+    Controller::rehearsing(Placement::here(slots, "rehearsal"))
 }
 
 /// A calendar time means nothing on a clock that starts at 0: such a job is rehearsed from then on.
@@ -98,7 +106,10 @@ fn starting_now(plan: Arc<Plan>) -> Arc<Plan> {
 }
 
 struct World<'a, W> {
-    engine: Engine,
+    controller: Controller,
+    /// The job, once nothing of it is left to be done.
+    over: Option<Job>,
+    options: &'a Options,
     log: Witnessed<W>,
     now: Timestamp,
     /// Reports on their way, by arrival and then in the order they were sent.
@@ -122,37 +133,33 @@ struct Report {
 struct Witnessed<W> {
     witness: W,
     decisions: Vec<Decision>,
-    /// Items that the last batch decided on.
+    /// Items that the last group decided on.
     decided: Vec<(ItemId, u32)>,
     ended: Option<(Timestamp, OutcomeLabel)>,
 }
 
-impl<W: FnMut(&RecordedEvent)> Log for Witnessed<W> {
-    type Error = Infallible;
-
-    fn append(&mut self, records: Vec<(JobId, RecordedEvent)>) -> Result<(), Infallible> {
-        for (_, record) in records {
-            (self.witness)(&record);
-            if let Some(decision) = Decision::of(&record, self.ended) {
-                self.decided.push((decision.item, decision.attempt));
-                self.decisions.push(decision);
-            }
-            if let Event::AttemptEnded { started_at, outcome, .. } = &record.event {
-                self.ended = Some((*started_at, outcome.label()));
-            }
+impl<W: FnMut(&RecordedEvent)> Witnessed<W> {
+    fn append(&mut self, record: &RecordedEvent) {
+        (self.witness)(record);
+        if let Some(decision) = Decision::of(record, self.ended) {
+            self.decided.push((decision.item, decision.attempt));
+            self.decisions.push(decision);
         }
-        Ok(())
+        if let Event::AttemptEnded { started_at, outcome, .. } = &record.event {
+            self.ended = Some((*started_at, outcome.label()));
+        }
     }
 }
 
 impl<W: FnMut(&RecordedEvent)> World<'_, W> {
     fn job(&self) -> &Job {
-        self.engine.job(&self.job).expect("it was submitted and is never dropped")
+        let job = self.controller.job(&self.job).or(self.over.as_ref());
+        job.expect("it was submitted, and is kept when it is over")
     }
 
-    fn over(&self, past_the_end: bool) -> bool {
+    fn is_over(&self) -> bool {
         let job = self.job();
-        if past_the_end { job.is_over() } else { job.state().is_terminal() }
+        if self.options.past_the_end { job.is_over() } else { job.state().is_terminal() }
     }
 
     /// Takes the world on by one event; false when nothing can happen any more.
@@ -162,7 +169,7 @@ impl<W: FnMut(&RecordedEvent)> World<'_, W> {
             return true;
         }
         let report = self.inbox.first_key_value().map(|((at, _), _)| *at);
-        let timer = self.engine.next_due();
+        let timer = self.controller.next_due();
         // A report that arrives at the very moment a timer fires was in time.
         match (report, timer) {
             (Some(at), timer) if timer.is_none_or(|timer| at <= timer) => {
@@ -171,8 +178,8 @@ impl<W: FnMut(&RecordedEvent)> World<'_, W> {
             }
             (_, Some(at)) => {
                 self.now = self.now.max(at);
-                let batch = self.engine.tick(self.now);
-                self.commit(batch);
+                self.controller.tick(self.now);
+                self.commit();
             }
             (_, None) => return false,
         }
@@ -184,18 +191,24 @@ impl<W: FnMut(&RecordedEvent)> World<'_, W> {
 
     /// First the restart itself, then what arrived meanwhile, then what fell due, then new starts.
     fn restart(&mut self, until: Timestamp) {
-        let down_since = self.now;
+        let gaps = vec![Gap { from: self.now, until }];
         self.now = until;
-        let batch = self.engine.restart(down_since, until);
-        self.commit(batch);
+        let before = std::mem::replace(&mut self.controller, controller(self.options));
+        // What its workers are at goes on meanwhile.
+        if let Some(job) = before.into_job(&self.job) {
+            let adopted = Adopted { job, gaps, lost: vec![] };
+            self.controller.request(None, Request::Adopt(Box::new(adopted)), until);
+        }
+        self.commit();
         while self.down_until.is_none()
             && self.inbox.first_key_value().is_some_and(|((at, _), _)| *at <= until)
         {
             self.take_report();
         }
-        while self.down_until.is_none() && self.engine.next_due().is_some_and(|due| due <= until) {
-            let batch = self.engine.tick(until);
-            self.commit(batch);
+        let due = |world: &Self| world.controller.next_due().is_some_and(|due| due <= until);
+        while self.down_until.is_none() && due(self) {
+            self.controller.tick(until);
+            self.commit();
         }
         if self.down_until.is_none() {
             self.dispatch();
@@ -207,29 +220,29 @@ impl<W: FnMut(&RecordedEvent)> World<'_, W> {
         let (Some(outcome), _) = self.script.of(item).attempt(attempt) else { return };
         let input = Input::Report { item, token, outcome: outcome.clone() };
         // What comes too late is refused by its fence; that is the point of it.
-        let mut batch = Batch::default();
-        if self.engine.handle(&self.job, &input, self.now, &mut batch).is_ok() {
-            self.commit(batch);
-        }
+        let report = Request::Input { job: self.job.clone(), input };
+        self.controller.request(None, report, self.now);
+        self.commit();
     }
 
     fn dispatch(&mut self) {
-        loop {
-            let batch = self.engine.dispatch(self.now);
-            if batch.is_empty() {
-                return;
-            }
-            self.commit(batch);
-        }
+        self.controller.start(self.now);
+        self.commit();
     }
 
-    fn commit(&mut self, batch: Batch) {
-        let Ok(effects) = batch.commit(&mut self.log);
+    fn commit(&mut self) {
+        let Some(group) = self.controller.group_of(|_, assignment| assignment) else { return };
+        let all = vec![Ok(()); group.writes.len()];
+        let Outputs { events, effects, ended, .. } = group.committed(all);
+        for record in events.iter().flat_map(|(_, records)| records) {
+            self.log.append(record);
+        }
+        self.over = ended.into_iter().next().or(self.over.take());
         for effect in effects {
             match effect {
-                Effect::Assign(assignment) => self.work(&assignment),
+                Outgoing::Assign(assignment) => self.work(&assignment),
                 // A scripted worker cannot be stopped; its report comes, and is stale.
-                Effect::Withdraw(_) => {}
+                Outgoing::Withdraw(_) => {}
             }
         }
         for (item, attempt) in std::mem::take(&mut self.log.decided) {

@@ -67,6 +67,8 @@ mod job;
 mod logs;
 mod query;
 mod retry;
+#[cfg(feature = "embedded")]
+pub mod run;
 mod server;
 mod status;
 mod step;

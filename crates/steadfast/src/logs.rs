@@ -47,6 +47,8 @@ impl LogQuery {
 #[non_exhaustive]
 pub struct Log {
     pub of: AttemptName,
+    /// The attempt has ended, and the rest of its log has not arrived from its worker yet.
+    pub arriving: bool,
     /// Stdout and stderr together; what is not UTF-8 is replaced.
     pub text: String,
 }

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_api::WorkerReport;
 use steadfast_core::outcome::Outcome;
+use steadfast_worker::KILL_GRACE;
 use steadfast_worker::http::{Allowed, Outbound};
 use steadfast_worker::remote::{Call, Functions, Handle, RemoteConfig, RemoteError, Task, serve};
-use steadfast_worker::{KILL_GRACE, LOG_CAP};
 
 use crate::error::FunctionError;
 use crate::{Context, Error, Server, temporary};
@@ -190,7 +190,6 @@ impl Worker {
             grouped: false,
             drain_grace: builder.drain_grace,
             kill_grace: builder.grace,
-            log_cap: LOG_CAP,
             keep: false,
         };
         Ok((config, temporary))

@@ -31,7 +31,7 @@ pub struct AttachedFile {
 pub type AttachedFiles = BTreeMap<PathBuf, AttachedFile>;
 
 /// What one attempt prints.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogName {
     pub job: JobId,
     pub step: String,
@@ -46,6 +46,15 @@ pub struct LogChunk<'a> {
     pub bytes: &'a [u8],
     /// Nothing comes after it: the log ends here, whatever it had before.
     pub last: bool,
+}
+
+/// How far a log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogProgress {
+    /// Bytes that are here: it goes on from there.
+    pub length: u64,
+    /// It is whole, or no more of it is kept.
+    pub complete: bool,
 }
 
 pub trait Blobs: Debug + Send + Sync {
@@ -63,8 +72,18 @@ pub trait Blobs: Debug + Send + Sync {
 
     fn remove_files(&self, job: &str) -> io::Result<()>;
 
-    /// `room`: there is enough on the disk for logs too; without, the log is cut off with a line that says so.
-    fn write_log(&self, log: &LogName, chunk: LogChunk<'_>, room: bool) -> io::Result<()>;
+    /// Puts a piece in its place, if what comes before it is here; one without bytes that is not the last only asks. A
+    /// log of which more is to come is [partial](Blobs::is_partial) from its first piece on. `room`: there is enough on
+    /// the disk for logs too; without, the log is cut off with a line that says so.
+    fn write_log(&self, log: &LogName, chunk: LogChunk<'_>, room: bool) -> io::Result<LogProgress>;
+
+    /// More of the log is to come, also if nothing of it is here yet.
+    fn mark_partial(&self, log: &LogName) -> io::Result<()>;
+
+    /// All of it is here that will ever be.
+    fn mark_whole(&self, log: &LogName) -> io::Result<()>;
+
+    fn is_partial(&self, log: &LogName) -> bool;
 
     /// Tells the name of every log of a step, in no order.
     fn each_log(&self, job: &str, step: &str, see: &mut dyn FnMut(&str)) -> io::Result<()>;
@@ -131,8 +150,20 @@ impl Blobs for FolderBlobs {
         std::fs::remove_dir_all(self.0.files(job))
     }
 
-    fn write_log(&self, log: &LogName, chunk: LogChunk<'_>, room: bool) -> io::Result<()> {
+    fn write_log(&self, log: &LogName, chunk: LogChunk<'_>, room: bool) -> io::Result<LogProgress> {
         logs::write(&self.0, &self.log(log), chunk, room)
+    }
+
+    fn mark_partial(&self, log: &LogName) -> io::Result<()> {
+        logs::mark_partial(&self.0, &self.log(log))
+    }
+
+    fn mark_whole(&self, log: &LogName) -> io::Result<()> {
+        logs::mark_whole(&self.log(log))
+    }
+
+    fn is_partial(&self, log: &LogName) -> bool {
+        logs::part(&self.log(log)).exists()
     }
 
     fn each_log(&self, job: &str, step: &str, see: &mut dyn FnMut(&str)) -> io::Result<()> {

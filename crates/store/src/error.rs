@@ -61,6 +61,10 @@ pub enum StoreError {
         path.display()
     )]
     Io { path: PathBuf, doing: &'static str, why: String },
+    /// Of a commit whose answer was lost, as with a connection. `SQLite` has none: an error there is known to have
+    /// written nothing, or the disk has failed.
+    #[error("{}: whether the last write is kept is not known: {why}", path.display())]
+    Unknown { path: PathBuf, why: String },
     #[error("{cursor:?} is not a cursor. Give the `next` of the page before, or none")]
     BadCursor { cursor: String },
     /// A mistake of the caller; nothing of the group was written.

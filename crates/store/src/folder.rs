@@ -1,7 +1,7 @@
 //! The data folder: where the database, logs, working folders and files of jobs are.
 //!
 //! Names are made of ids, checked names and numbers, so that every one is a plain file name. One that is not, as
-//! nobody should hand in here, becomes a path that every call of the system refuses, and never one elsewhere.
+//! no caller should hand in here, becomes a path that every call of the system refuses, and never one elsewhere.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -178,7 +178,7 @@ mod tests {
         open_to_others(&root);
         folder.create().unwrap();
         assert_eq!(mode(&root), 0o700);
-        // One that somebody has just made for it.
+        // One that an operator has just made for it.
         let empty = place.path().join("empty");
         fs::create_dir(&empty).unwrap();
         open_to_others(&empty);
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(mode(&home), 0o755);
         fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
         Folder::new(home).create().unwrap();
-        // Whoever starts it as root: what everybody uses is never closed.
+        // Started as root: what all users share is never closed.
         let why = Folder::new(PathBuf::from("/")).create().expect_err("refused").to_string();
         assert!(why.contains("others can look into it"), "{why}");
         assert_ne!(mode(Path::new("/")) & 0o055, 0);

@@ -19,6 +19,7 @@ mod error;
 mod folder;
 mod memory;
 mod model;
+mod plans;
 mod settings;
 mod sqlite;
 mod storage;
@@ -27,11 +28,16 @@ use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 pub use blobs::log_times::read as log_times;
-pub use blobs::{AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogReader};
+pub use blobs::{
+    AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
+};
 pub use error::StoreError;
 pub use folder::{Folder, is_plain_name};
 pub use memory::MemoryStore;
-pub use model::{Filter, Gap, IdempotencyKey, Owner, Page, Refused, Row, Snapshot, Stored, Write};
+pub use model::{
+    Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,
+};
+pub use plans::Plans;
 pub use settings::{Change, FolderSettings, Settings, Version};
 pub use sqlite::SqliteStore;
 pub use storage::{Claim, ClaimError, FolderStorage, Space, Storage};
@@ -42,15 +48,15 @@ pub trait Store: Send {
     /// later write of the group may follow on an earlier one.
     ///
     /// On an error nothing of the group is known to be kept. After [`StoreError::Full`] and
-    /// [`StoreError::Busy`] nothing is, and the store goes on working; after any other, see
-    /// [`StoreError::is_fatal`].
+    /// [`StoreError::Busy`] nothing is, and the store goes on working; after [`StoreError::Unknown`] all of it or
+    /// nothing, and [`Store::take`] sees to it that it stays so; after any other, see [`StoreError::is_fatal`].
     fn commit(
         &mut self,
         owner: &Owner,
         writes: &[Write],
     ) -> Result<Vec<Result<(), Refused>>, StoreError>;
 
-    /// Takes an owner over, or makes it: from now on the groups of whoever had it are refused. Whether that one
+    /// Takes an owner over, or makes it: from now on the groups of the process that had it are refused. Whether that one
     /// is still alive is for the caller to know. `down_since`: nothing was decided between then and `at`; that
     /// is kept as a gap, joined with one that it touches. An epoch is at least the second it begins in, so that
     /// none is repeated after an older copy of the file was put back.
@@ -82,7 +88,8 @@ pub trait Store: Send {
         limit: usize,
     ) -> Result<Page, StoreError>;
 
-    /// A job's log from the event after `after` on. Of an unknown job, nothing. Fewer than `limit` where they are
+    /// A job's log from the event after `after` on. Plans are stored once for all jobs that have the same, and
+    /// are put back here; those that are in use share one. Of an unknown job, nothing. Fewer than `limit` where they are
     /// large, but none only if there are no more.
     fn events(
         &mut self,
@@ -99,6 +106,15 @@ pub trait Store: Send {
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError>;
+
+    /// Jobs of an owner that wait for a worker and have nothing under way, oldest first; `after`: from the one
+    /// after this on.
+    fn queued(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError>;
 
     /// How many jobs of an owner are not over, without those that are stuck, and how many are stuck.
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError>;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use steadfast_core::event::{JobId, RecordedEvent};
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
 use crate::{
-    Filter, Gap, IdempotencyKey, Owner, Page, Refused, Row, Snapshot, Store, StoreError, Stored,
-    Write,
+    Filter, Gap, IdempotencyKey, Owner, Page, Plans, QueueEntry, Refused, Row, Snapshot, Store,
+    StoreError, Stored, Write,
 };
 
 #[derive(Debug, Default)]
@@ -22,6 +22,7 @@ pub struct MemoryStore {
     due: BTreeSet<(String, Timestamp, JobId)>,
     owners: BTreeMap<Arc<str>, u64>,
     gaps: BTreeMap<(String, Timestamp), Timestamp>,
+    plans: Plans,
 }
 
 #[derive(Debug)]
@@ -41,13 +42,18 @@ impl MemoryStore {
         Some(Refused::KeyTaken { job: job.clone(), same_body: *digest == key.digest })
     }
 
-    fn write(&mut self, owner: &Owner, write: Write) -> Result<(), Refused> {
+    fn write(&mut self, owner: &Owner, mut write: Write) -> Result<(), Refused> {
         if let Some(refused) = write.key.as_ref().and_then(|key| self.taken(key)) {
             return Err(refused);
         }
         let (expected, last) = (write.expected_seq, write.last_seq());
         let snapshot = write.snapshot.map(|state| Snapshot { seq: last, state });
         let wake_at = write.row.wake_at;
+        if let Some(RecordedEvent { event: Event::JobAccepted(accepted), .. }) =
+            write.records.first_mut()
+        {
+            accepted.plan = self.plans.shared(accepted.plan.clone());
+        }
         match self.jobs.get_mut(&*write.job) {
             Some(kept) => {
                 let stored = &mut kept.stored;
@@ -63,6 +69,7 @@ impl MemoryStore {
                 stored.row.state = write.row.state;
                 stored.row.finished_at = write.row.finished_at;
                 stored.row.wake_at = write.row.wake_at;
+                stored.row.queued = write.row.queued;
                 stored.row.over = write.row.over;
                 stored.seq = last;
                 stored.snapshot = snapshot.or(stored.snapshot.take());
@@ -190,6 +197,23 @@ impl Store for MemoryStore {
         Ok(due.filter(|job| after.as_ref().is_none_or(|after| job > after)).take(limit).collect())
     }
 
+    fn queued(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let jobs = self.by_time.range((from, Bound::Unbounded));
+        let jobs = jobs.filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored));
+        let queued = jobs.filter(|stored| stored.owner == owner).filter_map(|stored| {
+            let Row { id, submitted_at, queued, .. } = &stored.row;
+            let (submitted_at, job) = (*submitted_at, id.clone());
+            Some(QueueEntry { submitted_at, job, queued: queued.clone()? })
+        });
+        Ok(queued.take(limit).collect())
+    }
+
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
         let ours = self.jobs.values().map(|kept| &kept.stored).filter(|it| it.owner == owner);
         let stuck = ours.filter(|stored| stored.stuck.is_some()).count();
@@ -236,6 +260,7 @@ impl Store for MemoryStore {
             let stored = &kept.stored;
             self.due.remove(&(stored.owner.clone(), due, stored.row.id.clone()));
         }
+        kept.stored.row.queued = None;
         kept.stored.stuck = Some(why.to_owned());
         Ok(true)
     }

@@ -24,7 +24,7 @@ pub struct Write {
 }
 
 /// What lists show and a controller needs. Of a job that exists, a write changes `state`, `finished_at`,
-/// `wake_at` and `over`; the rest stays what it was when the job was new.
+/// `wake_at`, `queued` and `over`; the rest stays what it was when the job was new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub id: JobId,
@@ -35,12 +35,24 @@ pub struct Row {
     /// When the job must be in its owner's memory: at the beginning of time while something of it is under way,
     /// at the end of time if it has nothing to do by itself. None: it is over, or stuck.
     pub wake_at: Option<Timestamp>,
+    /// What its controller needs to know to queue it for a worker without reading it, in the controller's words.
+    /// None: it waits for no worker, or something of it is under way.
+    pub queued: Option<String>,
     /// Nothing of it runs or will run.
     pub over: bool,
     pub labels: BTreeMap<String, String>,
     pub retried_from: Option<JobId>,
     /// Begun by `run`, with a job file of its own: `resume` goes on with it, no server does.
     pub local: bool,
+}
+
+/// A job that waits for a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    pub submitted_at: Timestamp,
+    pub job: JobId,
+    /// [`Row::queued`].
+    pub queued: String,
 }
 
 /// The same key with the same body is the same submission.
@@ -156,7 +168,7 @@ impl Write {
         self.expected_seq + self.records.len() as u64
     }
 
-    /// A log with gaps must not come to be, whoever asks for it.
+    /// A log with gaps must not come to be, whichever caller asks for it.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let unfit = |why| Err(StoreError::Unfit { job: self.job.clone(), why });
         let numbers = self.expected_seq + 1..;

@@ -4,6 +4,7 @@
 //! inside the transaction that writes. What a person may want to read with the `sqlite3` shell is text.
 
 mod checkpointer;
+mod events;
 mod fault;
 mod in_place;
 mod owners;
@@ -22,10 +23,11 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
-use crate::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
+use crate::{
+    Filter, Gap, Owner, Page, Plans, QueueEntry, Refused, Row, Store, StoreError, Stored, Write,
+};
 use checkpointer::Checkpointer;
 use fault::Fault;
-use write::Lines;
 
 pub(crate) use in_place::InPlace;
 
@@ -48,6 +50,7 @@ pub struct SqliteStore {
     busy: Duration,
     /// Of a store that may write.
     in_place: Option<InPlace>,
+    plans: Plans,
 }
 
 impl SqliteStore {
@@ -117,7 +120,7 @@ impl SqliteStore {
         let connection = connect().map_err(|fault: Fault| fault.at(path, "opening", busy))?;
         let path = path.to_owned();
         let (mover, failed, in_place) = (Checkpointer::default(), false, None);
-        Ok(Self { connection, path, mover, failed, busy, in_place })
+        Ok(Self { connection, path, mover, failed, busy, in_place, plans: Plans::default() })
     }
 
     fn attempt<T>(
@@ -159,7 +162,7 @@ impl SqliteStore {
 }
 
 /// Makes the file, or makes it its owner's alone, whatever the folder and the umask say: jobs bring private things
-/// along. What `SQLite` puts beside it has the same mode. One that is not ours to change is somebody's decision.
+/// along. What `SQLite` puts beside it has the same mode. One that is not ours to change is its owner's decision.
 fn own_alone(path: &Path) -> io::Result<()> {
     let file = File::options().read(true).append(true).create(true).mode(OWN).open(path)?;
     let about = file.metadata()?;
@@ -188,10 +191,10 @@ impl Store for SqliteStore {
             return Ok(vec![]);
         }
         // Others wait while the transaction is open, so what can be done before it is.
-        let lines = writes.iter().map(write::lines).collect::<Result<Vec<_>, _>>()?;
-        let answers =
-            self.transact("writing", |connection| write::group(connection, owner, writes, &lines))?;
-        self.mover.written(&self.path, lines.iter().flatten().map(Lines::bytes).sum());
+        let written = writes.iter().map(events::written).collect::<Result<Vec<_>, _>>()?;
+        let answers = self
+            .transact("writing", |connection| write::group(connection, owner, writes, &written))?;
+        self.mover.written(&self.path, written.iter().map(events::Written::bytes).sum());
         Ok(answers)
     }
 
@@ -236,7 +239,12 @@ impl Store for SqliteStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<RecordedEvent>, StoreError> {
-        self.attempt("reading", |connection| read::events(connection, job, after, limit))
+        let mut plans = std::mem::take(&mut self.plans);
+        let events = self.attempt("reading", |connection| {
+            events::read(connection, &mut plans, job, after, limit)
+        });
+        self.plans = plans;
+        events
     }
 
     fn due(
@@ -247,6 +255,15 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
         self.attempt("reading", |connection| owners::due(connection, owner, after, until, limit))
+    }
+
+    fn queued(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        self.attempt("reading", |connection| owners::queued(connection, owner, after, limit))
     }
 
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use common::{commit, key, log, nobody, owner, put, records, write};
+use common::{commit, key, log, new_job, nobody, owner, put, records, write};
 use rusqlite::Connection;
 use serde_json::Value;
 use steadfast_core::event::{Event, JobState};
@@ -100,151 +100,6 @@ fn a_reader_writes_nothing() {
     let answer = reader.commit(&nobody(), &[write("a", 1, 1)]);
     assert!(matches!(answer, Err(StoreError::ReadOnly { .. })), "{answer:?}");
     assert_eq!(log(&mut reader, "a").len(), 1);
-}
-
-#[test]
-fn a_file_of_another_version_is_left_alone() {
-    for (version, words) in [(7, "a newer version"), (-3, "an older version")] {
-        let (_folder, path) = place();
-        drop(open(&path));
-        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
-        let before = fs::read(&path).unwrap();
-        for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
-            let error = answer.expect_err("it is another");
-            assert!(matches!(error, StoreError::OtherVersion { reads: 4, .. }), "{error:?}");
-            let text = error.to_string();
-            assert!(text.contains(words) && text.contains("reads 4"), "{text}");
-        }
-        assert_eq!(fs::read(&path).unwrap(), before);
-    }
-}
-
-/// In format 3 each job had an epoch of its own.
-const AS_FORMAT_3: &str = "
-    DROP INDEX jobs_wake; DROP INDEX jobs_stuck; DROP TABLE owners; DROP TABLE gaps;
-    ALTER TABLE jobs DROP COLUMN owner;
-    ALTER TABLE jobs DROP COLUMN stuck;
-    ALTER TABLE jobs RENAME COLUMN wake_at TO due_at;
-    ALTER TABLE jobs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE jobs ADD COLUMN owner TEXT;
-    CREATE INDEX jobs_due ON jobs (due_at, id) WHERE due_at IS NOT NULL;
-    PRAGMA user_version = 3";
-
-#[test]
-fn in_a_file_of_format_3_every_open_job_is_woken_by_its_owner() {
-    let (_folder, path) = place();
-    let mut store = open(&path);
-    let mut over = write("over", 0, 1);
-    over.row.over = true;
-    let mut local = write("local", 0, 1);
-    local.row.local = true;
-    for new in [write("served", 0, 1), local, over] {
-        put(&mut store, new);
-    }
-    drop(store);
-    Connection::open(&path).unwrap().execute_batch(AS_FORMAT_3).unwrap();
-    let mut store = open(&path);
-    let due = |store: &mut SqliteStore, owner: &str| -> Vec<String> {
-        let due = store.due(owner, None, Timestamp(0), 9).unwrap();
-        due.into_iter().map(|(_, id)| id.to_string()).collect()
-    };
-    assert_eq!(due(&mut store, Owner::SHARD), ["served"]);
-    assert_eq!(due(&mut store, "local"), ["local"]);
-    put(&mut store, write("served", 1, 1));
-}
-
-/// A file as format 1 had it: a row for each event, another checksum. What is stored in it is that of
-/// three events of `a` and many of `b`, and a snapshot of `a`.
-fn file_of_format_1(path: &Path) {
-    let mut store = open(path);
-    put(&mut store, Write { snapshot: Some(vec![9, 8]), ..write("a", 0, 3) });
-    put(&mut store, write("b", 0, SEVERAL_ROWS));
-    drop(store);
-    let file = Connection::open(path).unwrap();
-    file.execute_batch(AS_FORMAT_3).unwrap();
-    file.execute_batch(
-        "DROP VIEW log; DROP TABLE events; ALTER TABLE jobs DROP COLUMN local;
-         CREATE TABLE events (job TEXT NOT NULL, seq INTEGER NOT NULL, at_ms INTEGER NOT NULL,
-             event TEXT NOT NULL, about TEXT, body TEXT NOT NULL, crc INTEGER NOT NULL,
-             PRIMARY KEY (job, seq)) STRICT, WITHOUT ROWID;
-         PRAGMA user_version = 1",
-    )
-    .unwrap();
-    let crc = |seq: u64, at_ms: u64, text: &[u8]| {
-        crc32fast::hash(&[&seq.to_le_bytes(), &at_ms.to_le_bytes(), text].concat())
-    };
-    for (job, count) in [("a", 3), ("b", SEVERAL_ROWS)] {
-        for record in &write(job, 0, count).records {
-            let body = serde_json::to_string(&record.event).unwrap();
-            let crc = crc(record.seq, record.at.0, body.as_bytes());
-            let row = (job, record.seq as i64, record.at.0 as i64, record.event.name(), body, crc);
-            file.execute("INSERT INTO events VALUES (?1, ?2, ?3, ?4, 'x', ?5, ?6)", row).unwrap();
-        }
-    }
-    file.execute("UPDATE snapshots SET crc = ?1", [crc(3, 0, &[9, 8])]).unwrap();
-}
-
-#[test]
-fn a_file_of_format_1_is_brought_up_to_date() {
-    let (_folder, path) = place();
-    file_of_format_1(&path);
-    let older = SqliteStore::open_read_only(&path).expect_err("it may not write");
-    assert!(matches!(older, StoreError::OtherVersion { found: 1, .. }), "{older:?}");
-    for _ in 0..2 {
-        let mut store = open(&path);
-        for (job, count) in [("a", 3), ("b", SEVERAL_ROWS)] {
-            assert_eq!(log(&mut store, job), write(job, 0, count).records);
-        }
-        let snapshot = store.get("a").unwrap().expect("there").snapshot.expect("one");
-        assert_eq!((snapshot.seq, snapshot.state), (3, vec![9, 8]));
-    }
-    let (first, last) = row_of(&path, SEVERAL_ROWS / 2);
-    assert!(first < last, "its events share rows");
-    put(&mut open(&path), write("a", 3, 2));
-}
-
-/// In format 2 only the first event told that a job was of `run`.
-#[test]
-fn a_file_of_format_2_knows_the_jobs_of_run_afterwards() {
-    let (_folder, path) = place();
-    let first = |source: &str| format!(r#"[1000,{{"event":"JobAccepted","id":"x"{source}}}]"#);
-    let mut store = open(&path);
-    for job in ["local", "server", "odd"] {
-        put(&mut store, write(job, 0, 1));
-    }
-    drop(store);
-    let file = Connection::open(&path).unwrap();
-    let lines = [
-        ("local", first(r#","source":{"path":"/a.yaml","digest":""}"#)),
-        ("server", first("")),
-        ("odd", "[".to_owned()),
-    ];
-    for (job, lines) in lines {
-        file.execute("UPDATE events SET lines = ?2 WHERE job = ?1", (job, lines)).unwrap();
-    }
-    file.execute_batch(AS_FORMAT_3).unwrap();
-    file.execute_batch("ALTER TABLE jobs DROP COLUMN local; PRAGMA user_version = 2").unwrap();
-    drop(file);
-    // The events above are not whole, so the store itself refuses to go on; the rows are there.
-    let _ = SqliteStore::open(&path);
-    let file = Connection::open(&path).unwrap();
-    let mut rows = file.prepare("SELECT id FROM jobs WHERE local = 1").unwrap();
-    let local: Vec<String> =
-        rows.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
-    assert_eq!(local, ["local"]);
-}
-
-#[test]
-fn a_damaged_file_of_format_1_stays_as_it_is() {
-    let (_folder, path) = place();
-    file_of_format_1(&path);
-    let file = Connection::open(&path).unwrap();
-    file.execute("UPDATE events SET at_ms = 1 WHERE job = 'b' AND seq = 7", []).unwrap();
-    drop(file);
-    assert_eq!(corrupt(SqliteStore::open(&path)), "event 7 of job b");
-    let file = Connection::open(&path).unwrap();
-    let left: i64 = file.query_row("SELECT count(body) FROM events", [], |row| row.get(0)).unwrap();
-    assert_eq!(left as u64, 3 + SEVERAL_ROWS);
 }
 
 #[test]
@@ -592,4 +447,56 @@ fn the_tables_are_readable() {
                WHERE seq = 4";
     assert_eq!(read(sql), "4 1004 AttemptStarted wörker-1");
     assert_eq!(read("SELECT state || ' ' || seq FROM jobs"), "running 4");
+}
+
+#[test]
+fn a_plan_is_stored_once_and_goes_with_its_last_job() {
+    let (_folder, path) = place();
+    let mut store = open(&path);
+    let many: Vec<Write> = (0..50).map(|n| new_job(&format!("j{n}"), "nightly")).collect();
+    commit(&mut store, many);
+    put(&mut store, new_job("other", "weekly"));
+    let taken = Write { key: Some(key("k", "x")), ..new_job("first", "nightly") };
+    put(&mut store, taken.clone());
+    let again = Write { job: "again".into(), row: common::row("again"), ..taken };
+    assert!(commit(&mut store, vec![again])[0].is_err(), "it counts for nothing");
+    let read = |sql: &str| -> i64 {
+        Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(read("SELECT count(*) FROM plans"), 2);
+    assert_eq!(read("SELECT max(jobs) FROM plans"), 51);
+    for n in 0..50 {
+        store.remove(&format!("j{n}")).unwrap();
+    }
+    assert_eq!(read("SELECT count(*) FROM plans"), 2, "one job has it still");
+    store.remove("first").unwrap();
+    assert_eq!(read("SELECT count(*) FROM plans"), 1);
+    assert_eq!(log(&mut open(&path), "other"), records(&new_job("other", "weekly")));
+}
+
+#[test]
+fn a_damaged_or_missing_plan_stops_the_jobs_that_have_it_and_no_other() {
+    for (sql, why) in [
+        (
+            "UPDATE plans SET plan = replace(plan, 'true', 'false') WHERE id = 1",
+            "the digest does not fit",
+        ),
+        ("DELETE FROM plans WHERE id = 1", "it is missing"),
+    ] {
+        let (_folder, path) = place();
+        let mut store = open(&path);
+        for (id, plan) in [("a", "nightly"), ("b", "nightly"), ("c", "weekly")] {
+            put(&mut store, new_job(id, plan));
+        }
+        drop(store);
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let mut store = open(&path);
+        for id in ["a", "b"] {
+            assert_eq!(corrupt(store.events(id, 0, 9)), format!("the plan of job {id}"));
+            assert_eq!(store.damage(id).unwrap(), Some(format!("its plan: {why}")));
+        }
+        assert_eq!(log(&mut store, "c"), records(&new_job("c", "weekly")));
+        assert_eq!(store.damage("c").unwrap(), None);
+        assert!(store.remove("a").unwrap() && store.remove("b").unwrap(), "without reading it");
+    }
 }

@@ -1,6 +1,7 @@
 //! One attempt of a work item as a real process: started, watched, ended, and reported as an outcome;
-//! a [`Pool`] of slots that does so with many; [`http`], an attempt that somebody's web service has; and
-//! [`remote`], which does all of it for a server.
+//! [`http`], an attempt that a web service has; functions of the program; and the one [`Executor`] of all of them,
+//! with its queue and slots. Where attempts come from is a [`Transport`]: a controller in the same process, or, in
+//! [`remote`], a server.
 //!
 //! Knows no policy, no store and no engine: what to run is decided elsewhere, and so is what follows
 //! from how it ended. Linux only.
@@ -11,13 +12,15 @@
 //! the program adopts those ([`adopt_orphans`]), as soon as no other attempt can have left it.
 
 mod cgroup;
+mod driver;
+mod executor;
 mod folders;
 pub mod http;
+mod lease;
 mod log;
 mod mask;
 mod orphans;
 mod output;
-mod pool;
 mod ports;
 mod prepare;
 mod processes;
@@ -26,6 +29,9 @@ mod run;
 mod spawn;
 mod start;
 mod stop;
+mod task_control;
+mod tasks;
+mod transport;
 mod user;
 
 use std::path::{Path, PathBuf};
@@ -34,17 +40,21 @@ use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
 
+pub use driver::Driver;
+pub use executor::{Executor, LONGEST_WAIT, Settled, Work};
 pub use folders::Folders;
 pub use log::tail;
 pub use mask::Mask;
 pub use orphans::adopt_orphans;
-pub use pool::{LONGEST_WAIT, Over, Pool, Prepared, Tasks};
 pub use ports::{Port, Ports};
 pub use prepare::{KILL_GRACE, LOG_CAP, MARK, OUTPUT_CAP, Order, Surroundings, prepare};
 pub use processes::kill_marked;
 pub use run::{PIPE_GRACE, run, run_and_tell};
 pub use spawn::keep_private;
 pub use stop::Stop;
+pub use task_control::TaskControl;
+pub use tasks::{Call, Functions, Task, TimedTask};
+pub use transport::{AttemptOf, Transport};
 pub use user::{User, UserError, Users};
 
 /// Everything about one attempt, already decided by others.

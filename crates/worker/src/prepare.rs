@@ -58,6 +58,7 @@ pub struct Surroundings {
     pub log_cap: u64,
     pub log_times: bool,
     pub output: PathBuf,
+    pub output_cap: u64,
     pub kill_grace: Duration,
 }
 
@@ -106,7 +107,7 @@ pub fn prepare(
         log_cap: place.log_cap,
         log_times: place.log_times,
         output: place.output,
-        output_cap: OUTPUT_CAP,
+        output_cap: place.output_cap,
         timeout: order.timeout,
         kill_grace: place.kill_grace,
         mark: (MARK.to_owned(), format!("{job}.{token}")),

@@ -50,21 +50,40 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
     let leader = Leader::new(process.pid, attempt);
     drop(birth);
     started();
+    let unwatched = Unwatched { process: &process, attempt };
     let rest = Rest { leader: &leader, cgroup };
     let watched = Watch::new(attempt, stop, &process, pipe, ours, rest).until_the_end();
     match watched.and_then(|cut| Ok((process.wait()?, cut))) {
-        Ok((_, Some(Cut::Stopped))) => Ended::Stopped,
-        Ok((_, Some(Cut::TimedOut))) => Ended::Outcome(FailureKind::TimedOut.into()),
-        Ok((status, None)) => Ended::Outcome(attempt.mask.redact(outcome(status, attempt))),
-        // Out of descriptors or memory: it cannot be watched, so it must not run.
+        Ok((status, cut)) => {
+            // It was, to its end.
+            std::mem::forget(unwatched);
+            match cut {
+                Some(Cut::Stopped) => Ended::Stopped,
+                Some(Cut::TimedOut) => Ended::Outcome(FailureKind::TimedOut.into()),
+                None => Ended::Outcome(attempt.mask.redact(outcome(status, attempt))),
+            }
+        }
         Err(error) => {
-            let _ = kill_process_group(process.pid, Signal::KILL);
-            let _ = pidfd_send_signal(&process.fd, Signal::KILL);
-            let _ = process.wait();
-            let _ = kill_marked(&attempt.mark.0, &attempt.mark.1);
+            drop(unwatched);
             let message = format!("the process could not be watched: {error}");
             Ended::Outcome(Outcome::Failed(not_completed("spawn_failed", message)))
         }
+    }
+}
+
+/// A process that cannot be watched must not run: there are no descriptors or memory left, or the thread panics.
+struct Unwatched<'a> {
+    process: &'a Process,
+    attempt: &'a Attempt,
+}
+
+impl Drop for Unwatched<'_> {
+    fn drop(&mut self) {
+        let Self { process, attempt } = self;
+        let _ = kill_process_group(process.pid, Signal::KILL);
+        let _ = pidfd_send_signal(&process.fd, Signal::KILL);
+        let _ = process.wait();
+        let _ = kill_marked(&attempt.mark.0, &attempt.mark.1);
     }
 }
 

@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::io::retry_on_intr;
 use rustix::process::{
@@ -30,13 +30,15 @@ use rustix::process::{
 
 use crate::User;
 
-/// What a process may not take over from us: what this program has handlers for, so that none of them
-/// runs in a child that has our memory; SIGPIPE, which Rust ignores; and how attempts are ended.
-const RESET: [c_int; 6] =
-    [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGPIPE, libc::SIGSEGV, libc::SIGBUS];
+/// What a process may not take over from us where it is ignored: SIGPIPE, which Rust ignores; and how attempts are
+/// ended.
+const RESET: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGPIPE];
 
-/// The highest signal that is not a real-time one; nobody here has handlers for those.
-const LAST_SIGNAL: c_int = 31;
+/// The highest there is, real-time ones included.
+const LAST_SIGNAL: c_int = 64;
+
+/// Of `clone3`, since Linux 5.5: the child begins without handlers, whatever the program around us has.
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 
 /// For a dozen system calls; they need less than a tenth of it.
 const STACK: usize = 16 * 1024;
@@ -48,7 +50,7 @@ thread_local! {
 
 /// The program and what it finds when it begins; no other descriptor is open in it. Ours are not among
 /// the first three, which the standard library sees to before `main`.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Program<'a> {
     pub(crate) path: &'a CStr,
     pub(crate) argv: &'a [&'a CStr],
@@ -83,7 +85,52 @@ impl Process {
 
 /// Starts the program as the leader of a process group of its own, with no signal blocked.
 pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
-    debug_assert_eq!(handled().find(|signal| !RESET.contains(signal)), None, "belongs to RESET");
+    /// Older kernels do not, and some sandboxes forbid it: then each handler is asked for.
+    static CLEARS: AtomicBool = AtomicBool::new(cfg!(target_arch = "x86_64"));
+    if CLEARS.load(Ordering::Relaxed) {
+        match spawn_with(program, Handlers::Cleared) {
+            Err(Spawning::NotCloned(error))
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOSYS | libc::EINVAL | libc::EPERM)
+                ) =>
+            {
+                CLEARS.store(false, Ordering::Relaxed);
+            }
+            spawned => return spawned.map_err(Spawning::into_error),
+        }
+    }
+    spawn_with(program, Handlers::Asked).map_err(Spawning::into_error)
+}
+
+/// How no handler of ours comes to run in a child that has our memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Handlers {
+    /// The kernel begins the child without any.
+    Cleared,
+    /// The child resets those that there are.
+    Asked,
+}
+
+/// Why there is no process.
+enum Spawning {
+    NotCloned(io::Error),
+    /// The program could not be executed, or something before that.
+    GaveUp(io::Error),
+}
+
+impl Spawning {
+    fn into_error(self) -> io::Error {
+        let (Self::NotCloned(error) | Self::GaveUp(error)) = self;
+        error
+    }
+}
+
+fn spawn_with(program: &Program<'_>, handlers: Handlers) -> Result<Process, Spawning> {
+    let mut reset = RESET.to_vec();
+    if handlers == Handlers::Asked {
+        reset.extend(handled());
+    }
     let (argv, env) = (pointers(program.argv), pointers(program.env));
     let child = Child {
         path: program.path.as_ptr(),
@@ -95,6 +142,7 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
         user: program.user.map(|user| (user.uid, user.gid, &user.groups[..])),
         cgroup: program.cgroup.map_or(-1, |procs| procs.as_raw_fd()),
         shares_fds: can_close_ranges(),
+        reset: &reset,
         default: default_action(),
         no_signals: signals(libc::sigemptyset),
         errno: AtomicI32::new(0),
@@ -105,41 +153,117 @@ pub(crate) fn spawn(program: &Program<'_>) -> io::Result<Process> {
     let top = unsafe { stack.as_mut_ptr().add(STACK) };
     let top = top.wrapping_sub(top as usize % 16).cast::<c_void>();
     let mut fd: RawFd = -1;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
     let flags = if child.shares_fds { flags | libc::CLONE_FILES } else { flags };
     let all = signals(libc::sigfillset);
     let mut before = signals(libc::sigemptyset);
-    // SAFETY: all pointers are to locals of the right types. With CLONE_VFORK `clone` returns when the
+    // SAFETY: all pointers are to locals of the right types. With CLONE_VFORK both return when the
     // child has let go of our memory, so `child`, what it points to and the stack outlive it, and no
     // local is used by both at once but `errno`, which is atomic. No handler of ours runs in the child:
     // all signals are blocked until it has none. Of this thread's own storage the child changes the
     // libc's `errno` only.
     let pid = unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let pid = libc::clone(
-            begin,
-            top,
-            flags,
-            (&raw const child).cast_mut().cast(),
-            &raw mut fd,
-            ptr::null_mut::<c_void>(),
-            ptr::null_mut::<c_void>(),
-        );
-        let pid = if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+        let pid = match handlers {
+            Handlers::Cleared => clone3(flags, stack.as_mut_ptr().cast(), top, &raw mut fd, &child),
+            Handlers::Asked => {
+                let pid = libc::clone(
+                    begin,
+                    top,
+                    flags | libc::SIGCHLD,
+                    (&raw const child).cast_mut().cast(),
+                    &raw mut fd,
+                    ptr::null_mut::<c_void>(),
+                    ptr::null_mut::<c_void>(),
+                );
+                if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+            }
+        };
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
-        pid?
+        pid
     };
     UNUSED_STACK.set(stack);
+    let pid = pid.map_err(Spawning::NotCloned)?;
     let pid = Pid::from_raw(pid).expect("a child has a number");
     // SAFETY: the kernel has just made it for us.
     let process = Process { pid, fd: unsafe { OwnedFd::from_raw_fd(fd) } };
     match child.errno.load(Ordering::Relaxed) {
         0 => Ok(process),
         errno => {
-            process.wait()?;
-            Err(io::Error::from_raw_os_error(errno))
+            process.wait().map_err(Spawning::GaveUp)?;
+            Err(Spawning::GaveUp(io::Error::from_raw_os_error(errno)))
         }
     }
+}
+
+/// As `libc::clone`, which cannot say that handlers are to be cleared. The C library has no function for it: the child
+/// must not return to ours, whose frame is on another stack.
+///
+/// # Safety
+///
+/// As of `libc::clone` with `begin` and `child`: the stack is from `bottom` to `top`, aligned to 16, and the child's
+/// alone; `flags` have CLONE_VM and CLONE_VFORK.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone3(
+    flags: c_int,
+    bottom: *mut c_void,
+    top: *mut c_void,
+    fd: *mut RawFd,
+    child: &Child<'_>,
+) -> io::Result<c_int> {
+    // SAFETY: a struct of numbers, of which 0 says nothing.
+    let mut arguments: libc::clone_args = unsafe { MaybeUninit::zeroed().assume_init() };
+    arguments.flags = flags as u64 | CLONE_CLEAR_SIGHAND;
+    arguments.pidfd = fd as u64;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    arguments.stack = bottom as u64;
+    arguments.stack_size = top as u64 - bottom as u64;
+    let begin: extern "C" fn(*mut c_void) -> c_int = begin;
+    let pid: i64;
+    // SAFETY: the parent sees a system call, which changes rax, rcx and r11 and nothing else of its registers or of
+    // its stack. The child has the parent's registers and its own stack, aligned as a call wants it; it calls `begin`
+    // and ends.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, r12",
+            "call r13",
+            "mov edi, eax",
+            "mov eax, {exit}",
+            "syscall",
+            "ud2",
+            "2:",
+            exit = const libc::SYS_exit,
+            inlateout("rax") libc::SYS_clone3 => pid,
+            in("rdi") &raw const arguments,
+            in("rsi") size_of::<libc::clone_args>(),
+            in("r12") &raw const *child,
+            in("r13") begin,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    if pid < 0 { Err(io::Error::from_raw_os_error(-pid as i32)) } else { Ok(pid as c_int) }
+}
+
+/// Written for one architecture; the others ask for each handler.
+///
+/// # Safety
+///
+/// None is needed.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn clone3(
+    _: c_int,
+    _: *mut c_void,
+    _: *mut c_void,
+    _: *mut RawFd,
+    _: &Child<'_>,
+) -> io::Result<c_int> {
+    let _ = CLONE_CLEAR_SIGHAND;
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 
 /// What the child needs, all of it valid until it has executed the program or ended.
@@ -157,6 +281,8 @@ struct Child<'a> {
     /// It begins with our table of descriptors, not with a copy: most of it would be closed again at
     /// once, and until then the pipes of other attempts would not be at their ends.
     shares_fds: bool,
+    /// Signals that the program begins with as if nobody had ever said anything about them.
+    reset: &'a [c_int],
     default: libc::sigaction,
     no_signals: libc::sigset_t,
     /// Why it gave up.
@@ -199,8 +325,8 @@ impl Child<'_> {
             if self.shares_fds {
                 close_range(3, 0);
             }
-            for signal in RESET {
-                libc::sigaction(signal, &raw const self.default, ptr::null_mut());
+            for signal in self.reset {
+                libc::sigaction(*signal, &raw const self.default, ptr::null_mut());
             }
             libc::sigprocmask(libc::SIG_SETMASK, &raw const self.no_signals, ptr::null_mut());
             if let Some(user) = self.user
@@ -283,12 +409,59 @@ fn default_action() -> libc::sigaction {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// Signals that this process has handlers for.
+/// Signals that this process has handlers for. The C library does not tell of its own two.
 fn handled() -> impl Iterator<Item = c_int> {
     (1..=LAST_SIGNAL).filter(|signal| {
         let mut action = default_action();
         // SAFETY: it only asks.
-        unsafe { libc::sigaction(*signal, ptr::null(), &raw mut action) };
-        !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+        let asked = unsafe { libc::sigaction(*signal, ptr::null(), &raw mut action) };
+        asked == 0 && !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A program around us may have handlers for anything: neither way of starting a process minds.
+    #[test]
+    fn a_process_starts_whatever_handlers_there_are() {
+        let seen: Vec<_> = [libc::SIGCHLD, libc::SIGUSR1, libc::SIGRTMIN() + 5]
+            .into_iter()
+            .map(|signal| {
+                let seen = Arc::new(AtomicBool::new(false));
+                signal_hook::flag::register(signal, seen.clone()).unwrap();
+                seen
+            })
+            .collect();
+        let nothing = File::open("/dev/null").unwrap();
+        // Its handled signals, and those that it ignores or blocks.
+        let script = c"test $(grep -E 'Sig(Cgt|Ign|Blk):' /proc/self/status | grep -vc '0000000000000000') = 0";
+        let program = Program {
+            path: c"/bin/sh",
+            argv: &[c"/bin/sh", c"-c", script],
+            env: &[c"PATH=/usr/bin:/bin"],
+            cwd: c"/",
+            stdin: nothing.as_fd(),
+            output: nothing.as_fd(),
+            user: None,
+            cgroup: None,
+        };
+        for handlers in [Handlers::Cleared, Handlers::Asked] {
+            let process = match spawn_with(&program, handlers) {
+                // A kernel or a sandbox without it.
+                Err(Spawning::NotCloned(_)) if handlers == Handlers::Cleared => continue,
+                spawned => spawned.map_err(Spawning::into_error).unwrap(),
+            };
+            assert_eq!(process.wait().unwrap().exit_status(), Some(0));
+            let missing = Program { path: c"/no/such/program", ..program };
+            let error = spawn_with(&missing, handlers).map_err(Spawning::into_error).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        }
+        assert!(!seen[1].load(Ordering::SeqCst), "a signal that nobody sent");
+    }
 }

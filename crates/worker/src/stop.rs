@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::Notify;
 
 /// Never taken back, and never drained: one `Stop` can end many attempts, also ones that start later.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ struct Events {
     raised: AtomicBool,
     stop: OwnedFd,
     kill: OwnedFd,
+    /// For the one that does something slow before there is a process.
+    waits: Notify,
 }
 
 impl Stop {
@@ -26,6 +29,7 @@ impl Stop {
             raised: AtomicBool::new(false),
             stop: event()?,
             kill: event()?,
+            waits: Notify::new(),
         })))
     }
 
@@ -47,6 +51,12 @@ impl Stop {
         self.0.raised.store(true, Ordering::SeqCst);
         // The only way this fails is a counter that is full, which is raised already.
         let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        self.0.waits.notify_one();
+    }
+
+    /// Returns when it is raised. One thread at a time may wait.
+    pub(crate) async fn raised(&self) {
+        self.0.waits.notified().await;
     }
 
     pub(crate) fn stop_fd(&self) -> BorrowedFd<'_> {

@@ -16,7 +16,8 @@ from .words import as_json
 LARGEST_PROGRESS = 64 << 10
 #: Of what one attempt writes with `Context.log`.
 LARGEST_LOG = 4 << 20
-LEFT_OUT = "… the rest is left out: the log of a function has at most 4 MiB …\n".encode()
+#: Of its result, as JSON, unless the server allows another size.
+LARGEST_OUTPUT = 1 << 20
 
 
 @dataclass(eq=False)
@@ -52,6 +53,9 @@ class Context:
     _unsent: bool = field(default=False, repr=False)
     _log: bytearray = field(default_factory=bytearray, repr=False)
     _log_full: bool = field(default=False, repr=False)
+    #: What the server allows.
+    _log_most: int = field(default=LARGEST_LOG, repr=False)
+    _output_most: int = field(default=LARGEST_OUTPUT, repr=False)
 
     @property
     def cancelled(self) -> bool:
@@ -95,9 +99,10 @@ class Context:
             if self._log_full:
                 return
             written = text.encode("utf-8", "replace")
-            room = LARGEST_LOG - len(LEFT_OUT) - len(self._log)
+            left_out = f"… the rest is left out: this log may have {self._log_most} bytes at most …\n".encode()
+            room = max(self._log_most - len(left_out) - len(self._log), 0)
             self._log += written[:room]
             if len(written) > room:
                 self._log_full = True
-                self._log += LEFT_OUT
+                self._log += left_out
         self._told()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from .context import Context
+from .context import LARGEST_LOG, LARGEST_OUTPUT, Context
 from .lease import Lease, clock
 from .outcome import Function, awaited, called, lost, not_completed, said
 from .v1 import workers_pb2 as pb
@@ -43,6 +43,8 @@ LONGEST_WAIT = 1.0
 WAITED = "it waited too long for a slot"
 #: This one counts: a worker that cannot begin what it is given is put aside for a while.
 STUCK = "its slot is held by a function that does not stop"
+#: Bytes of logs that wait for the server, in memory: a server that takes none for long has no disk for them either.
+LOGS_MOST = 64 << 20
 
 
 @dataclass(eq=False)
@@ -78,6 +80,16 @@ class Kept:
     context: Context | None = None
 
 
+@dataclass(eq=False)
+class Log:
+    """What an attempt printed, until the server has it."""
+
+    ref: pb.AttemptRef
+    context: Context
+    #: The server may have some of it.
+    begun: bool = False
+
+
 @dataclass
 class Hand:
     functions: dict[str, Function]
@@ -94,6 +106,13 @@ class Hand:
     queue: deque[Waiting] = field(default_factory=deque)
     running: dict[Key, Attempt] = field(default_factory=dict)
     reports: dict[Key, Kept] = field(default_factory=dict)
+    #: Of attempts whose reports are acknowledged or not wanted, oldest first.
+    logs: dict[Key, Log] = field(default_factory=dict)
+    #: Logs of which the server may have some, by attempts that have not come so far.
+    logs_begun: set[Key] = field(default_factory=set)
+    #: What the server allows an attempt, in bytes.
+    log_most: int = LARGEST_LOG
+    output_most: int = LARGEST_OUTPUT
     #: Slots in use, also by functions that nobody waits for and that do not stop.
     busy: int = 0
     welcomed: bool = False
@@ -105,6 +124,7 @@ class Hand:
     #: Something happened: for the session, and for whoever waits until all is over.
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     moved: asyncio.Event = field(default_factory=asyncio.Event)
+    printed: asyncio.Event = field(default_factory=asyncio.Event)
     coroutines: asyncio.AbstractEventLoop | None = None
 
     def holds(self) -> list[pb.AttemptRef]:
@@ -145,8 +165,27 @@ class Hand:
 
     def acknowledged(self, key: Key) -> None:
         """The report is the server's from now on."""
-        self.reports.pop(key, None)
+        kept = self.reports.pop(key, None)
+        if kept is not None and kept.context is not None:
+            self._keep_log(kept.report.attempt, kept.context)
         self.tell()
+
+    def log_sent(self, key: Key) -> None:
+        """The server has all of it, or wants no more."""
+        self.logs.pop(key, None)
+        self.tell()
+
+    def _keep_log(self, ref: pb.AttemptRef, context: Context) -> None:
+        """The end of a log follows the acknowledgement of its report."""
+        key = key_of(ref)
+        begun = key in self.logs_begun
+        self.logs_begun.discard(key)
+        if not context._log:
+            return
+        self.logs[key] = Log(ref, context, begun)
+        while sum(len(kept.context._log) for kept in self.logs.values()) > LOGS_MOST:
+            log.warning("too many logs wait for the server: the oldest is given up")
+            self.logs.pop(next(iter(self.logs)))
 
     def drain(self, why: str) -> None:
         """Takes nothing new from now on; what waits goes back."""
@@ -192,7 +231,7 @@ class Hand:
         return not self.queue and not self.running
 
     def is_over(self) -> bool:
-        return self.is_idle() and not self.reports
+        return self.is_idle() and not self.reports and not self.logs
 
     def is_drained(self) -> bool:
         return self.draining is not None and self.is_over()
@@ -200,6 +239,7 @@ class Hand:
     def tell(self) -> None:
         self.changed.set()
         self.moved.set()
+        self.printed.set()
 
     def tell_from_elsewhere(self) -> None:
         self._elsewhere(self.tell)
@@ -277,6 +317,8 @@ class Hand:
             previous_progress=_read(assignment.progress_json),
             env=dict(assignment.env),
             _told=self.tell_from_elsewhere,
+            _log_most=min(self.log_most, LARGEST_LOG),
+            _output_most=self.output_most,
         )
         heartbeat = assignment.heartbeat_ms / 1000 if assignment.heartbeat_ms else None
         attempt = Attempt(ref, context, timeout, heartbeat)
@@ -358,7 +400,10 @@ class Hand:
         if attempt.cut != WITHDRAWN:
             outcome = _as_cut(attempt, outcome)
             outcome.attempt.CopyFrom(attempt.ref)
+            outcome.log_follows = bool(attempt.context._log)
             self.reports[key_of(attempt.ref)] = Kept(outcome, attempt.context)
+        else:
+            self._keep_log(attempt.ref, attempt.context)
         self.tell()
 
 

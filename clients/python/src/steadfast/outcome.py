@@ -16,7 +16,6 @@ from .words import as_json
 
 Function = Callable[[Context, Any], Any]
 
-OUTPUT_MOST = 1 << 20
 MESSAGE_MOST = 16 << 10
 
 
@@ -35,7 +34,7 @@ def not_completed(kind: str, message: str, permanent: bool = False) -> pb.Failed
 
 async def awaited(function: Function, context: Context, value: Any) -> pb.Report:
     try:
-        return _succeeded(await function(context, value))
+        return _succeeded(await function(context, value), context)
     except asyncio.CancelledError:
         raise
     except BaseException as error:
@@ -55,18 +54,18 @@ def called(function: Function, context: Context, value: Any) -> pb.Report:
         result = function(context, value)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
-        return _succeeded(result)
+        return _succeeded(result, context)
     except BaseException as error:
         return _failed(error, context)
 
 
-def _succeeded(result: Any) -> pb.Report:
+def _succeeded(result: Any, context: Context) -> pb.Report:
     try:
         text = "" if result is None else as_json(result)
     except (TypeError, ValueError, RecursionError) as error:
         return pb.Report(failed=not_completed("output_invalid", f"the result is not JSON: {error}"))
-    if len(text.encode()) > OUTPUT_MOST:
-        message = f"the output is larger than {OUTPUT_MOST} bytes"
+    if len(text.encode()) > context._output_most:
+        message = f"the output is larger than {context._output_most} bytes"
         return pb.Report(failed=not_completed("output_too_large", message))
     return pb.Report(succeeded=pb.Succeeded(output_json=text))
 

@@ -29,7 +29,10 @@ HELLO_WITHIN = 10.0
 GOODBYE = 1.0
 BEAT_LEAST = 0.01
 PROGRESS_APART = 1.0
-LOG_CHUNK = 64 << 10
+LOG_CHUNK = 128 << 10
+#: How long a server may take for a piece of a log, and how long it is left alone after it could not take one.
+LOG_WITHIN = 30.0
+LOG_PAUSE = 1.0
 #: Between tries to reach the server, and with a lease no more than a tenth of it: what runs has a lease to be
 #: saved in, and a server that is back should see us at once.
 LONGEST_PAUSE = 1.0
@@ -37,6 +40,13 @@ WILL_NOT_HEAL = (
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.INVALID_ARGUMENT,
+)
+
+
+GIVEN_UP = (
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
 )
 
 
@@ -57,10 +67,6 @@ class Said:
 
     draining: bool = False
     reported: set[Key] = field(default_factory=set)
-    #: Bytes of logs.
-    printed: dict[Key, int] = field(default_factory=dict)
-    #: Logs that are sent to their end.
-    complete: set[Key] = field(default_factory=set)
     progress_at: dict[Key, float] = field(default_factory=dict)
 
 
@@ -115,7 +121,14 @@ async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception
         hand.tell()
         log.info("connected to %s as %s", place.url, who.name)
         beat = max(welcome.beat_ms / 1000, BEAT_LEAST)
-        await _both(call, _receive(hand, call, lease, heard), _send(hand, call, beat))
+        hand.log_most = welcome.log_bytes or hand.log_most
+        hand.output_most = welcome.output_bytes or hand.output_most
+        logs = asyncio.ensure_future(_send_logs(hand, stub, place, who.name))
+        try:
+            await _both(call, _receive(hand, call, lease, heard), _send(hand, call, beat))
+        finally:
+            logs.cancel()
+            await asyncio.gather(logs, return_exceptions=True)
         raise Over("the server ended the session")
     except (grpc.RpcError, Over, asyncio.TimeoutError, asyncio.InvalidStateError) as why:
         if isinstance(why, asyncio.TimeoutError):
@@ -246,9 +259,6 @@ def _next(hand: Hand, said: Said, now: float) -> tuple[pb.FromWorker | None, flo
     look_again = now + 3600
     for key, attempt in hand.running.items():
         context = attempt.context
-        printed = _printed(said, key, attempt.ref, context, last=False)
-        if printed is not None:
-            return printed, now
         if context._unsent:
             due = said.progress_at.get(key, 0.0) + PROGRESS_APART
             if now >= due:
@@ -259,13 +269,9 @@ def _next(hand: Hand, said: Said, now: float) -> tuple[pb.FromWorker | None, flo
 
 
 def _last_words(said: Said, key: Key, kept: Kept) -> pb.FromWorker:
-    """What it printed, how far it was, and then how it ended."""
-    if kept.context is not None:
-        printed = _printed(said, key, kept.report.attempt, kept.context, last=True)
-        if printed is not None:
-            return printed
-        if kept.context._unsent:
-            return _progress(kept.report.attempt, kept.context)
+    """How far it was, and then how it ended. What it printed goes another way."""
+    if kept.context is not None and kept.context._unsent:
+        return _progress(kept.report.attempt, kept.context)
     said.reported.add(key)
     return pb.FromWorker(report=kept.report)
 
@@ -277,28 +283,64 @@ def _progress(ref: pb.AttemptRef, context: Context) -> pb.FromWorker:
     return pb.FromWorker(progress=pb.Progress(attempt=ref, progress_json=text))
 
 
-def _printed(
-    said: Said, key: Key, ref: pb.AttemptRef, context: Context, last: bool
-) -> pb.FromWorker | None:
-    if key in said.complete:
-        return None
-    offset = said.printed.get(key, 0)
+async def _send_logs(hand: Hand, stub: Any, place: Place, name: str) -> None:
+    """Piece by piece, apart from the stream: a log delays no beat and no report. The server says how far it has one,
+    and there it goes on, also in the next stream."""
+    sent: dict[Key, int] = {}
+    while True:
+        # Before looking, so that no change between looking and waiting is missed.
+        hand.printed.clear()
+        went = False
+        for key, ref, context, begun, last in _logs(hand):
+            chunk = _piece(sent.get(key), begun, ref, context, last)
+            if chunk is None:
+                continue
+            chunk.worker = name
+            hand.logs_begun.add(key)
+            try:
+                answer = await stub.SendLog(chunk, metadata=place.metadata, timeout=LOG_WITHIN)
+            except grpc.RpcError as why:
+                if why.code() in GIVEN_UP:
+                    log.warning("the server does not take a log of job %s: %s", ref.job_id, why.details())
+                    hand.logs_begun.discard(key)
+                    hand.log_sent(key)
+                    sent[key] = len(context._log)
+                    continue
+                await asyncio.sleep(LOG_PAUSE)
+                went = True
+                break
+            went = True
+            sent[key] = answer.length
+            if last and answer.complete:
+                sent.pop(key)
+                hand.logs_begun.discard(key)
+                hand.log_sent(key)
+        if not went:
+            await hand.printed.wait()
+
+
+def _logs(hand: Hand) -> list[tuple[Key, pb.AttemptRef, Context, bool, bool]]:
+    """Whose they are, whether the server may have some of it, and whether they have ended."""
+    running = [(key, it.ref, it.context, key in hand.logs_begun, False) for key, it in hand.running.items()]
+    return [(key, it.ref, it.context, it.begun, True) for key, it in hand.logs.items()] + running
+
+
+def _piece(
+    offset: int | None, begun: bool, ref: pb.AttemptRef, context: Context, last: bool
+) -> pb.LogChunk | None:
+    if offset is None and begun:
+        # A question how much the server has.
+        return pb.LogChunk(attempt=ref)
+    offset = offset or 0
     with context._lock:
         size = len(context._log)
-        chunk = bytes(context._log[offset : offset + LOG_CHUNK])
-    end = last and offset + len(chunk) == size
-    if not chunk and not (end and size):
-        return None
-    said.printed[key] = offset + len(chunk)
-    if end:
-        said.complete.add(key)
-    return pb.FromWorker(output=pb.Output(attempt=ref, offset=offset, bytes=chunk, last=end))
+        piece = bytes(context._log[offset : offset + LOG_CHUNK])
+    end = last and offset + len(piece) >= size
+    return pb.LogChunk(attempt=ref, offset=offset, bytes=piece, last=end) if piece or end else None
 
 
 def _forget(hand: Hand, said: Said) -> None:
     """What is not held any more is never asked about again."""
     held = hand.reports.keys() | hand.running.keys()
     said.reported &= held
-    said.complete &= held
-    said.printed = {key: value for key, value in said.printed.items() if key in held}
     said.progress_at = {key: value for key, value in said.progress_at.items() if key in held}

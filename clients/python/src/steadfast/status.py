@@ -220,3 +220,5 @@ class LogFile:
     size: int
     datacenter: str | None = None
     role: str = "item"
+    #: The attempt has ended, and the rest of its log has not arrived from its worker yet.
+    arriving: bool = False

@@ -1047,7 +1047,7 @@ pub mod jobs_server {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromWorker {
-    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 5, 6, 7")]
     pub kind: ::core::option::Option<from_worker::Kind>,
 }
 /// Nested message and enum types in `FromWorker`.
@@ -1061,8 +1061,6 @@ pub mod from_worker {
         Beat(super::Beat),
         #[prost(message, tag = "3")]
         Report(super::Report),
-        #[prost(message, tag = "4")]
-        Output(super::Output),
         /// The worker takes nothing new, and leaves once what it runs has ended.
         #[prost(message, tag = "5")]
         Draining(super::Draining),
@@ -1090,7 +1088,7 @@ pub mod to_worker {
         Beat(super::Beat),
         #[prost(message, tag = "3")]
         Assignment(super::Assignment),
-        /// Stop it; nobody wants to hear how it ended. What it prints until it has is still taken.
+        /// Stop it; the server does not want to hear how it ended. What it prints until it has is still taken.
         #[prost(message, tag = "4")]
         Withdrawal(super::Withdrawal),
         /// The report is durable, or refused as stale: forget it.
@@ -1173,6 +1171,11 @@ pub struct Welcome {
     /// To be kept beside the secret, and said in every later Hello.
     #[prost(bytes = "vec", tag = "3")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// The most that is kept of what an attempt prints, and of its output. They hold for attempts that begin from now on.
+    #[prost(uint64, tag = "4")]
+    pub log_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub output_bytes: u64,
 }
 /// Sent by the worker, and answered with the same number; of several that wait to be answered, the latest is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1288,6 +1291,10 @@ pub struct Withdrawal {
 pub struct Report {
     #[prost(message, optional, tag = "1")]
     pub attempt: ::core::option::Option<AttemptRef>,
+    /// The attempt has printed something, and the end of its log is sent once this is acknowledged: until then the
+    /// server says of the log that it has not arrived whole.
+    #[prost(bool, tag = "6")]
+    pub log_follows: bool,
     #[prost(oneof = "report::Outcome", tags = "2, 3, 4, 5")]
     pub outcome: ::core::option::Option<report::Outcome>,
 }
@@ -1417,19 +1424,34 @@ pub struct Acknowledgement {
     #[prost(bool, tag = "2")]
     pub counted: bool,
 }
-/// What an attempt printed.
+/// What an attempt printed, at most 2 MiB of it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Output {
+pub struct LogChunk {
     #[prost(message, optional, tag = "1")]
     pub attempt: ::core::option::Option<AttemptRef>,
-    /// Where it belongs in the attempt's log. Bytes that were sent before may come again.
+    /// The name of the worker that it was assigned to, which has a session.
+    #[prost(string, tag = "2")]
+    pub worker: ::prost::alloc::string::String,
+    /// Where it belongs in the attempt's log: not behind what the server has. Bytes that were sent before may come again.
+    /// Without any bytes it is a question how much the server has.
     #[prost(uint64, tag = "3")]
     pub offset: u64,
     #[prost(bytes = "bytes", tag = "4")]
     pub bytes: ::prost::bytes::Bytes,
-    /// The log is no longer than this; what lies behind it is to be cut off.
+    /// The attempt has ended, its report is acknowledged, and the log is no longer than this; what lies behind it is to be
+    /// cut off.
     #[prost(bool, tag = "5")]
     pub last: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LogAck {
+    /// So many bytes of the log are in the server's file, and outlive its process: the worker goes on from there, after
+    /// a restart of either too.
+    #[prost(uint64, tag = "1")]
+    pub length: u64,
+    /// The log is whole, or the server wants no more of it: forget it.
+    #[prost(bool, tag = "2")]
+    pub complete: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Draining {
@@ -1631,6 +1653,29 @@ pub mod workers_client {
                 .insert(GrpcMethod::new("steadfast.v1.Workers", "GetFile"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// A piece of what an attempt printed, from the worker that it was assigned to, also after its end. One call for each:
+        /// the server has read all of it before it waits for its disk, so that the connection is never held up by one.
+        pub async fn send_log(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LogChunk>,
+        ) -> std::result::Result<tonic::Response<super::LogAck>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/steadfast.v1.Workers/SendLog",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("steadfast.v1.Workers", "SendLog"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1667,6 +1712,12 @@ pub mod workers_server {
             &self,
             request: tonic::Request<super::GetFileRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetFileStream>, tonic::Status>;
+        /// A piece of what an attempt printed, from the worker that it was assigned to, also after its end. One call for each:
+        /// the server has read all of it before it waits for its disk, so that the connection is never held up by one.
+        async fn send_log(
+            &self,
+            request: tonic::Request<super::LogChunk>,
+        ) -> std::result::Result<tonic::Response<super::LogAck>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct WorkersServer<T> {
@@ -1830,6 +1881,49 @@ pub mod workers_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/steadfast.v1.Workers/SendLog" => {
+                    #[allow(non_camel_case_types)]
+                    struct SendLogSvc<T: Workers>(pub Arc<T>);
+                    impl<T: Workers> tonic::server::UnaryService<super::LogChunk>
+                    for SendLogSvc<T> {
+                        type Response = super::LogAck;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LogChunk>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Workers>::send_log(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SendLogSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

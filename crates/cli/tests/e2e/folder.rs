@@ -293,13 +293,13 @@ fn on_a_full_disk_logs_give_way_and_completions_and_cancels_fit() {
     // Its log alone is larger than the disk.
     let flood = server.submit(&job("head -c 50000000 /dev/zero | tr '\\0' x; echo the end"));
     assert_eq!(server.end(&flood)["state"], "succeeded");
-    let log = fs::read_to_string(place.path(&format!("data/logs/{flood}/s/s_0_attempt_1.log")));
-    let log = log.expect("its log");
-    let tail = &log[log.floor_char_boundary(log.len().saturating_sub(200))..];
-    assert!(
-        tail.ends_with("the server's disk is nearly full: what follows is not kept …\n"),
-        "{tail}"
-    );
+    // It follows the end of its job.
+    wait_for("the mark where the room ended", || {
+        let log = place.path(&format!("data/logs/{flood}/s/s_0_attempt_1.log"));
+        let log = fs::read_to_string(log).ok()?;
+        log.ends_with("the server's disk is nearly full: what follows is not kept …\n")
+            .then_some(())
+    });
     until_unready(&server, "8 MiB are kept for jobs that run");
     server.process.says("NotReady");
     let kind = [("Content-Type", "application/json")];
@@ -381,7 +381,7 @@ fn a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn a_log_that_could_not_be_written_is_sent_again_before_its_job_ends() {
+fn a_log_that_could_not_be_written_holds_no_job_up_and_is_sent_again() {
     let place = Place::new();
     let server = place.server().start();
     let id = server.submit(&job("echo one; echo two"));
@@ -392,13 +392,43 @@ fn a_log_that_could_not_be_written_is_sent_again_before_its_job_ends() {
     std::os::unix::fs::symlink(place.path("nowhere"), &closed).expect("a link");
     let _worker = place.worker(&server.url(), "w").start();
     server.process.says("LogNotWritten");
-    assert!(server.status(&id)["finished_at_ms"].is_null(), "it ended without its log");
-    fs::remove_file(&closed).expect("there");
     let status = server.end(&id);
+    fs::remove_file(&closed).expect("there");
     assert_eq!(status["state"], "succeeded", "{status:#}");
     assert_eq!(
         status["runs"][0]["steps"]["s"]["items"][0]["attempts"].as_array().map(Vec::len),
         Some(1)
     );
-    assert_eq!(server.get(&format!("/v1/jobs/{id}/logs/s/s_0_attempt_1")).body, "one\ntwo\n");
+    wait_for("the log", || {
+        let log = server.get(&format!("/v1/jobs/{id}/logs/s/s_0_attempt_1")).body;
+        (log == "one\ntwo\n").then_some(())
+    });
+}
+
+/// A report does not wait for its log; who asks for the log meanwhile is told that it is not whole.
+#[test]
+fn a_log_that_has_not_arrived_is_not_taken_for_whole() {
+    let place = Place::new();
+    let server = place.server().start();
+    let id = server.submit(&job("seq 100000"));
+    let _worker = place.worker(&server.url(), "w").start();
+    server.end(&id);
+    let log = place.path(&format!("data/logs/{id}/s/s_0_attempt_1.log"));
+    let part = log.with_extension("part");
+    let url = format!("/v1/jobs/{id}/logs");
+    let whole = server.get(&url).json();
+    assert_eq!(whole["logs"][0]["arriving"], false, "a list waits a moment for it: {whole}");
+    assert_eq!(whole["logs"][0]["size"], 588_895);
+    assert!(!part.exists());
+    // As if the worker had gone before it could send the rest.
+    fs::write(&part, "").expect("writes");
+    let some = server.get(&url).json();
+    assert_eq!(some["logs"][0]["arriving"], true, "{some}");
+    let data = place.text("data");
+    for from in [["--server", &server.url()], ["--data", &data]] {
+        let shown = place.command(&[&["logs", &id], &from[..]].concat()).output().expect("starts");
+        let said = String::from_utf8_lossy(&shown.stderr).into_owned();
+        assert!(said.contains("the rest of the log s_0_attempt_1 has not arrived"), "{said}");
+        assert!(shown.stdout.ends_with(b"100000\n"));
+    }
 }

@@ -90,6 +90,24 @@ impl Scene {
         let mut chunks = client.get_file(with_token(&self.work, request)).await?.into_inner();
         Ok(chunks.message().await?.expect("a chunk").bytes)
     }
+
+    /// All that an attempt printed.
+    async fn prints(
+        &self,
+        worker: &str,
+        attempt: &proto::AttemptRef,
+        text: &str,
+    ) -> Result<proto::LogAck, Status> {
+        let chunk = proto::LogChunk {
+            attempt: Some(attempt.clone()),
+            worker: worker.to_owned(),
+            offset: 0,
+            bytes: text.as_bytes().to_vec().into(),
+            last: true,
+        };
+        let mut client = client(&self.server.url()).await;
+        Ok(client.send_log(with_token(&self.work, chunk)).await?.into_inner())
+    }
 }
 
 fn token(place: &Place, scope: &[&str]) -> String {
@@ -217,8 +235,8 @@ fn a_worker_writes_the_logs_of_its_own_attempts_and_nothing_else() {
         let (mut one, mut other) = (scene.comes("one").await, scene.comes("other").await);
         let (mine, theirs) = (one.is_assigned().await, other.is_assigned().await);
         assert_ne!(mine.step_name, theirs.step_name);
-        other.prints(&theirs, "theirs\n").await;
-        scene.has_heard(&mut other, 1).await;
+        let whole = proto::LogAck { length: 7, complete: true };
+        assert_eq!(scene.prints("other", &theirs, "theirs\n").await.expect("is its own"), whole);
         let odd = [
             proto::AttemptRef { job_id: "z/../../../pwned".to_owned(), ..mine.clone() },
             proto::AttemptRef { step_name: "../../../../pwned".to_owned(), ..mine.clone() },
@@ -227,10 +245,17 @@ fn a_worker_writes_the_logs_of_its_own_attempts_and_nothing_else() {
             theirs.clone(),
         ];
         for forged in &odd {
-            one.prints(forged, "pwned\n").await;
+            let refused = scene.prints("one", forged, "pwned\n").await.expect_err("not its own");
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
         }
-        one.prints(&mine, "mine\n").await;
-        scene.has_heard(&mut one, 1).await;
+        // Nor under another's name, nor under one that is not here.
+        let refused = scene.prints("other", &mine, "pwned\n").await.expect_err("not that one's");
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        let refused = scene.prints("nobody", &mine, "pwned\n").await.expect_err("nobody");
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        // Also after its end: a log follows the report.
+        assert!(one.reports_success(&mine).await);
+        scene.prints("one", &mine, "mine\n").await.expect("its own");
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(read(&log(&mine.step_name)), "mine\n");
         assert_eq!(read(&log(&theirs.step_name)), "theirs\n");
@@ -393,4 +418,35 @@ fn a_worker_that_beats_without_reading_loses_its_session() {
     let page = page.expect("an answer").body;
     let counted = r#"steadfast_worker_sessions_ended_total{reason="unread"} 1"#;
     assert!(page.contains(counted), "{page}");
+}
+
+#[test]
+fn a_worker_that_is_silent_for_two_leases_loses_its_session() {
+    let scene = Scene::with_lease(1000);
+    scene.runtime.block_on(async {
+        let mut silent = scene.comes("silent").await;
+        scene.has_heard(&mut silent, 1).await;
+        let ended = silent.hears_or_ends().await.expect_err("nothing was said to it");
+        assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended}");
+        assert!(ended.message().contains("silent for longer than its lease"), "{ended}");
+        // It may come again, and speaks for itself then.
+        let mut again = scene.comes("silent").await;
+        scene.has_heard(&mut again, 1).await;
+    });
+    scene.server.process.says("WorkerSessionEnded");
+}
+
+#[test]
+fn a_worker_has_as_many_labels_as_a_step_and_no_more() {
+    let scene = Scene::new();
+    let labelled = |count: usize| {
+        let labels = (0..count).map(|n| (format!("l{n}"), "x".to_owned())).collect();
+        proto::Hello { labels, ..hello("labelled") }
+    };
+    scene.runtime.block_on(async {
+        let refused = scene.tries(labelled(65)).await.err().expect("one too many");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        assert_eq!(refused.message(), "a worker has at most 64 labels, not 65");
+        scene.tries(labelled(64)).await.expect("a session");
+    });
 }

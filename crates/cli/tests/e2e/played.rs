@@ -90,16 +90,6 @@ impl Played {
         self.says(from_worker::Kind::Beat(proto::Beat { number })).await;
     }
 
-    pub(crate) async fn prints(&self, attempt: &proto::AttemptRef, text: &str) {
-        let output = proto::Output {
-            attempt: Some(attempt.clone()),
-            bytes: text.as_bytes().to_vec().into(),
-            last: true,
-            ..proto::Output::default()
-        };
-        self.says(from_worker::Kind::Output(output)).await;
-    }
-
     /// Whether it counted.
     pub(crate) async fn reports_success(&mut self, attempt: &proto::AttemptRef) -> bool {
         self.reports(attempt, r#""forged""#).await
@@ -108,7 +98,8 @@ impl Played {
     pub(crate) async fn reports(&mut self, attempt: &proto::AttemptRef, output: &str) -> bool {
         let output_json = output.to_owned();
         let outcome = report::Outcome::Succeeded(proto::Succeeded { output_json });
-        let report = proto::Report { attempt: Some(attempt.clone()), outcome: Some(outcome) };
+        let (attempt_ref, outcome) = (Some(attempt.clone()), Some(outcome));
+        let report = proto::Report { attempt: attempt_ref, outcome, log_follows: false };
         self.says(from_worker::Kind::Report(report)).await;
         loop {
             if let to_worker::Kind::Acknowledgement(answer) = self.hears().await {

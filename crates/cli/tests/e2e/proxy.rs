@@ -130,4 +130,11 @@ impl Workers for Between {
         let chunks = self.onward().await?.get_file(request.into_inner()).await?.into_inner();
         Ok(Response::new(Box::pin(chunks)))
     }
+
+    async fn send_log(
+        &self,
+        request: Request<proto::LogChunk>,
+    ) -> Result<Response<proto::LogAck>, Status> {
+        self.onward().await?.send_log(request.into_inner()).await
+    }
 }

@@ -141,7 +141,8 @@ async fn work(
                     let token = assignment.attempt.as_ref().map(|attempt| attempt.token);
                     assigned.insert(token, Instant::now());
                     let outcome = Some(Outcome::Succeeded(proto::Succeeded::default()));
-                    say(Say::Report(proto::Report { attempt: assignment.attempt, outcome }));
+                    let attempt = assignment.attempt;
+                    say(Say::Report(proto::Report { attempt, outcome, log_follows: false }));
                 }
                 Hear::Acknowledgement(proto::Acknowledgement { attempt, counted: true }) => {
                     match assigned.remove(&attempt.map(|attempt| attempt.token)) {

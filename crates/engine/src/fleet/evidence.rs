@@ -13,8 +13,8 @@ use steadfast_core::event::{ItemId, Role};
 
 use crate::engine::JobKey;
 
-/// Ends of attempts that are remembered of each step: so many of each worker, if they share alike, and so many
-/// at least. All workers are seen over the same time by that, whoever is the fastest.
+/// Ends of attempts that are remembered of each step: `ENDS_PER_WORKER` of each worker, if they share alike, and `ENDS_LEAST`
+/// at least. All workers are seen over the same time by that, also the fastest.
 const ENDS_PER_WORKER: usize = 64;
 const ENDS_LEAST: usize = 4096;
 /// Of all steps together; the steps that began first are forgotten first.

@@ -19,13 +19,13 @@ const PROOF_ON_PROBATION: f64 = 4.605;
 const FAILURES_ON_PROBATION: u32 = 2;
 /// Steps that are held against a worker in a spell of failures; the oldest jobs' go first.
 const STEPS: usize = 32;
-/// One that failed an item counts no more failures of it until it has failed so many others: an item that
+/// One that failed an item counts no more failures of it until it has failed this many others: an item that
 /// fails everywhere says nothing about it, although it gets it again and again.
 const ITEMS: usize = 8;
-/// So many failures in a row, and nothing more is given to it ahead: should it be broken, whatever waits
+/// This many failures in a row, and nothing more is given to it ahead: should it be broken, whatever waits
 /// there breaks too.
 const DOUBTED: u32 = 3;
-/// While the failures of a spell double, there are about so many looks at them, no more than so far apart.
+/// While the failures of a spell double, there are about this many looks at them, no further apart than this.
 const LOOKS: u32 = 16;
 const LOOKS_APART: u32 = 64;
 /// Before a worker that could not be spared is judged again.

@@ -23,7 +23,7 @@ pub(super) struct Member {
     pub(super) since: u64,
     pub(super) heard: u64,
     pub(super) draining: bool,
-    /// It was away when somebody took a drain back: it hears of that when it returns.
+    /// It was away when an operator took a drain back: it hears of that when it returns.
     pub(super) undrain: bool,
     pub(super) lease_ends: u64,
     pub(super) cpu_used_milli: u64,
@@ -32,7 +32,7 @@ pub(super) struct Member {
     pub(super) health: Health,
     /// How far ahead of its slots it is given work.
     pub(super) pace: Prefetch,
-    /// Somebody who cannot wait here has found no slot: nothing is given ahead until there is one.
+    /// An attempt that cannot wait here has found no slot: nothing is given ahead until there is one.
     pub(super) wanted: bool,
     /// Where it stands among the open ones.
     pub(super) open: Option<u64>,
@@ -119,7 +119,7 @@ impl Member {
     }
 }
 
-/// How many of them have been given out for longer than so many milliseconds, without those that wait.
+/// How many of them have been given out for longer than `ms`, without those that wait.
 pub(super) fn running_longer(
     held: &BTreeMap<AttemptId, Held>,
     slots: u32,

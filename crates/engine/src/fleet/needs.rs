@@ -2,30 +2,51 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use steadfast_core::event::ItemId;
 use steadfast_core::plan::{Action, Plan};
 
 use super::WorkerSpec;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Stored with jobs that wait for a worker, so short where nothing special is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Needs {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) datacenter: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_none")]
     pub(crate) cpu_milli: u64,
+    #[serde(skip_serializing_if = "is_none")]
     pub(crate) memory: u64,
+    #[serde(skip_serializing_if = "Capability::is_processes")]
     pub(crate) skill: Capability,
     /// It may wait at a worker for a slot: if it is lost with the worker before it began, it is tried
     /// again, and while it waits it keeps nothing from others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) may_wait: bool,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // the shape serde wants
+fn is_none(amount: &u64) -> bool {
+    *amount == 0
+}
+
 /// What its worker must be able to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Capability {
     #[default]
     Processes,
     Http,
     Function(String),
+}
+
+impl Capability {
+    fn is_processes(&self) -> bool {
+        *self == Self::Processes
+    }
 }
 
 /// Thousandths, rounded up: a step that wants a little must not seem to want nothing.

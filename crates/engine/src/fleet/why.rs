@@ -1,4 +1,4 @@
-//! Why nobody takes an attempt, in a sentence.
+//! Why no worker takes an attempt, in a sentence.
 
 use super::needs::Capability;
 use super::{Fleet, Member, Needs};

@@ -31,14 +31,14 @@ pub struct Identity {
     pub fingerprint: Arc<str>,
     /// It was let in under this name before, if only by a server that has ended since.
     pub proven: bool,
-    /// Nobody else may have this name: what lets it in is good for no other worker.
+    /// No other worker may have this name: what lets it in is good for no other worker.
     pub owns_name: bool,
 }
 
 /// How workers are treated. Milliseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetRules {
-    /// A worker that is silent for so long is lost.
+    /// A worker that is silent for this long is lost.
     pub lease_ms: u64,
     /// A worker that has failed less is not put aside, however seldom the same steps fail elsewhere.
     pub failures: u32,
@@ -47,7 +47,7 @@ pub struct FleetRules {
     /// How long the first time; each further time twice as long, up to the most.
     pub quarantine_ms: u64,
     pub quarantine_most_ms: u64,
-    /// However long nothing is due, the engine looks at deadlines so often: a clock that was set is
+    /// However long nothing is due, the engine looks at deadlines this often: a clock that was set is
     /// noticed.
     pub check_every_ms: u64,
 }
@@ -138,7 +138,7 @@ impl WorkerState {
     }
 }
 
-/// What a worker that comes back has to be told, because it was away when somebody wanted it.
+/// What a worker that comes back has to be told, because it was away when an operator wanted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     Nothing,

@@ -1,8 +1,11 @@
 //! The controller as a value: what leaves when a commit succeeds, is refused, or cannot be made; and its
 //! driver, when the store stalls.
 
+mod hooked;
+mod queue;
 mod sleep;
 mod stall;
+mod unknown;
 
 use std::sync::Arc;
 
@@ -63,8 +66,8 @@ impl World {
     fn commit(&mut self, group: Group) -> Outputs {
         let answers = self.store.commit(&self.owner, &group.writes).expect("memory");
         let outputs = group.committed(answers);
-        for (job, _) in &outputs.refused {
-            self.controller.refused(job);
+        for (job, why) in &outputs.refused {
+            self.controller.refused(job, why);
         }
         outputs
     }

@@ -143,3 +143,20 @@ fn each_gap_is_told_once_as_of_its_end_and_only_to_jobs_that_mind() {
     let _ = third.step(vec![]).map(|group| third.commit(group));
     assert_eq!(downtimes(&mut third, "a").len(), told, "nothing is told twice");
 }
+
+#[test]
+fn a_job_that_another_has_changed_is_evicted_and_loaded_as_it_is_stored() {
+    let mut world = world();
+    let outputs = world.done(vec![(1, tomorrow("a")), (2, submit("b"))]);
+    changed_by_another(&mut world, "a");
+    assert!(world.controller.job("a").is_some(), "it has not slept yet");
+    drop(outputs);
+    let outputs = world.done(vec![(3, cancel("a"))]);
+    assert!(matches!(outputs.replies[..], [(3, Err(CommandError::Taken { .. }))]), "{outputs:?}");
+    assert_eq!(world.controller.take_loads(), [JobId::from("a")]);
+    load(&mut world, &"a".into());
+    assert!(world.controller.job("a").expect("it is back").paused_at.is_some(), "as it is stored");
+    let outputs = world.done(vec![(4, cancel("a"))]);
+    assert_eq!(outputs.replies, [(4, Ok(()))]);
+    assert!(state(&mut world.store, "a").expect("readable").is_over());
+}

@@ -52,7 +52,7 @@ impl Hand {
         for _ in 0..rounds {
             let effects = world.wait(ms);
             self.given(&effects);
-            world.engine.beat(self.name, "1");
+            world.controller.engine_mut().beat(self.name, "1");
             for _ in 0..SLOTS.min(self.held.len()) {
                 self.report(world, outcome.clone());
             }
@@ -94,7 +94,11 @@ fn a_worker_that_queues_is_handed_short_attempts_ahead_up_to_a_bound() {
     let (mut world, mut hand, _) = ahead(5000);
     hand.rounds(&mut world, 100, 1, &Outcome::OK);
     assert_eq!(hand.most, SLOTS + AHEAD);
-    assert_eq!(world.engine.workers()[0].running, SLOTS as u32, "the others only wait");
+    assert_eq!(
+        world.controller.engine().workers()[0].running,
+        SLOTS as u32,
+        "the others only wait"
+    );
     end(&mut world, &mut [&mut hand]);
     assert_eq!(hand.most, SLOTS + AHEAD, "instant ones are bounded too");
 }
@@ -126,10 +130,10 @@ fn a_free_slot_elsewhere_comes_before_a_queue() {
     world.report(failed, FailureKind::Exited(1).into()).expect("current");
     let mut retried = Vec::new();
     while retried.is_empty() {
-        let due = world.engine.next_due().expect("a retry").0;
+        let due = world.controller.next_due().expect("a retry").0;
         world.now = world.now.max(due);
-        let batch = world.engine.tick(Timestamp(world.now));
-        retried = world.done(batch);
+        world.controller.tick(Timestamp(world.now));
+        retried = world.done();
     }
     assert_eq!((on(&retried, "w2"), on(&retried, "w1")), (1, 0));
 }
@@ -145,8 +149,8 @@ fn what_would_not_survive_the_loss_of_its_worker_gets_a_slot_or_nothing() {
     assert!(assigned(&effects).is_empty(), "while it waits it would keep cpus from others");
     hand.rounds(&mut world, 80, 1, &Outcome::OK);
     assert!(hand.of(&short) > 0, "it is not that nothing else was left");
-    assert!(world.engine.job(&job).expect("live").is_over(), "the short ones let it in");
-    assert!(world.engine.job(&heavy).expect("live").is_over());
+    assert!(world.job(&job).is_over(), "the short ones let it in");
+    assert!(world.job(&heavy).is_over());
     assert_eq!(hand.waited, BTreeSet::from([short]));
     assert!(hand.held.len() > SLOTS, "they are handed out ahead again");
 }
@@ -165,7 +169,8 @@ fn what_is_handed_back_is_free_and_starts_elsewhere_at_once_and_in_a_slot() {
         second.given(&effects);
     }
     assert_eq!(second.held.len(), 4);
-    let state = |world: &World| world.engine.workers().into_iter().map(|view| view.state);
+    let state =
+        |world: &World| world.controller.engine().workers().into_iter().map(|view| view.state);
     assert!(
         state(&world).all(|state| state == WorkerState::Connected),
         "it is no sign of anything"
@@ -173,7 +178,7 @@ fn what_is_handed_back_is_free_and_starts_elsewhere_at_once_and_in_a_slot() {
     first.most = 0;
     end(&mut world, &mut [&mut first, &mut second]);
     assert_eq!((first.most, second.most), (SLOTS, 4), "each in a slot this time");
-    let ended = world.engine.job(&job).expect("live");
+    let ended = world.job(&job);
     assert_eq!(ended.state(), JobState::Succeeded);
     let charged = world.log.iter().filter(|(_, record)| match &record.event {
         Event::RetryScheduled { charged, delay_ms, .. } => {
@@ -217,23 +222,20 @@ fn what_waits_at_a_worker_survives_a_broken_connection_and_a_restart() {
     let (mut world, hand, job) = ahead(5000);
     let holds: Vec<AttemptId> = hand.held.iter().map(key).collect();
     assert!(holds.len() > SLOTS);
-    world.engine.away("w1", world.sessions);
+    world.controller.engine_mut().away("w1", world.sessions);
     let told = world.arrive(queues("w1"), true, &holds).expect("its own name");
     assert!(told.is_empty(), "it holds all of it, and more than its slots: {told:?}");
 
-    let stored = world.engine.job(&job).expect("live").clone();
+    let stored = world.job(&job).clone();
     let mut restarted = World { log: vec![], ..World::new() };
-    let batch = restarted.engine.adopt(
-        stored,
-        &down(Timestamp(world.now), Timestamp(world.now)),
-        Timestamp(world.now),
-    );
-    assert!(assigned(&restarted.done(batch)).is_empty());
+    let now = Timestamp(world.now);
+    let effects = restarted.adopt(stored, Timestamp(world.now), now);
+    assert!(assigned(&effects).is_empty());
     let told = restarted.arrive(queues("w1"), true, &holds).expect("welcome");
     assert!(told.is_empty(), "{told:?}");
     for (left, one) in hand.held.iter().enumerate().rev() {
         restarted.wait(10);
-        restarted.engine.beat("w1", "1");
+        restarted.controller.engine_mut().beat("w1", "1");
         let effects = restarted.report(one, Outcome::OK).expect("it is believed");
         if left >= SLOTS {
             assert!(assigned(&effects).is_empty(), "{left} are still there");
@@ -244,15 +246,8 @@ fn what_waits_at_a_worker_survives_a_broken_connection_and_a_restart() {
 #[test]
 fn a_cancel_takes_back_what_waits_too() {
     let (mut world, hand, job) = ahead(5000);
-    let mut batch = Batch::default();
-    let answer = world.engine.handle(
-        &job,
-        &Input::Cancel(Requester::NOBODY),
-        Timestamp(world.now),
-        &mut batch,
-    );
-    answer.expect("known").expect("it may be cancelled");
-    let effects = world.done(batch);
+    let cancelled = world.say(&job, Input::Cancel(Requester::NOBODY));
+    let effects = cancelled.expect("it may be cancelled");
     let taken: BTreeSet<AttemptId> = effects
         .iter()
         .filter_map(|effect| match effect {
@@ -261,5 +256,5 @@ fn a_cancel_takes_back_what_waits_too() {
         })
         .collect();
     assert_eq!(taken, hand.held.iter().map(key).collect());
-    assert_eq!(world.engine.workers()[0].running, 0);
+    assert_eq!(world.controller.engine().workers()[0].running, 0);
 }

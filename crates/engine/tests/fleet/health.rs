@@ -4,8 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use steadfast_core::job::Job;
-
 use super::*;
 
 /// What a virtual worker does to an attempt.
@@ -109,17 +107,17 @@ fn play(
             under_way.insert(started, (about.clone(), outcome));
         }
         effects.clear();
-        let live = |id: &JobId| world.engine.job(id).is_some_and(|job: &Job| !job.is_over());
+        let live = |id: &JobId| !world.job(id).is_over();
         if !ids.iter().any(live) {
             break;
         }
         let report = running.peek().map(|Reverse((at, _))| *at);
-        let retry = world.engine.next_due().map(|due| due.0 + 1);
+        let retry = world.controller.next_due().map(|due| due.0 + 1);
         let comes = coming.iter().map(|hand| begin + hand.comes_at).min();
         let next = report.into_iter().chain(retry).chain(comes).min();
-        let next = next.or(world.engine.next_wake()).expect("something goes on");
+        let next = next.or(world.controller.engine().next_wake()).expect("something goes on");
         for hand in hands {
-            world.engine.beat(hand.name, "1");
+            world.controller.engine_mut().beat(hand.name, "1");
         }
         effects.extend(world.wait(next.saturating_sub(world.now)));
         while let Some(Reverse((at, which))) = running.peek().copied()
@@ -257,7 +255,8 @@ fn a_worker_that_fails_everything_is_found_with_jobs_of_one_item_too() {
 }
 
 fn view(world: &World, name: &str) -> (WorkerState, Option<String>) {
-    let view = world.engine.workers().into_iter().find(|view| *view.spec.name == *name);
+    let view =
+        world.controller.engine().workers().into_iter().find(|view| *view.spec.name == *name);
     let view = view.expect("it is there");
     (view.state, view.why)
 }
@@ -291,7 +290,7 @@ fn pass(world: &mut World, ms: u64, names: &[&str]) -> Vec<Effect> {
     let mut effects = Vec::new();
     for _ in 0..ms / 1000 {
         for name in names {
-            world.engine.beat(name, "1");
+            world.controller.engine_mut().beat(name, "1");
         }
         effects.extend(world.wait(1000));
     }
@@ -373,7 +372,7 @@ fn the_last_of_its_class_is_not_put_aside_and_says_so() {
 fn one_that_was_put_aside_is_tried_again_when_nobody_else_is_left() {
     let (mut world, effects) = one_put_aside();
     assert!(!assigned(&effects).is_empty());
-    world.engine.away("good", world.sessions);
+    world.controller.engine_mut().away("good", world.sessions);
     let told = world.wait(0);
     assert_eq!(on(&told, "bad"), 1, "rather than nobody");
     assert_eq!(view(&world, "bad").0, WorkerState::Connected);

@@ -3,9 +3,9 @@
 use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Effect, Identity, Undraining, WorkerSpec, WorkerState};
+use steadfast_engine::{Identity, Undraining, WorkerSpec, WorkerState};
 
-use super::{World, assigned, down, fan_out, identity, key, on, worker};
+use super::{Effect, World, assigned, fan_out, identity, key, on, worker};
 
 const REFUSED: &str = "a worker named w1 is connected already";
 
@@ -22,7 +22,7 @@ fn nobody_takes_a_name_over_while_its_worker_is_there_or_away_within_its_lease()
         let (_, effects) = world.submit(fan_out("a", 2));
         let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
         if away {
-            world.engine.away("w1", world.sessions);
+            world.controller.engine_mut().away("w1", world.sessions);
         }
         // Also with a proof of an earlier time, when nobody else had the name.
         for proven in [false, true] {
@@ -44,11 +44,10 @@ fn after_a_restart_a_name_is_for_who_can_prove_that_it_had_it() {
     world.connect(worker("w1", 2));
     let (id, effects) = world.submit(fan_out("a", 2));
     let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
-    let job = world.engine.job(&id).expect("live").clone();
+    let job = world.job(&id).clone();
     let mut restarted = World { log: vec![], ..World::new() };
-    let batch =
-        restarted.engine.adopt(job, &down(Timestamp(1000), Timestamp(2000)), Timestamp(2000));
-    restarted.done(batch);
+    let now = Timestamp(2000);
+    restarted.adopt(job, Timestamp(1000), now);
     for holds in [&[][..], &all] {
         let refused = restarted.arrive_as(stranger(), worker("w1", 2), true, holds);
         assert!(refused.expect_err("it is another's name").contains(REFUSED));
@@ -66,7 +65,7 @@ fn who_takes_a_name_after_its_lease_gets_nothing_of_what_was_assigned_before() {
     let all: Vec<AttemptId> = assigned(&effects).iter().map(|one| key(one)).collect();
     // The lease is over, and nobody has looked yet.
     world.now += 15_000;
-    world.engine.hear(world.now, 15_000);
+    world.controller.engine_mut().hear(world.now, 15_000);
     let told = world.arrive_as(stranger(), worker("w1", 2), true, &all).expect("it is free");
     assert_eq!(world.outcomes(), [Outcome::LOST, Outcome::LOST]);
     let withdrawn = told.iter().filter(|effect| matches!(effect, Effect::Withdraw(_))).count();
@@ -84,7 +83,7 @@ fn what_lets_in_only_one_name_lets_in_its_next_life_at_once() {
     let reborn = WorkerSpec { incarnation: "2".into(), ..worker("w1", 2) };
     let refused = world.arrive_as(owner.clone(), reborn.clone(), false, &[]);
     assert!(refused.expect_err("the other is connected").contains(REFUSED));
-    world.engine.away("w1", world.sessions - 1);
+    world.controller.engine_mut().away("w1", world.sessions - 1);
     let told = world.arrive_as(owner, reborn, false, &[]).expect("it is its name");
     assert_eq!(world.outcomes(), [Outcome::LOST, Outcome::LOST]);
     assert_eq!(on(&told, "w1"), 2, "what was lost starts again");
@@ -94,9 +93,9 @@ fn what_lets_in_only_one_name_lets_in_its_next_life_at_once() {
 fn a_late_answer_to_an_undrain_does_not_end_a_drain_that_came_after_it() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
-    assert!(world.engine.drain_worker("w1"));
-    assert_eq!(world.engine.undrain_worker("w1"), Undraining::Ask);
-    assert!(world.engine.drain_worker("w1"));
-    world.engine.undrained("w1");
-    assert_eq!(world.engine.workers()[0].state, WorkerState::Draining);
+    assert!(world.controller.engine_mut().drain_worker("w1"));
+    assert_eq!(world.controller.engine_mut().undrain_worker("w1"), Undraining::Ask);
+    assert!(world.controller.engine_mut().drain_worker("w1"));
+    world.controller.engine_mut().undrained("w1");
+    assert_eq!(world.controller.engine().workers()[0].state, WorkerState::Draining);
 }

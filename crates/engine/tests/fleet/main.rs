@@ -6,39 +6,36 @@ mod identity;
 mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use steadfast_core::decide::Input;
 use steadfast_core::event::{AcceptedJob, AttemptId, Event, JobId, RecordedEvent};
+use steadfast_core::job::Job;
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Arriving, Assignment, Batch, Effect, Engine, FleetNotification, FleetRules, Identity, Log,
-    Missed, Placement, Undraining, WorkerSpec, WorkerState,
+    Adopted, Answer, Arriving, Assignment, Controller, FleetNotification, FleetRules, Identity,
+    Missed, Outgoing, Placement, Request, Undraining, WorkerSpec, WorkerState,
 };
 use steadfast_store::Gap;
 
+/// What leaves for a worker.
+type Effect = Outgoing<Assignment>;
+
 struct World {
-    engine: Engine,
+    controller: Controller,
     log: Vec<(JobId, RecordedEvent)>,
+    news: Vec<FleetNotification>,
+    /// Jobs that are over.
+    over: BTreeMap<JobId, Job>,
     /// The monotonic clock.
     now: u64,
     /// The wall clock is so far ahead of it.
     wall_ahead: u64,
     sessions: u64,
     jobs: u32,
-}
-
-impl Log for World {
-    type Error = Infallible;
-
-    fn append(&mut self, records: Vec<(JobId, RecordedEvent)>) -> Result<(), Infallible> {
-        self.log.extend(records);
-        Ok(())
-    }
 }
 
 fn step(name: &str, items: u32) -> StepDraft {
@@ -70,33 +67,64 @@ fn identity(fingerprint: &str, proven: bool) -> Identity {
 
 impl World {
     fn new() -> Self {
-        let mut engine = Engine::new(Placement::fleet(FleetRules::default()));
-        engine.hear(1000, 0);
-        Self { engine, log: vec![], now: 1000, wall_ahead: 0, sessions: 0, jobs: 0 }
+        let mut controller = Controller::new(Placement::fleet(FleetRules::default()));
+        controller.engine_mut().hear(1000, 0);
+        let (log, news, over) = (vec![], vec![], BTreeMap::new());
+        Self { controller, log, news, over, now: 1000, wall_ahead: 0, sessions: 0, jobs: 0 }
+    }
+
+    fn job(&self, id: &JobId) -> &Job {
+        self.controller.job(id).or(self.over.get(id)).expect("it was submitted")
     }
 
     fn wall(&self) -> Timestamp {
         Timestamp(self.now + self.wall_ahead)
     }
 
-    fn done(&mut self, batch: Batch) -> Vec<Effect> {
-        let Ok(mut effects) = batch.commit(self);
-        loop {
-            let more = self.engine.dispatch(self.wall());
-            if more.is_empty() {
-                return effects;
-            }
-            let Ok(more) = more.commit(self);
-            effects.extend(more);
+    /// Starts what may start, and makes durable what was decided.
+    fn done(&mut self) -> Vec<Effect> {
+        self.controller.start(self.wall());
+        self.commit().0
+    }
+
+    fn commit(&mut self) -> (Vec<Effect>, Vec<Answer>) {
+        let Some(group) = self.controller.group_of(|_, assignment| assignment) else {
+            return (vec![], vec![]);
+        };
+        let all = vec![Ok(()); group.writes.len()];
+        let outputs = group.committed(all);
+        for (job, records) in outputs.events {
+            self.log.extend(records.into_iter().map(|record| (job.clone(), record)));
         }
+        self.news.extend(outputs.news);
+        self.over.extend(outputs.ended.into_iter().map(|job| (job.id.clone(), job)));
+        (outputs.effects, outputs.replies.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    /// Something is said about a job.
+    fn say(&mut self, job: &JobId, input: Input) -> Result<Vec<Effect>, String> {
+        let now = self.wall();
+        self.controller.request(Some(1), Request::Input { job: job.clone(), input }, now);
+        self.controller.start(now);
+        let (effects, mut answers) = self.commit();
+        answers.remove(0).map(|()| effects).map_err(|why| why.to_string())
+    }
+
+    /// A job that was stored by another, which was down until now.
+    fn adopt(&mut self, job: Job, down_since: Timestamp, now: Timestamp) -> Vec<Effect> {
+        let gaps = vec![Gap { from: down_since, until: now }];
+        let adopted = Box::new(Adopted { job, gaps, lost: vec![] });
+        self.controller.request(None, Request::Adopt(adopted), now);
+        self.done()
     }
 
     fn submit(&mut self, draft: PlanDraft) -> (JobId, Vec<Effect>) {
         self.jobs += 1;
         let id: JobId = format!("job{}", self.jobs).into();
         let plan = Arc::new(Plan::new(draft).expect("valid"));
-        let batch = self.engine.submit(AcceptedJob::new(id.clone(), plan), self.wall());
-        (id, self.done(batch))
+        let accepted = Box::new(AcceptedJob::new(id.clone(), plan));
+        self.controller.request(None, Request::Submit { accepted, key: None }, self.wall());
+        (id, self.done())
     }
 
     fn connect(&mut self, spec: WorkerSpec) -> Vec<Effect> {
@@ -123,33 +151,28 @@ impl World {
         self.sessions += 1;
         let holds = holds.iter().cloned().collect();
         let arriving = Arriving { spec, identity, session: self.sessions, returning, holds };
-        let batch = self.engine.connect(arriving, self.wall());
-        Ok(self.done(batch.map_err(|error| error.to_string())?))
+        let connected = self.controller.connect(arriving, self.wall());
+        connected.map_err(|error| error.to_string())?;
+        Ok(self.done())
     }
 
     fn report(&mut self, about: &Assignment, outcome: Outcome) -> Result<Vec<Effect>, String> {
         let input = Input::Report { item: about.item, token: about.token, outcome };
-        let mut batch = Batch::default();
-        let said = self.engine.handle(&about.job, &input, self.wall(), &mut batch);
-        let said = said.map_err(|unknown| format!("{unknown:?}"))?;
-        let effects = self.done(batch);
-        said.map(|()| effects).map_err(|refusal| refusal.to_string())
+        self.say(&about.job, input)
     }
 
     /// Time passes, in which the engine waits for something to happen.
     fn wait(&mut self, ms: u64) -> Vec<Effect> {
         self.now += ms;
-        self.engine.hear(self.now, ms);
-        let mut batch = Batch::default();
-        while self.engine.next_due().is_some_and(|due| due < self.wall()) {
-            batch.join(self.engine.tick(self.wall()));
-        }
-        batch.join(self.engine.tick_workers(self.wall()));
-        self.done(batch)
+        self.controller.engine_mut().hear(self.now, ms);
+        self.controller.due(self.wall(), true);
+        self.commit().0
     }
 
     fn news(&mut self) -> Vec<FleetNotification> {
-        self.engine.take_news()
+        // What workers did since the last group is told with the next.
+        let _ = self.commit();
+        std::mem::take(&mut self.news)
     }
 
     fn outcomes(&self) -> Vec<Outcome> {
@@ -162,11 +185,6 @@ impl World {
         };
         self.log.iter().filter_map(ended).collect()
     }
-}
-
-/// The engine was down from then until now.
-fn down(from: Timestamp, until: Timestamp) -> [Gap; 1] {
-    [Gap { from, until }]
 }
 
 fn assigned(effects: &[Effect]) -> Vec<&Assignment> {
@@ -195,13 +213,13 @@ fn nothing_starts_without_a_worker_and_everything_fits_its_slots() {
     let (job, effects) = world.submit(fan_out("a", 10));
     assert_eq!(assigned(&effects).len(), 0);
     assert_eq!(
-        world.engine.why_not_running(&job)[0].1,
+        world.controller.engine().why_not_running(&job)[0].1,
         "no worker is connected; start one with `steadfast worker`"
     );
     let effects = world.connect(worker("w1", 3));
     assert_eq!(assigned(&effects).len(), 3);
     assert_eq!(
-        world.engine.why_not_running(&job)[0].1,
+        world.controller.engine().why_not_running(&job)[0].1,
         "w1, the one worker that could take it, is busy"
     );
     let next = world.report(assigned(&effects)[0], Outcome::OK).expect("current");
@@ -219,7 +237,7 @@ fn resources_are_counted_and_what_nobody_has_is_named() {
     heavy.resources.cpu = Some(8.0);
     let (job, effects) = world.submit(PlanDraft::new("b", vec![heavy, step("light", 1)]));
     assert_eq!(assigned(&effects).len(), 1, "a step that nobody can take holds up no other");
-    let why = &world.engine.why_not_running(&job)[0].1;
+    let why = &world.controller.engine().why_not_running(&job)[0].1;
     assert_eq!(why, "no worker has 8 cpus; the largest has 4");
 }
 
@@ -240,7 +258,7 @@ fn labels_functions_and_datacenters_are_held_against_the_worker() {
     let (job, effects) = world.submit(PlanDraft::new("a", vec![labelled.clone(), call]));
     assert!(assigned(&effects).is_empty());
     let why: Vec<String> =
-        world.engine.why_not_running(&job).into_iter().map(|(_, why)| why).collect();
+        world.controller.engine().why_not_running(&job).into_iter().map(|(_, why)| why).collect();
     assert_eq!(why, ["no worker has the label gpu=h100", "no worker has the function infer"]);
 
     labelled.labels.insert("gpu".to_owned(), "a100".to_owned());
@@ -250,7 +268,7 @@ fn labels_functions_and_datacenters_are_held_against_the_worker() {
     };
     let (job, effects) = world.submit(draft);
     assert_eq!(assigned(&effects).len(), 1);
-    let why = world.engine.why_not_running(&job);
+    let why = world.controller.engine().why_not_running(&job);
     assert_eq!(why, [((1, 0), "no worker in us-east is connected".to_owned())]);
 }
 
@@ -279,15 +297,15 @@ fn a_silent_worker_is_lost_and_its_items_go_elsewhere_without_a_charge() {
     let (_, effects) = world.submit(fan_out("a", 2));
     assert_eq!(on(&effects, "w1"), 2);
     world.wait(10_000);
-    assert!(world.engine.beat("w1", "1"));
+    assert!(world.controller.engine_mut().beat("w1", "1"));
     world.connect(worker("w2", 2));
     world.wait(14_999);
-    assert!(world.engine.beat("w2", "1"));
+    assert!(world.controller.engine_mut().beat("w2", "1"));
     assert!(world.outcomes().is_empty(), "the lease counts from the last beat");
     let again = world.wait(1);
     assert_eq!(on(&again, "w2"), 2);
     assert_eq!(world.outcomes(), [Outcome::LOST, Outcome::LOST]);
-    assert!(!world.engine.beat("w1", "1"), "it must come in anew");
+    assert!(!world.controller.engine_mut().beat("w1", "1"), "it must come in anew");
     let late = world.report(assigned(&effects)[0], Outcome::OK);
     assert!(late.expect_err("fenced").contains("stale"));
     assert!(world.news().contains(&FleetNotification::Lost {
@@ -304,10 +322,10 @@ fn an_engine_that_was_away_does_not_blame_the_workers() {
     world.submit(fan_out("a", 2));
     // A minute in which nothing was heard, not even waited.
     world.now += 60_000;
-    world.engine.hear(world.now, 0);
+    world.controller.engine_mut().hear(world.now, 0);
     world.wait(0);
     assert!(world.outcomes().is_empty());
-    assert!(world.engine.beat("w1", "1"));
+    assert!(world.controller.engine_mut().beat("w1", "1"));
 }
 
 #[test]
@@ -316,7 +334,7 @@ fn a_worker_that_returns_goes_on_with_what_it_holds_and_gets_the_rest_again() {
     world.connect(worker("w1", 3));
     let (_, effects) = world.submit(fan_out("a", 3));
     let all = assigned(&effects);
-    world.engine.away("w1", world.sessions);
+    world.controller.engine_mut().away("w1", world.sessions);
     let foreign: AttemptId = AttemptId::new("other", 7);
     let holds = [key(all[0]), foreign.clone()];
     let told = world.arrive(worker("w1", 3), true, &holds).expect("its own name");
@@ -351,7 +369,7 @@ fn a_restarted_worker_has_lost_what_its_earlier_life_had_but_for_kept_reports() 
     let reborn = WorkerSpec { incarnation: "2".into(), ..worker("w1", 2) };
     let refused = world.arrive(reborn.clone(), false, &[]).expect_err("the other is connected");
     assert!(refused.contains("a worker named w1 is connected already"), "{refused}");
-    world.engine.away("w1", world.sessions - 1);
+    world.controller.engine_mut().away("w1", world.sessions - 1);
     let told = world.arrive(reborn, false, &[key(all[0])]).expect("the other has gone");
     assert_eq!(world.outcomes(), [Outcome::LOST]);
     assert_eq!(on(&told, "w1"), 1, "what was lost starts again");
@@ -369,8 +387,8 @@ fn the_end_of_an_old_session_does_not_end_the_new_one() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
     world.arrive(worker("w1", 2), true, &[]).expect("the same life");
-    world.engine.away("w1", 1);
-    assert_eq!(world.engine.workers()[0].state, WorkerState::Connected);
+    world.controller.engine_mut().away("w1", 1);
+    assert_eq!(world.controller.engine().workers()[0].state, WorkerState::Connected);
     let (_, effects) = world.submit(fan_out("a", 2));
     assert_eq!(on(&effects, "w1"), 2);
 }
@@ -381,17 +399,15 @@ fn after_a_restart_workers_have_a_lease_to_come_back_in() {
     world.connect(worker("w1", 2));
     world.connect(worker("w2", 2));
     let (id, effects) = world.submit(fan_out("a", 4));
-    let job = world.engine.job(&id).expect("live").clone();
-    let mut restarted = World { log: vec![], ..World::new() };
-    let batch =
-        restarted.engine.adopt(job, &down(Timestamp(1000), Timestamp(2000)), Timestamp(2000));
-    assert!(assigned(&restarted.done(batch)).is_empty());
+    let job = world.job(&id).clone();
+    let mut restarted = World::new();
+    assert!(assigned(&restarted.adopt(job, Timestamp(1000), Timestamp(2000))).is_empty());
     let holds: Vec<AttemptId> =
         assigned(&effects).into_iter().filter(|one| &*one.worker == "w1").map(key).collect();
     let told = restarted.arrive(worker("w1", 2), true, &holds).expect("welcome");
     assert!(told.is_empty(), "it goes on as if nothing had happened: {told:?}");
     restarted.wait(14_000);
-    assert!(restarted.engine.beat("w1", "1"));
+    assert!(restarted.controller.engine_mut().beat("w1", "1"));
     let again = restarted.wait(1000);
     assert_eq!(restarted.outcomes(), [Outcome::LOST, Outcome::LOST]);
     assert!(assigned(&again).is_empty(), "w1 is full");
@@ -406,11 +422,11 @@ fn a_worker_that_drains_takes_nothing_new_and_leaves_without_a_loss() {
     let mut world = World::new();
     world.connect(worker("w1", 1));
     let (_, effects) = world.submit(fan_out("a", 2));
-    assert!(world.engine.drain_worker("w1"));
+    assert!(world.controller.engine_mut().drain_worker("w1"));
     let next = world.report(assigned(&effects)[0], Outcome::OK).expect("current");
     assert!(assigned(&next).is_empty());
-    world.engine.away("w1", world.sessions);
-    assert!(world.engine.workers().is_empty());
+    world.controller.engine_mut().away("w1", world.sessions);
+    assert!(world.controller.engine().workers().is_empty());
     assert!(world.news().contains(&FleetNotification::Left { worker: "w1".into() }));
 }
 
@@ -419,8 +435,8 @@ fn a_drain_that_found_the_worker_away_holds_when_it_is_back_and_not_for_its_next
     for (incarnation, takes) in [("1", 0), ("2", 1)] {
         let mut world = World::new();
         world.connect(worker("w1", 1));
-        world.engine.away("w1", world.sessions);
-        assert!(world.engine.drain_worker("w1"));
+        world.controller.engine_mut().away("w1", world.sessions);
+        assert!(world.controller.engine_mut().drain_worker("w1"));
         let back = WorkerSpec { incarnation: incarnation.into(), ..worker("w1", 1) };
         world.arrive(back, incarnation == "1", &[]).expect("its name");
         let (_, effects) = world.submit(fan_out("a", 1));
@@ -433,13 +449,13 @@ fn a_drain_that_is_taken_back_holds_until_the_worker_has_heard() {
     let mut world = World::new();
     world.connect(worker("w1", 2));
     world.submit(fan_out("a", 1));
-    assert_eq!(world.engine.undrain_worker("w1"), Undraining::NotDraining);
-    assert_eq!(world.engine.undrain_worker("w2"), Undraining::Unknown);
-    assert!(world.engine.drain_worker("w1"));
-    assert_eq!(world.engine.undrain_worker("w1"), Undraining::Ask);
+    assert_eq!(world.controller.engine_mut().undrain_worker("w1"), Undraining::NotDraining);
+    assert_eq!(world.controller.engine_mut().undrain_worker("w2"), Undraining::Unknown);
+    assert!(world.controller.engine_mut().drain_worker("w1"));
+    assert_eq!(world.controller.engine_mut().undrain_worker("w1"), Undraining::Ask);
     let (_, effects) = world.submit(fan_out("b", 1));
     assert_eq!(on(&effects, "w1"), 0, "it has not said so");
-    world.engine.undrained("w1");
+    world.controller.engine_mut().undrained("w1");
     assert_eq!(on(&world.wait(0), "w1"), 1, "now it has");
     assert!(world.news().contains(&FleetNotification::Undrained { worker: "w1".into() }));
 }
@@ -450,13 +466,13 @@ fn a_drain_is_taken_back_from_a_worker_that_is_away_when_it_returns() {
     world.connect(worker("w1", 2));
     let (_, effects) = world.submit(fan_out("a", 1));
     let held: Vec<_> = assigned(&effects).iter().map(|one| one.id()).collect();
-    assert!(world.engine.drain_worker("w1"));
-    world.engine.away("w1", world.sessions);
-    assert_eq!(world.engine.undrain_worker("w1"), Undraining::Away);
+    assert!(world.controller.engine_mut().drain_worker("w1"));
+    world.controller.engine_mut().away("w1", world.sessions);
+    assert_eq!(world.controller.engine_mut().undrain_worker("w1"), Undraining::Away);
     world.arrive(worker("w1", 2), true, &held).expect("its name");
-    assert_eq!(world.engine.missed("w1"), Missed::Undrain);
-    world.engine.undrained("w1");
-    assert_eq!(world.engine.missed("w1"), Missed::Nothing);
+    assert_eq!(world.controller.engine_mut().missed("w1"), Missed::Undrain);
+    world.controller.engine_mut().undrained("w1");
+    assert_eq!(world.controller.engine_mut().missed("w1"), Missed::Nothing);
     let (_, effects) = world.submit(fan_out("b", 1));
     assert_eq!(on(&effects, "w1"), 1);
 }
@@ -476,13 +492,14 @@ fn a_worker_that_cannot_begin_anything_is_put_aside_at_once() {
     }
     let why = "3 attempts in a row could not even begin there; not put aside, as nobody else could run \
                what waits";
-    assert_eq!(world.engine.workers()[0].why.as_deref(), Some(why));
+    assert_eq!(world.controller.engine().workers()[0].why.as_deref(), Some(why));
     let also = world.connect(worker("well", 1));
     assert_eq!(on(&also, "well"), 1);
     world.now += 1000;
-    world.engine.hear(world.now, 1000);
+    world.controller.engine_mut().hear(world.now, 1000);
     effects = not_begun(&mut world, &effects);
     assert_eq!(on(&effects, "full"), 0);
-    let full = world.engine.workers().into_iter().find(|view| &*view.spec.name == "full");
+    let full =
+        world.controller.engine().workers().into_iter().find(|view| &*view.spec.name == "full");
     assert_eq!(full.expect("it is there").state, WorkerState::Quarantined);
 }

@@ -7,20 +7,13 @@ const TIMEOUT_MS: u64 = 5000;
 /// Far beyond timeout and lenience.
 const LONG_MS: u64 = 600_000;
 
-fn patient(mut world: World) -> World {
-    let engine = Engine::new(Placement::fleet(FleetRules::default()));
-    world.engine = engine.with_timeout_lenience_ms(LENIENCE_MS);
-    world.engine.hear(world.now, 0);
-    world
-}
-
 fn timed() -> PlanDraft {
     let step = StepDraft { timeout_ms: Some(TIMEOUT_MS), ..step("s", 1) };
     PlanDraft::new("timed", vec![step])
 }
 
 fn one_running() -> (World, Assignment) {
-    let mut world = patient(World { wall_ahead: 10 * LONG_MS, ..World::new() });
+    let mut world = World { wall_ahead: 10 * LONG_MS, ..World::new() };
     world.connect(worker("w1", 1));
     let (_, effects) = world.submit(timed());
     let about = assigned(&effects)[0].clone();
@@ -31,7 +24,7 @@ fn one_running() -> (World, Assignment) {
 fn wait_beating(world: &mut World, ms: u64) -> Vec<Effect> {
     let mut effects = Vec::new();
     for _ in 0..ms / 1000 {
-        world.engine.beat("w1", "1");
+        world.controller.engine_mut().beat("w1", "1");
         effects.extend(world.wait(1000));
     }
     effects
@@ -56,11 +49,11 @@ fn a_worker_that_is_there_and_says_nothing_has_the_timeout_and_half_a_minute() {
 #[test]
 fn a_server_that_was_killed_waits_for_the_report_of_a_worker_that_comes_back() {
     let (world, about) = one_running();
-    let job = world.engine.job(&about.job).expect("live").clone();
+    let job = world.job(&about.job).clone();
     let down_since = world.wall();
-    let mut restarted = patient(World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() });
-    let batch = restarted.engine.adopt(job, &down(down_since, restarted.wall()), restarted.wall());
-    restarted.done(batch);
+    let mut restarted = World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() };
+    let now = restarted.wall();
+    restarted.adopt(job, down_since, now);
     restarted.wait(0);
     assert_eq!(restarted.outcomes(), [], "the downtime is not held against it");
     let told = restarted.arrive(worker("w1", 1), true, &[key(&about)]).expect("welcome");
@@ -71,11 +64,10 @@ fn a_server_that_was_killed_waits_for_the_report_of_a_worker_that_comes_back() {
 #[test]
 fn after_a_restart_the_backstop_is_still_there() {
     let (world, about) = one_running();
-    let job = world.engine.job(&about.job).expect("live").clone();
-    let mut restarted = patient(World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() });
-    let batch =
-        restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
-    restarted.done(batch);
+    let job = world.job(&about.job).clone();
+    let mut restarted = World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() };
+    let now = restarted.wall();
+    restarted.adopt(job, world.wall(), now);
     restarted.arrive(worker("w1", 1), true, &[key(&about)]).expect("welcome");
     wait_beating(&mut restarted, TIMEOUT_MS + LENIENCE_MS + 2000);
     assert_eq!(restarted.outcomes(), [FailureKind::TimedOut.into()]);
@@ -87,7 +79,7 @@ fn a_server_that_was_stopped_hears_what_was_said_meanwhile() {
     wait_beating(&mut world, 1000);
     // SIGSTOP: all clocks go on, and nothing is waited for.
     world.now += LONG_MS;
-    world.engine.hear(world.now, 0);
+    world.controller.engine_mut().hear(world.now, 0);
     world.wait(0);
     assert_counts(world, &about);
 }
@@ -112,7 +104,7 @@ fn a_clock_that_is_set_back_does_not_keep_a_silent_attempt_for_ever() {
 fn a_worker_that_is_away_is_waited_for_and_has_time_to_say_what_it_has() {
     let (mut world, about) = one_running();
     wait_beating(&mut world, TIMEOUT_MS + LENIENCE_MS - 1000);
-    world.engine.away("w1", world.sessions);
+    world.controller.engine_mut().away("w1", world.sessions);
     for _ in 0..10 {
         world.wait(1000);
     }
@@ -136,20 +128,18 @@ fn a_worker_that_does_not_come_back_is_a_loss_and_no_failure() {
 #[test]
 fn workers_have_a_lease_from_when_the_last_stored_job_is_taken_up() {
     let (world, about) = one_running();
-    let job = world.engine.job(&about.job).expect("live").clone();
-    let mut restarted = patient(World { wall_ahead: world.wall_ahead, ..World::new() });
+    let job = world.job(&about.job).clone();
+    let mut restarted = World { wall_ahead: world.wall_ahead, ..World::new() };
     let other = Arc::new(Plan::new(fan_out("b", 1)).expect("valid"));
     let (other, _) =
         steadfast_core::decide::accept(AcceptedJob::new("other".into(), other), restarted.wall());
-    let batch =
-        restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
-    restarted.done(batch);
+    let now = restarted.wall();
+    restarted.adopt(job, world.wall(), now);
     // There are many of them, and nobody is let in before all are there.
     restarted.wait(14_000);
-    let batch =
-        restarted.engine.adopt(other, &down(world.wall(), restarted.wall()), restarted.wall());
-    restarted.engine.recovered();
-    restarted.done(batch);
+    let now = restarted.wall();
+    restarted.adopt(other, world.wall(), now);
+    restarted.controller.engine_mut().recovered();
     restarted.wait(14_999);
     assert_eq!(restarted.outcomes(), []);
     restarted.wait(1);
@@ -158,26 +148,23 @@ fn workers_have_a_lease_from_when_the_last_stored_job_is_taken_up() {
 
 /// A service that has the attempt, and must be heard of every five seconds.
 fn at_a_service() -> (World, Assignment) {
-    let mut world = patient(World { wall_ahead: 10 * LONG_MS, ..World::new() });
+    let mut world = World { wall_ahead: 10 * LONG_MS, ..World::new() };
     world.connect(worker("w1", 1));
     let step = StepDraft { heartbeat_ms: Some(TIMEOUT_MS), ..step("s", 1) };
     let (_, effects) = world.submit(PlanDraft::new("heard", vec![step]));
     let about = assigned(&effects)[0].clone();
-    say(&mut world, &about, &Input::Awaits { item: about.item, token: about.token });
+    say(&mut world, &about, Input::Awaits { item: about.item, token: about.token });
     (world, about)
 }
 
-fn say(world: &mut World, about: &Assignment, input: &Input) {
-    let mut batch = Batch::default();
-    let said = world.engine.handle(&about.job, input, world.wall(), &mut batch);
-    said.expect("known").expect("current");
-    world.done(batch);
+fn say(world: &mut World, about: &Assignment, input: Input) {
+    world.say(&about.job, input).expect("current");
 }
 
 fn progress(world: &mut World, about: &Assignment) {
     let progress = Arc::new(serde_json::json!("on"));
     let (item, token) = (about.item, about.token);
-    say(world, about, &Input::Progress { item, token, progress, by_callback: true });
+    say(world, about, Input::Progress { item, token, progress, by_callback: true });
 }
 
 #[test]
@@ -189,14 +176,13 @@ fn a_service_is_silent_only_while_it_could_be_heard() {
     world.wall_ahead += LONG_MS;
     world.wait(0);
     world.now += LONG_MS;
-    world.engine.hear(world.now, 0);
+    world.controller.engine_mut().hear(world.now, 0);
     world.wait(0);
     assert_eq!(world.outcomes(), [], "neither a clock that was set nor our own absence is silence");
-    let job = world.engine.job(&about.job).expect("live").clone();
-    let mut restarted = patient(World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() });
-    let batch =
-        restarted.engine.adopt(job, &down(world.wall(), restarted.wall()), restarted.wall());
-    restarted.done(batch);
+    let job = world.job(&about.job).clone();
+    let mut restarted = World { wall_ahead: world.wall_ahead + LONG_MS, ..World::new() };
+    let now = restarted.wall();
+    restarted.adopt(job, world.wall(), now);
     restarted.wait(TIMEOUT_MS - 1);
     assert_eq!(restarted.outcomes(), [], "it could not be heard while we were down");
     restarted.wait(1);

@@ -14,6 +14,8 @@ use utoipa::openapi::{
 
 use super::{App, Limits, PageLimit, callbacks, events, jobs, logs, schemas, workers};
 
+/// What the guard answers in front of every route, and what a defect and a server that has no room are.
+const ANYWHERE: [u16; 6] = [401, 403, 415, 429, 500, 503];
 /// Of what is with the store when the caller has waited long enough.
 const OPEN: &str = "The store has not confirmed it yet: the outcome is open. Look at the job in a moment, or send the same again.";
 
@@ -49,7 +51,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(201, "The job is accepted, and durable.", "Created")
         .answer(200, "It was submitted before, with the same key and body.", "Created")
         .answer(202, OPEN, "Unconfirmed")
-        .problems(&[400, 409, 413, 415, 503, 507]);
+        .problems(&[400, 409, 413, 507]);
     let list = Described::new("listJobs", "List jobs, the newest first")
         .parameter(query("state", "Only jobs in this state.", &states))
         .parameter(query("name", "Only jobs with this name.", &text()))
@@ -57,10 +59,10 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .parameter(query("cursor", "The `next` of the page before.", &job_cursor))
         .parameter(limit(limits.jobs))
         .answer(200, "A page of jobs.", "JobsPage")
-        .problems(&[400, 503]);
+        .problems(&[400]);
     let status = Described::of_job("getJob", "Where a job is")
         .answer(200, "Its status.", "JobStatus")
-        .problems(&[404, 503]);
+        .problems(&[404]);
     let log_of_job = Described::of_job("getEvents", "The events of a job, or a stream of them")
         .parameter(query("after", "Only events after this one.", &number()))
         .parameter(limit(limits.items))
@@ -72,7 +74,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         ))
         .answer(200, "A page of events, or with `Accept: text/event-stream` all of them as they come, and `end` once the job is over.", "EventsPage")
         .also("text/event-stream")
-        .problems(&[400, 404, 503]);
+        .problems(&[400, 404]);
     let explain = Described::of_job("explainJob", "Why a job is where it is")
         .parameter(query(
             "step",
@@ -80,13 +82,13 @@ pub(super) fn routes(limits: Limits) -> Routes {
             &text(),
         ))
         .answer(200, "What it waits for, and each verdict with its accounts.", "Explanation")
-        .problems(&[400, 404, 503]);
+        .problems(&[400, 404]);
     let command = |id, about| {
         Described::of_job(id, about)
             .body("application/json", "Command", false)
             .answer(200, "The status after it.", "JobStatus")
             .answer(202, OPEN, "Unconfirmed")
-            .problems(&[400, 404, 409, 413, 415, 503, 507])
+            .problems(&[400, 404, 409, 413, 507])
     };
     let retry = Described::of_job("retryJob", "Run an ended job again, keeping what succeeded")
         .parameter(key())
@@ -94,12 +96,12 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(201, "The new job is accepted, and durable.", "Created")
         .answer(200, "It was asked for before, with the same key.", "Created")
         .answer(202, OPEN, "Unconfirmed")
-        .problems(&[400, 404, 409, 413, 415, 503, 507]);
+        .problems(&[400, 404, 409, 413, 507]);
     let attempts = Described::of_job("listAttempts", "All attempts, in the order they began")
         .parameter(query("cursor", "The `next` of the page before.", &event_cursor))
         .parameter(limit(limits.items))
         .answer(200, "A page of attempts.", "AttemptsPage")
-        .problems(&[400, 404, 503]);
+        .problems(&[400, 404]);
     let outputs = Described::of_job("listOutputs", "All outputs, by datacenter, step and item")
         .parameter(query("step", "Only of this step or item, named as in explanations.", &text()))
         .parameter(query("cursor", "The `next` of the page before.", &output_cursor))
@@ -109,37 +111,37 @@ pub(super) fn routes(limits: Limits) -> Routes {
             "A page of outputs: as many as were asked for, or fewer if they are large.",
             "OutputsPage",
         )
-        .problems(&[400, 404, 503]);
+        .problems(&[400, 404]);
     let list_logs = Described::of_job("listLogs", "Which logs there are")
         .parameter(query("step", "Only of this step or item, named as in explanations.", &text()))
         .parameter(query("cursor", "The `next` of the page before.", &log_cursor))
         .parameter(limit(limits.items))
         .answer(200, "A page of logs, by step and name.", "LogsPage")
-        .problems(&[400, 404, 503]);
+        .problems(&[400, 404]);
     let log = Described::of_job("getLog", "What an attempt has printed")
         .parameter(path("step", "The name of the step.", &text()))
         .parameter(path("name", "Of the log, as the list has it.", &text()))
         .parameter(query("offset", "From this byte on.", &number()))
         .parameter(query("follow", "Go on until the job is over.", &json!({"type": "boolean"})))
         .answer_text(200, "The bytes as they were printed.")
-        .problems(&[400, 404, 503]);
+        .problems(&[400, 404]);
     let log_times = Described::of_job("getLogTimes", "When an attempt has printed what")
         .parameter(path("step", "The name of the step.", &text()))
         .parameter(path("name", "Of the log, as the list has it.", &text()))
         .answer(200, "By place in the log, to a tenth of a second.", "LogTimes")
-        .problems(&[404, 503]);
+        .problems(&[404]);
     let list_workers = Described::new("listWorkers", "The workers, by name")
         .answer(200, "All that are known.", "Workers")
-        .problems(&[503]);
+        .problems(&[]);
     let drain = Described::new("drainWorker", "Give a worker nothing new")
         .parameter(path("name", "Of the worker.", &text()))
         .answer(200, "The worker after it.", "Worker")
-        .problems(&[404, 415, 503]);
+        .problems(&[404]);
 
     let undrain = Described::new("undrainWorker", "Give a worker that drains new work again")
         .parameter(path("name", "Of the worker.", &text()))
         .answer(200, "The worker after it.", "Worker")
-        .problems(&[404, 409, 415, 503]);
+        .problems(&[404, 409]);
 
     let token = json!({"type": "string", "pattern": "^[0-9A-Za-z._-]+$"});
     let callback = Described::new(
@@ -147,9 +149,10 @@ pub(super) fn routes(limits: Limits) -> Routes {
         "Say how an attempt of an asynchronous step ended, or how far it is",
     )
     .parameter(path("token", "Of the attempt, from its `Steadfast-Callback-Url`.", &token))
+    .with_its_own_token()
     .body("application/json", "Callback", true)
     .answer(200, "It is durable. Said again, the answer is the same.", "CallbackTaken")
-    .problems(&[400, 401, 413, 415, 429, 503]);
+    .problems(&[400, 413]);
 
     Routes { router: Router::new(), paths: Paths::new() }
         .add(&post, "/v1/jobs", jobs::submit, submit)
@@ -208,7 +211,9 @@ impl Routes {
         let api = OpenApiBuilder::new().info(info).paths(self.paths).build();
         // Made of strings, maps and numbers: there is nothing in it that is not JSON.
         let mut document = serde_json::to_value(&api).expect("a description is JSON");
-        document["components"] = json!({ "schemas": schemas::schemas() });
+        document["components"] = json!({ "schemas": schemas::schemas(), "securitySchemes": { "token": schemas::token() } });
+        // Without one where the server has `auth = "none"`.
+        document["security"] = json!([{ "token": [] }, {}]);
         (self.router, document)
     }
 }
@@ -228,6 +233,11 @@ impl Described {
 
     fn parameter(self, parameter: ParameterBuilder) -> Self {
         Self(self.0.parameter(parameter))
+    }
+
+    /// Needs no other.
+    fn with_its_own_token(self) -> Self {
+        Self(self.0.securities(Some([])))
     }
 
     fn body(self, content_type: &str, name: &str, required: bool) -> Self {
@@ -270,8 +280,7 @@ impl Described {
     }
 
     fn problems(self, statuses: &[u16]) -> Self {
-        // Of a defect, which no route expects.
-        let all = statuses.iter().chain(&[500]);
+        let all = statuses.iter().chain(&ANYWHERE);
         all.fold(self, |described, &status| {
             let content = Content::new(Some(component("Problem")));
             let about = schemas::problem_title(status);

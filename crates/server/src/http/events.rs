@@ -58,8 +58,9 @@ pub(super) async fn events(
         .filter_map(|accept| accept.to_str().ok())
         .flat_map(|accept| accept.split(','))
         .any(|range| range.split(';').next().unwrap_or_default().trim() == "text/event-stream");
+    let allowance = allowance.map(|Extension(allowance)| allowance);
     if !streams {
-        return page(&app.reader, &id, after, limit).await;
+        return page(&app.reader, &id, after, limit, allowance.as_ref()).await;
     }
     let after = last.unwrap_or(after);
     // Following begins before the first reading, so that nothing falls between the two.
@@ -73,7 +74,7 @@ pub(super) async fn events(
         local,
         alone: false,
         waiting: VecDeque::new(),
-        allowance: allowance.map(|Extension(allowance)| allowance),
+        allowance,
         hold: None,
         ended: false,
     };
@@ -81,25 +82,38 @@ pub(super) async fn events(
     Ok(stream.keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
+/// Of a client that has an allowance, what is read counts as unread from here on: many pages that are made at the
+/// same time are as much memory as many that wait for their reader. A page ends where the allowance does.
 async fn page(
     reader: &JobReader,
     id: &str,
     after: u64,
     limit: usize,
+    allowance: Option<&Allowance>,
 ) -> Result<Response, ApiError> {
     let (_, end) = reader.end(id).await?;
     let mut events: Vec<String> = Vec::new();
+    let mut held: Vec<Hold> = Vec::new();
     let (mut last, mut bytes) = (after, 0);
     while events.len() < limit && bytes < PAGE_BYTES {
         let some = reader.events(id, last, CHUNK.min(limit - events.len())).await?;
         let Some(newest) = some.last() else { break };
-        last = newest.seq;
-        for record in &some {
-            let text = serde_json::to_string(record).map_err(ApiError::internal)?;
-            bytes += text.len();
-            events.push(text);
+        let texts = some.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>();
+        let texts = texts.map_err(ApiError::internal)?;
+        let read = texts.iter().map(String::len).sum::<usize>();
+        if let Some(allowance) = allowance.filter(|_| read >= COUNTED_FROM) {
+            match allowance.hold(read) {
+                Some(hold) => held.push(hold),
+                None if events.is_empty() => return Err(ApiError::Unread),
+                None => break,
+            }
         }
+        last = newest.seq;
+        bytes += read;
+        events.extend(texts);
     }
+    // The whole answer counts instead.
+    drop(held);
     let next = if last < end { last.to_string() } else { "null".to_owned() };
     Ok(json_text(format!("{{\"events\":[{}],\"next\":{next}}}", events.join(","))))
 }
@@ -194,8 +208,7 @@ impl Follower {
         self.waiting = events.iter().map(Waiting::new).collect::<Result<_, _>>()?;
         let bytes = self.waiting.iter().map(|waiting| waiting.data.len()).sum();
         if let Some(allowance) = self.allowance.as_ref().filter(|_| bytes >= COUNTED_FROM) {
-            let full = || ApiError::Overloaded("too much of earlier answers is unread".to_owned());
-            self.hold = Some(allowance.hold(bytes).ok_or_else(full)?);
+            self.hold = Some(allowance.hold(bytes).ok_or(ApiError::Unread)?);
         }
         if !self.waiting.is_empty() {
             return Ok(None);

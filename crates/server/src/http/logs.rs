@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
+use crate::arriving::is_arriving;
 use crate::error::ApiError;
 use crate::notifications::Durable;
 use crate::queries::{JobReader, job_id, no_part};
@@ -29,6 +30,9 @@ use crate::queries::{JobReader, job_id, no_part};
 const CHUNK: usize = 64 << 10;
 /// Printing is not an event, so a followed file is looked at so often.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often, and how long apart, it is looked whether the rest of the logs of a job that is over has come.
+const REST_LOOKS: u32 = 40;
+const REST_LOOK: Duration = Duration::from_millis(50);
 
 pub(super) async fn list(
     State(app): State<App>,
@@ -51,11 +55,21 @@ pub(super) async fn list(
         None => ItemSelector::default(),
         Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
     };
-    let blobs = app.blobs;
-    let listing =
-        tokio::task::spawn_blocking(move || listed(&*blobs, &job, only, cursor.as_ref(), limit));
-    let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
-    super::json(StatusCode::OK, &page)
+    let (over, cursor) = (job.is_over(), Arc::new(cursor));
+    let mut looks = 0;
+    loop {
+        let (blobs, job, cursor) = (app.blobs.clone(), job.clone(), cursor.clone());
+        let listing = tokio::task::spawn_blocking(move || {
+            listed(&*blobs, &job, only, cursor.as_ref().as_ref(), limit)
+        });
+        let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
+        looks += 1;
+        if !over || looks == REST_LOOKS || !page.logs.iter().any(|log| log.arriving) {
+            return super::json(StatusCode::OK, &page);
+        }
+        // Who waited for the end of a job wants all that it printed: that is a moment behind.
+        tokio::time::sleep(REST_LOOK).await;
+    }
 }
 
 /// The first names after the cursor, at most one more than `limit` of which are held. Only the folders of steps that the
@@ -100,11 +114,13 @@ fn listed(
     let logs = first.into_iter().filter_map(|(step, name)| {
         let log = LogName { job: job.id.clone(), step, name };
         let size = blobs.log_size(&log).ok()??;
-        let (item, attempt) = ItemId::read_attempt_name(0, &log.step, &log.name)?;
+        let (item, attempt) =
+            ItemId::read_attempt_name(job.plan.find(&log.step)?, &log.step, &log.name)?;
         let datacenter = job.plan.datacenters().get(item.run as usize).cloned();
+        let arriving = is_arriving(blobs, job, item, attempt);
         let LogName { step, name, .. } = log;
         let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
-        Some(LogRow { of, name, size })
+        Some(LogRow { of, name, size, arriving })
     });
     Ok(LogsPage { logs: logs.collect(), next })
 }
@@ -118,7 +134,7 @@ pub(super) async fn log(
     let offset = params.number("offset", "a number of bytes, 0 or more")?.unwrap_or(0);
     let follow = params.flag("follow")?;
     let log = log_name(&app, &id, &step, &name).await?;
-    let blobs = app.blobs;
+    let (blobs, name_of_log) = (app.blobs.clone(), log.clone());
     let opening = tokio::task::spawn_blocking(move || blobs.open_log(&log));
     let file = match opening.await.map_err(ApiError::internal)? {
         Ok(file) => file,
@@ -133,7 +149,18 @@ pub(super) async fn log(
         told.mark_changed();
         told
     });
-    let reader = LogFile { file, offset, reader: app.reader, id, told, last_look: false };
+    let reader = LogFile {
+        file,
+        offset,
+        reader: app.reader,
+        id,
+        told,
+        blobs: app.blobs,
+        log: name_of_log,
+        over: false,
+        rest_looks: REST_LOOKS,
+        last_look: false,
+    };
     let headers = [
         ("content-type", "text/plain; charset=utf-8"),
         // A job can print anything, also what a browser would take for a page.
@@ -179,7 +206,12 @@ struct LogFile {
     id: JobId,
     /// Of a log that is followed.
     told: Option<watch::Receiver<Durable>>,
-    /// The job is over: what is there now is all there will be.
+    blobs: Arc<dyn Blobs>,
+    log: LogName,
+    over: bool,
+    /// How often the rest of it is still looked for once the job is over.
+    rest_looks: u32,
+    /// What is there now is all there will be.
     last_look: bool,
 }
 
@@ -202,13 +234,21 @@ impl LogFile {
             if self.last_look {
                 return Ok(None);
             }
+            if self.over {
+                self.rest_looks -= 1;
+                self.last_look = self.rest_looks == 0 || !self.blobs.is_partial(&self.log);
+                if !self.last_look {
+                    tokio::time::sleep(REST_LOOK).await;
+                }
+                continue;
+            }
             match tokio::time::timeout(LOOK, told.changed()).await {
                 Err(_) => {}
                 // The server ends.
                 Ok(Err(_)) => self.last_look = true,
                 Ok(Ok(())) => {
                     let row = self.reader.row(&self.id).await.map_err(io::Error::other)?;
-                    self.last_look = row.over;
+                    self.over = row.over;
                 }
             }
         }

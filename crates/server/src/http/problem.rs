@@ -33,7 +33,7 @@ impl IntoResponse for ApiError {
         let mut response =
             (status, [("content-type", "application/problem+json")], body.to_string())
                 .into_response();
-        if matches!(self, Self::Overloaded(_) | Self::TooOften(_)) {
+        if matches!(self, Self::Overloaded(_) | Self::TooOften(_) | Self::Unread) {
             response.headers_mut().insert("retry-after", axum::http::HeaderValue::from_static("1"));
         }
         response

@@ -49,16 +49,27 @@ pub(super) fn job_states() -> Value {
 pub(super) const fn problem_title(status: u16) -> &'static str {
     match status {
         400 => "Something in the request is not valid.",
-        401 => "The token or the signature is not good, or not any more.",
+        401 => "The token or the signature is missing or not good, or not any more.",
+        403 => {
+            "The token may not do this, or the request names another server or comes from another's page."
+        }
         404 => "There is no such thing.",
         409 => "Not possible as things are now.",
         413 => "The body is too large.",
         415 => "The content type is not accepted here.",
-        429 => "Too often; try again later.",
+        429 => "Too often, or too much of earlier answers is unread; try again later.",
         503 => "The server cannot take it now; try again.",
         507 => "The server's disk is full.",
         _ => "Something went wrong in the server.",
     }
+}
+
+/// What a request shows where the server wants to know who asks.
+pub(super) fn token() -> Value {
+    json!({
+        "type": "http", "scheme": "bearer",
+        "description": "As `steadfast token create` printed it. A server that was started with `--auth none` wants none.",
+    })
 }
 
 /// The file's schema, with its definitions where a document like this has them.
@@ -144,7 +155,10 @@ fn texts() -> Value {
 }
 
 fn submission() -> Value {
-    let base64 = json!({"type": "string", "contentEncoding": "base64"});
+    let base64 = json!({
+        "type": "string", "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    });
     json!({
         "type": "object",
         "additionalProperties": false,
@@ -441,6 +455,7 @@ fn log() -> Value {
         ("item", count()),
         ("attempt", count()),
         ("size", count()),
+        ("arriving", flag()),
     ])
 }
 

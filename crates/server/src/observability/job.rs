@@ -109,6 +109,12 @@ impl ObservedJob {
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
         };
+        for (run, state) in job.runs.iter().enumerate() {
+            let waits = state.steps.iter().enumerate().filter_map(|(step, state)| {
+                Some(((run as u32, step as u32), state.waits_since()?))
+            });
+            watched.ready.extend(waits);
+        }
         for (id, item) in job.all_live() {
             let retries = (item.token > 0).then_some(item.token);
             match item.phase {

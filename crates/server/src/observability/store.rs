@@ -2,7 +2,9 @@
 
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Gap, Owner, Page, Refused, Row, Store, StoreError, Stored, Write};
+use steadfast_store::{
+    Filter, Gap, Owner, Page, QueueEntry, Refused, Row, Store, StoreError, Stored, Write,
+};
 use tokio::time::Instant;
 
 use super::Metrics;
@@ -70,6 +72,15 @@ impl Store for TimedStore {
 
     fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
         self.store.gaps(owner, after)
+    }
+
+    fn queued(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        self.store.queued(owner, after, limit)
     }
 
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {

@@ -1,6 +1,6 @@
 //! One worker's session, from Hello to its end.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,12 +162,6 @@ impl WorkerSessions {
                         break;
                     }
                 }
-                Sent::Output(output) => {
-                    // The next session begins with all that is not acknowledged, logs among it.
-                    if !self.output(&peer, output).await {
-                        break;
-                    }
-                }
                 Sent::Progress(progress) => {
                     if self.take(&peer, Word::Progress(progress), &mut backlog).is_err() {
                         break;
@@ -239,6 +233,9 @@ impl WorkerSessions {
         if !self.registry.is_assigned_to(&attempt, peer) {
             self.registry.refuse_report(peer, attempt);
             return Ok(());
+        }
+        if report.log_follows {
+            self.registry.expect_log(&attempt);
         }
         let most = self.registry.0.rules.output_cap;
         let (item, token) = (attempt.item(), attempt.token);
@@ -313,8 +310,16 @@ impl SessionRegistry {
     ) {
         let rules = self.0.rules;
         let proof = self.0.parts.proofs.session(peer.holder());
-        let (lease_ms, beat_ms) = (rules.lease_ms, rules.beat_ms);
-        self.say(&peer, OutgoingStream::Welcome(proto::Welcome { lease_ms, beat_ms, proof }));
+        self.say(
+            &peer,
+            OutgoingStream::Welcome(proto::Welcome {
+                lease_ms: rules.lease_ms,
+                beat_ms: rules.beat_ms,
+                proof,
+                log_bytes: rules.log_cap,
+                output_bytes: rules.output_cap as u64,
+            }),
+        );
         // It was away when it was to be told.
         match missed {
             Missed::Nothing => {}
@@ -336,7 +341,6 @@ impl SessionRegistry {
                 token,
                 out,
                 held,
-                withdrawn: VecDeque::new(),
                 drains: watch::Sender::new(false),
                 undrained: watch::Sender::new(0),
             },
@@ -449,5 +453,14 @@ impl Workers for WorkerSessions {
         let granted = request.extensions().get::<Granted>().cloned();
         let chunks = self.registry.file(request.into_inner(), granted.as_ref()).await?;
         Ok(Response::new(Box::pin(ReceiverStream::new(chunks))))
+    }
+
+    async fn send_log(
+        &self,
+        request: Request<proto::LogChunk>,
+    ) -> Result<Response<proto::LogAck>, Status> {
+        let granted = request.extensions().get::<Granted>().cloned();
+        let answer = self.registry.take_log(request.into_inner(), granted.as_ref()).await?;
+        Ok(Response::new(answer))
     }
 }

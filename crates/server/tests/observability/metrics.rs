@@ -286,6 +286,19 @@ fn waits_and_lateness_are_those_of_the_log() {
     assert_eq!(page.get("steadfast_attempt_duration_seconds_count"), 2.0);
 }
 
+#[test]
+fn the_wait_of_a_job_that_is_loaded_when_its_turn_comes_is_counted() {
+    let log = events("j1", &plan(BUDGET), "fetch: [ok@1s]");
+    let started = |r: &RecordedEvent| matches!(r.event, Event::AttemptStarted { .. });
+    let (before, after) = log.split_at(log.iter().position(started).expect("it starts"));
+    let watch = Observability::new(metrics(true), None);
+    watch.adopted(&replay(before).expect("the log replays"));
+    let late =
+        |record: &RecordedEvent| RecordedEvent { at: record.at.plus(5000), ..record.clone() };
+    hear(&watch, "j1", &after.iter().map(late).collect::<Vec<_>>());
+    assert_eq!(page(&watch).get("steadfast_queue_seconds_sum"), 5.0);
+}
+
 /// A millisecond passes whenever somebody asks.
 #[derive(Clone, Debug, Default)]
 struct Ticking(Arc<AtomicU64>);

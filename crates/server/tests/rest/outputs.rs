@@ -1,9 +1,10 @@
 //! Bodies and answers that are too large to be held.
 
 use serde_json::{Value, json};
+use steadfast_server::unread::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::server::{LARGE, Server};
+use crate::server::{Answer, LARGE, Server, UNREAD};
 
 #[tokio::test]
 async fn a_callback_with_a_token_that_is_none_is_refused_before_its_body_comes() {
@@ -62,4 +63,31 @@ async fn outputs_that_are_too_large_for_a_status_are_read_page_by_page() {
         server.get(&path).await.is_problem(400, "bad_cursor");
     }
     server.get(&format!("/v1/jobs/{id}/outputs?step=nowhere")).await.is_problem(404, "not_found");
+}
+
+/// 200 pages that were being made at the same time once took 1.9 GiB, before any of them could be refused.
+#[tokio::test]
+async fn events_count_as_unread_while_their_page_is_made() {
+    let server = Server::start().await;
+    let job = "name: large\nsteps: { each: { for_each: { range: 12 }, run: large } }";
+    let id = server.submit(job).await;
+    let count = server.until_over(&id).await.len() - 1;
+    let page = async |after: u64| {
+        let url = format!("{}/v1/jobs/{id}/events?limit=1000&after={after}", server.url);
+        Answer::of(server.client.get(url).header("as-token", "reader")).await
+    };
+    let unread = server.unread.allowance(Client::Token("reader".to_owned())).hold(UNREAD);
+    page(0).await.is_problem(429, "too_much_unread");
+    drop(unread);
+    // Each is as much as may be unread, and together they are all.
+    let (mut after, mut seen) = (0, 0);
+    loop {
+        let answer = page(after).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.text.len() < UNREAD + (1 << 20), "{} bytes", answer.text.len());
+        seen += answer.json["events"].as_array().unwrap().len();
+        let Some(next) = answer.json["next"].as_u64() else { break };
+        after = next;
+    }
+    assert_eq!(seen, count);
 }

@@ -209,3 +209,25 @@ fn fits(document: &Value, schema: &Value, value: &Value, place: &str) {
         _ => {}
     }
 }
+
+/// The guard stands before every route, so a client must expect its answers from each.
+#[tokio::test]
+async fn every_route_is_described_with_what_the_guard_may_answer() {
+    let server = Server::start().await;
+    let document = server.get("/openapi.json").await.json;
+    let scheme = &document["components"]["securitySchemes"]["token"];
+    assert_eq!((&scheme["type"], &scheme["scheme"]), (&json!("http"), &json!("bearer")));
+    assert_eq!(document["security"], json!([{ "token": [] }, {}]));
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for status in ["401", "403", "415", "429", "503"] {
+                let problem =
+                    &operation["responses"][status]["content"]["application/problem+json"];
+                assert!(problem.is_object(), "{method} {path} {status}");
+            }
+            // A callback's token is in its address.
+            let own = path.starts_with("/v1/callbacks/");
+            assert_eq!(operation.get("security"), own.then_some(&json!([])), "{method} {path}");
+        }
+    }
+}

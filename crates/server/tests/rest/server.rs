@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::SystemTime;
 
+use axum::extract::State;
 use futures_util::StreamExt as _;
 use serde_json::Value;
 use steadfast_api::WorkerInfo;
@@ -24,12 +25,14 @@ use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
 use steadfast_server::queries::JobReader;
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
+use steadfast_server::unread::{Client, Unread};
 use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
 
 pub(crate) struct Server {
     pub url: String,
     pub folder: Folder,
     pub notifications: Notifications,
+    pub unread: Unread,
     pub client: reqwest::Client,
     _root: tempfile::TempDir,
     _live: Live,
@@ -56,6 +59,8 @@ impl Clock for RealTime {
 
 /// What `large` gives.
 pub(crate) const LARGE: usize = 900 << 10;
+/// A token may leave so much unread.
+pub(crate) const UNREAD: usize = 3 << 20;
 
 /// `ok` succeeds, so does `large`, `fail` exits with 1, `hold` never ends; each prints a line.
 struct Scripted(Sender<Work>);
@@ -135,10 +140,15 @@ impl WorkerQueries for OneWorker {
     }
 }
 
-/// What the guard leaves in a request: whose token it came with, named by a header here.
-async fn named(mut request: axum::extract::Request) -> axum::extract::Request {
+/// What the guard leaves in a request: whose token it came with, named by a header here, and how much it may leave unread.
+async fn named(
+    State(unread): State<Unread>,
+    mut request: axum::extract::Request,
+) -> axum::extract::Request {
     let name = request.headers().get("as-token").and_then(|name| name.to_str().ok());
     if let Some(name) = name.map(str::to_owned) {
+        let allowance = unread.allowance(Client::Token(name.clone()));
+        request.extensions_mut().insert(allowance);
         let granted = Granted {
             id: "0123456789".to_owned(),
             name: Some(name),
@@ -200,12 +210,13 @@ impl Server {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let as_token = axum::middleware::map_request(named);
+        let unread = Unread::new(UNREAD);
+        let as_token = axum::middleware::map_request_with_state(unread.clone(), named);
         let routes = router(app).layer(as_token);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         steadfast_server::tls::use_ring();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, folder, notifications, client, _root: root, _live: live }
+        Self { url, folder, notifications, unread, client, _root: root, _live: live }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

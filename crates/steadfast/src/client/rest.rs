@@ -86,11 +86,11 @@ impl Client {
         }
         files.sort_by(|one, other| order(one).cmp(&order(other)));
         let mut logs = Vec::new();
-        for LogRow { of, name, .. } in files {
+        for LogRow { of, name, arriving, .. } in files {
             let bytes = self
                 .fetch(&RestRequest::get(path(&["jobs", job, "logs", &of.step, &name])))
                 .await?;
-            logs.push(Log { of, text: String::from_utf8_lossy(&bytes).into_owned() });
+            logs.push(Log { of, arriving, text: String::from_utf8_lossy(&bytes).into_owned() });
         }
         Ok(logs)
     }

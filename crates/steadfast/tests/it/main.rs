@@ -10,4 +10,5 @@ mod features;
 mod functions;
 mod sends;
 mod server;
+mod up;
 mod wishes;

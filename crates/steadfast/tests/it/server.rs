@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::{Client, Job, Status, Worker};
+use steadfast_core::time::Timestamp;
 use steadfast_server::clock::SystemClock;
 use steadfast_server::config::{Auth, Config};
 use steadfast_server::serve::{ServerOptions, start};
+use steadfast_server::tokens::{Scope, Tokens};
 use steadfast_store::Folder;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -18,14 +20,27 @@ pub(crate) const LONG: Duration = Duration::from_mins(1);
 pub(crate) struct Server {
     folder: tempfile::TempDir,
     pub(crate) address: String,
+    auth: Auth,
     serving: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::start_in(tempfile::tempdir().expect("a folder"), Auth::None).await
+    }
+
+    /// One that wants tokens, and those that it takes.
+    pub(crate) async fn with_tokens() -> (Self, Tokens) {
         let folder = tempfile::tempdir().expect("a folder");
+        Folder::new(folder.path().to_owned()).create().expect("its owner's alone");
+        let tokens = Tokens::open(folder.path()).expect("none yet");
+        tokens.create(Scope::Admin, None, None, Timestamp(0)).expect("it starts with one");
+        (Self::start_in(folder, Auth::Required).await, tokens)
+    }
+
+    async fn start_in(folder: tempfile::TempDir, auth: Auth) -> Self {
         let address = "http://127.0.0.1:0".to_owned();
-        let mut server = Self { folder, address, serving: None };
+        let mut server = Self { folder, address, auth, serving: None };
         server.begin().await;
         server
     }
@@ -34,7 +49,7 @@ impl Server {
     pub(crate) async fn begin(&mut self) {
         let mut config = Config::default();
         config.server.listen = self.address.trim_start_matches("http://").to_owned();
-        config.server.auth = Some(Auth::None);
+        config.server.auth = Some(self.auth);
         config.server.shutdown_grace_ms = 100;
         config.log.level = tracing::Level::ERROR;
         let options = ServerOptions {

@@ -3,34 +3,69 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{LogChunk, LogReader, log_times};
+use super::{LogChunk, LogProgress, LogReader, log_times};
 use crate::folder::Folder;
 
 /// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
 const CUT_OFF: &str = "\n… the server's disk is nearly full: what follows is not kept …\n";
 
-pub(super) fn write(data: &Folder, path: &Path, chunk: LogChunk<'_>, room: bool) -> io::Result<()> {
-    let LogChunk { offset, bytes, last } = chunk;
-    if bytes.is_empty() && !path.exists() {
-        return Ok(());
+/// Is there, empty, while more of a log is to come.
+pub(super) fn part(log: &Path) -> PathBuf {
+    log.with_extension("part")
+}
+
+pub(super) fn mark_partial(data: &Folder, path: &Path) -> io::Result<()> {
+    open_to_write(data, path)?;
+    File::create(part(path)).map(drop)
+}
+
+pub(super) fn mark_whole(path: &Path) -> io::Result<()> {
+    match fs::remove_file(part(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
+}
+
+fn open_to_write(data: &Folder, path: &Path) -> io::Result<File> {
     let open = || File::options().read(true).write(true).create(true).truncate(false).open(path);
-    let file = match (open(), path.parent()) {
+    match (open(), path.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
             data.create_inside(folder)?;
-            open()?
+            open()
         }
-        (opened, _) => opened?,
-    };
+        (opened, _) => opened,
+    }
+}
+
+pub(super) fn write(
+    data: &Folder,
+    path: &Path,
+    chunk: LogChunk<'_>,
+    room: bool,
+) -> io::Result<LogProgress> {
+    let LogChunk { offset, bytes, last } = chunk;
+    let is_new = !path.exists();
+    if bytes.is_empty() && is_new {
+        return Ok(LogProgress { length: 0, complete: last });
+    }
+    let file = open_to_write(data, path)?;
+    if is_new && !last {
+        File::create(part(path))?;
+    }
     let (length, end) = (file.metadata()?.len(), offset + bytes.len() as u64);
     if is_cut_off(&file, length)? {
-        return Ok(());
+        return Ok(LogProgress { length, complete: true });
+    }
+    // A question, or what would leave a hole: it goes on from where this ends.
+    if (bytes.is_empty() && !last) || offset > length {
+        return Ok(LogProgress { length, complete: !part(path).exists() });
     }
     // What is written over what is there takes no room.
     if end > length && !room {
-        return file.write_all_at(CUT_OFF.as_bytes(), length);
+        file.write_all_at(CUT_OFF.as_bytes(), length)?;
+        return Ok(LogProgress { length: length + CUT_OFF.len() as u64, complete: true });
     }
     file.write_all_at(bytes, offset)?;
     // What comes whole was printed when the file was written. Without times the log is still there.
@@ -41,7 +76,7 @@ pub(super) fn write(data: &Folder, path: &Path, chunk: LogChunk<'_>, room: bool)
     if last && length.max(end) != end {
         file.set_len(end)?;
     }
-    Ok(())
+    Ok(LogProgress { length: end, complete: last })
 }
 
 fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {
@@ -102,21 +137,53 @@ mod tests {
         LogChunk { offset, bytes: text.as_bytes(), last }
     }
 
+    fn progress(length: usize, complete: bool) -> LogProgress {
+        LogProgress { length: length as u64, complete }
+    }
+
     #[test]
     fn a_log_ends_with_a_mark_where_the_room_did() {
         let root = tempfile::tempdir().unwrap();
         let data = Folder::new(root.path().to_owned());
         let path = data.logs("job").join("step").join("log");
         let put = |chunk: LogChunk<'_>, room| {
-            write(&data, &path, chunk, room).unwrap();
-            fs::read_to_string(&path).unwrap()
+            let answer = write(&data, &path, chunk, room).unwrap();
+            (fs::read_to_string(&path).unwrap(), answer)
         };
-        assert_eq!(put(chunk(0, "one\n", false), true), "one\n");
+        let one = put(chunk(0, "one\n", false), true);
+        assert_eq!(one, ("one\n".to_owned(), progress(4, false)));
         let cut = format!("one\n{CUT_OFF}");
-        assert_eq!(put(chunk(4, "two\n", false), false), cut);
-        assert_eq!(put(chunk(8, "three\n", false), false), cut);
-        assert_eq!(put(chunk(14, "four\n", true), true), cut, "there is a gap before it");
-        assert_eq!(put(chunk(0, "one\ntwo\nthree\nfour\n", true), true), cut);
+        let told = (cut.clone(), progress(cut.len(), true));
+        assert_eq!(put(chunk(4, "two\n", false), false), told);
+        assert_eq!(put(chunk(8, "three\n", false), false), told);
+        assert_eq!(put(chunk(14, "four\n", true), true), told, "there is a gap before it");
+        assert_eq!(put(chunk(0, "one\ntwo\nthree\nfour\n", true), true), told);
+    }
+
+    #[test]
+    fn a_log_goes_on_where_the_server_says_and_is_not_whole_before_its_last_piece() {
+        let root = tempfile::tempdir().unwrap();
+        let data = Folder::new(root.path().to_owned());
+        let path = data.logs("job").join("step").join("log");
+        let take = |chunk: LogChunk<'_>| {
+            let answer = write(&data, &path, chunk, true).unwrap();
+            if answer.complete {
+                mark_whole(&path).unwrap();
+            }
+            answer
+        };
+        assert_eq!(take(chunk(0, "", false)), progress(0, false), "a question");
+        assert_eq!(take(chunk(0, "one\ntwo\n", false)), progress(8, false));
+        assert_eq!(take(chunk(100, "far", false)), progress(8, false), "there would be a hole");
+        assert_eq!(take(chunk(0, "", false)), progress(8, false));
+        // Its last bytes have changed, and it is shorter now.
+        assert_eq!(take(chunk(4, "2\n", false)), progress(6, false));
+        assert!(part(&path).exists());
+        assert_eq!(take(chunk(6, "", true)), progress(6, true));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\n2\n");
+        assert!(!part(&path).exists());
+        // The worker did not hear that, and asks.
+        assert_eq!(take(chunk(0, "", false)), progress(6, true));
     }
 
     #[test]

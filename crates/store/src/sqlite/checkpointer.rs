@@ -1,6 +1,6 @@
 //! Moves what is in the write-ahead log to the file, beside the writer.
 //!
-//! The writer would do it itself every so often, and whoever waits for a commit would wait for that too.
+//! The writer would do it itself every so often, and the callers of a commit would wait for that too.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::fault::Fault;
 use crate::StoreError;
 
-/// After so many bytes of events.
+/// After this many bytes of events.
 const EVERY: usize = 1 << 20;
 
 /// Dropped, it finishes what it is at.
@@ -32,7 +32,7 @@ struct CheckpointThread {
 }
 
 impl Checkpointer {
-    /// So many bytes of events were written to the file.
+    /// This many bytes of events were written to the file.
     pub(super) fn written(&mut self, path: &Path, bytes: usize) {
         self.unmoved += bytes;
         if self.unmoved < EVERY {
@@ -78,7 +78,7 @@ impl CheckpointThread {
 fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failed: &AtomicBool) {
     while woken.recv().is_ok() {
         let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        // Somebody else is at it, or there is no room: later, then.
+        // Another process is at it, or there is no room: later, then.
         if let Err(error) = moved
             && let StoreError::Io { .. } =
                 Fault::from(error).at(path, "moving the log", super::BUSY)

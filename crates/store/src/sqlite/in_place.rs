@@ -1,6 +1,6 @@
 //! Whether a file is still where it was opened.
 //!
-//! Whoever has a file open can go on writing to it after its folder was moved or replaced, and a restart
+//! A process that has a file open can go on writing to it after its folder was moved or replaced, and a restart
 //! finds nothing of that under the old path. Nothing here opens the file: closing it again would give the
 //! locks back that `SQLite` holds on it.
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct InPlace {
     path: PathBuf,
     file: FileId,
-    /// Known from the first write on. It is the same file as long as somebody has the database open.
+    /// Known from the first write on. It is the same file as long as a process has the database open.
     wal: Arc<OnceLock<FileId>>,
 }
 

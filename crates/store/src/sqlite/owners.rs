@@ -9,7 +9,7 @@ use steadfast_core::time::Timestamp;
 use super::fault::Fault;
 use super::read::at;
 use super::write::ms;
-use crate::{Gap, Owner};
+use crate::{Gap, Owner, QueueEntry};
 
 pub(super) fn take(
     connection: &Connection,
@@ -87,6 +87,26 @@ pub(super) fn due(
         Ok((at(row.get(0)?), row.get::<_, String>(1)?.into()))
     })?;
     Ok(due.collect::<Result<_, _>>()?)
+}
+
+/// All of it is in an index.
+pub(super) fn queued(
+    connection: &Connection,
+    owner: &str,
+    after: Option<(Timestamp, JobId)>,
+    limit: usize,
+) -> Result<Vec<QueueEntry>, Fault> {
+    let (from, id) = after.map_or((-1, "".into()), |(from, id)| (ms(from), id));
+    let mut statement = connection.prepare_cached(
+        "SELECT submitted_at, id, queued FROM jobs WHERE owner = ?1 AND queued IS NOT NULL \
+         AND (submitted_at, id) > (?2, ?3) ORDER BY submitted_at, id LIMIT ?4",
+    )?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let queued = statement.query_map(params![owner, from, &*id, limit], |row| {
+        let job = row.get::<_, String>(1)?.into();
+        Ok(QueueEntry { submitted_at: at(row.get(0)?), job, queued: row.get(2)? })
+    })?;
+    Ok(queued.collect::<Result<_, _>>()?)
 }
 
 /// Both are counted in an index.

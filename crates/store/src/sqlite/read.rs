@@ -4,19 +4,20 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rusqlite::types::{ToSql, ValueRef};
-use rusqlite::{Connection, params, params_from_iter};
-use steadfast_core::event::{Event, JobId, JobState, RecordedEvent};
+use rusqlite::{Connection, params_from_iter};
+use steadfast_core::event::{JobId, JobState};
 use steadfast_core::time::Timestamp;
 
+use super::events::{self, crc};
 use super::fault::Fault;
-use super::write::{BETWEEN, crc, ms};
+use super::write::ms;
 use crate::cursor::Cursor;
 use crate::{Filter, Page, Row, Snapshot, Stored};
 
 /// In the order in which [`row`] reads them.
 const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
                    jobs.wake_at, jobs.over, jobs.labels, jobs.retried_from, jobs.local, \
-                   jobs.stuck";
+                   jobs.stuck, jobs.queued";
 
 pub(super) fn at(ms: i64) -> Timestamp {
     if ms == i64::MAX { Timestamp(u64::MAX) } else { Timestamp(ms as u64) }
@@ -66,6 +67,7 @@ fn readable(from: &rusqlite::Row<'_>) -> Result<(Row, Option<String>), Fault> {
         submitted_at: at(from.get(3)?),
         finished_at: from.get::<_, Option<i64>>(4)?.map(at),
         wake_at: from.get::<_, Option<i64>>(5)?.map(at),
+        queued: from.get(11)?,
         over: from.get(6)?,
         labels,
         retried_from: from.get::<_, Option<String>>(8)?.map(JobId::from),
@@ -83,20 +85,20 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     ))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    let snapshot = match from.get::<_, Option<i64>>(13)? {
+    let snapshot = match from.get::<_, Option<i64>>(14)? {
         None => None,
         Some(seq) => {
-            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(14)?);
+            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(15)?);
             // The log is the truth, and gives the same state, only later: without a snapshot that fits
             // its checksum the job is as whole as before.
-            let fits = from.get::<_, i64>(15)? == i64::from(crc(seq, seq, &state));
+            let fits = from.get::<_, i64>(16)? == i64::from(crc(seq, seq, &state));
             fits.then_some(Snapshot { seq, state })
         }
     };
     Ok(Some(Stored {
         row: row(from)?,
-        seq: from.get::<_, i64>(11)? as u64,
-        owner: from.get(12)?,
+        seq: from.get::<_, i64>(12)? as u64,
+        owner: from.get(13)?,
         stuck: from.get(10)?,
         snapshot,
     }))
@@ -107,7 +109,7 @@ pub(super) fn end(connection: &Connection, job: &str) -> Result<Option<(Row, u64
         connection.prepare_cached(&format!("SELECT {ROW}, jobs.seq FROM jobs WHERE id = ?1"))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    Ok(Some((row(from)?, from.get::<_, i64>(11)? as u64)))
+    Ok(Some((row(from)?, from.get::<_, i64>(12)? as u64)))
 }
 
 pub(super) fn key(connection: &Connection, key: &str) -> Result<Option<(JobId, String)>, Fault> {
@@ -182,53 +184,6 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Events are read until there are so many bytes of them: one may carry an output of a megabyte.
-const EVENT_BYTES: usize = 1 << 20;
-
-pub(super) fn events(
-    connection: &Connection,
-    job: &str,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<RecordedEvent>, Fault> {
-    let mut statement = connection.prepare_cached(
-        "SELECT first, last, lines, crc FROM events WHERE job = ?1 AND last > ?2 ORDER BY last",
-    )?;
-    let mut rows = statement.query(params![job, i64::try_from(after).unwrap_or(i64::MAX)])?;
-    let mut log = vec![];
-    let mut bytes = 0;
-    let mut next = after.saturating_add(1);
-    while log.len() < limit
-        && bytes < EVENT_BYTES
-        && let Some(from) = rows.next()?
-    {
-        let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
-        if first > next || (first < next && !log.is_empty()) {
-            return Err(Fault::events(job, next..=next, "it is missing"));
-        }
-        let damaged = |why: &str| Fault::events(job, first..=last, why);
-        let (ValueRef::Text(text) | ValueRef::Blob(text)) = from.get_ref(2)? else {
-            return Err(damaged("no text"));
-        };
-        if from.get::<_, i64>(3)? != i64::from(crc(first, last, text)) {
-            return Err(damaged("the checksum does not fit"));
-        }
-        bytes += text.len();
-        let text = str::from_utf8(text).map_err(|error| damaged(&error.to_string()))?;
-        let lines = text.split(BETWEEN).skip((next - first) as usize);
-        for (line, seq) in lines.zip(next..).take(limit - log.len()) {
-            let (at, event): (Timestamp, Event) = serde_json::from_str(line)
-                .map_err(|error| Fault::events(job, seq..=seq, error.to_string()))?;
-            log.push(RecordedEvent { seq, at, event });
-        }
-        next = last + 1;
-    }
-    Ok(log)
-}
-
-/// So many rows of events are looked at from the first one on: all of most jobs.
-const CHECKED: i64 = 64;
-
 pub(super) fn damage(connection: &Connection, job: &str) -> Result<Option<String>, Fault> {
     let last_event = match end(connection, job) {
         Ok(None) => return Ok(None),
@@ -240,40 +195,5 @@ pub(super) fn damage(connection: &Connection, job: &str) -> Result<Option<String
     if let Some(why) = parked.query_row([job], |from| from.get::<_, Option<String>>(0))? {
         return Ok(Some(why));
     }
-    let select = "SELECT first, last, lines, crc FROM events WHERE job = ?1 ORDER BY last";
-    let mut beginning = connection.prepare_cached(&format!("{select} LIMIT ?2"))?;
-    let mut rows = beginning.query(params![job, CHECKED])?;
-    let (mut next, mut seen) = (1, 0);
-    while let Some(from) = rows.next()? {
-        match intact(from)? {
-            Err(why) => return Ok(Some(why)),
-            Ok((first, _)) if first != next => break,
-            Ok((_, last)) => next = last + 1,
-        }
-        seen += 1;
-    }
-    if seen == CHECKED {
-        let mut end = connection.prepare_cached(&format!("{select} DESC LIMIT 1"))?;
-        let mut rows = end.query([job])?;
-        if let Some(from) = rows.next()? {
-            match intact(from)? {
-                Err(why) => return Ok(Some(why)),
-                Ok((_, last)) => next = last + 1,
-            }
-        }
-    }
-    Ok((next <= last_event).then(|| format!("event {next}: it is missing")))
-}
-
-/// The numbers of the events of a row, or why they cannot be read.
-fn intact(from: &rusqlite::Row<'_>) -> Result<Result<(u64, u64), String>, Fault> {
-    let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
-    let fits = match from.get_ref(2)? {
-        ValueRef::Text(text) | ValueRef::Blob(text) => {
-            from.get::<_, i64>(3)? == i64::from(crc(first, last, text))
-        }
-        _ => false,
-    };
-    let damaged = || format!("events {first} to {last}: the checksum does not fit");
-    Ok(if fits { Ok((first, last)) } else { Err(damaged()) })
+    events::damage(connection, job, last_event)
 }

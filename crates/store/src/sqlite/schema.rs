@@ -11,7 +11,7 @@ use super::{BUSY, upgrade};
 const APPLICATION_ID: i64 = 0x5374_6466;
 
 /// Of the tables below. A file with a higher one is left alone.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 /// That is brought up to date.
 const OLDEST: i64 = 1;
@@ -37,7 +37,9 @@ CREATE TABLE jobs (
     owner TEXT NOT NULL,
     key TEXT,
     key_digest TEXT,
-    stuck TEXT
+    stuck TEXT,
+    queued TEXT,
+    plan INTEGER
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshots (
@@ -83,6 +85,19 @@ CREATE INDEX jobs_wake ON jobs (owner, wake_at, id) WHERE wake_at IS NOT NULL;
 CREATE INDEX jobs_stuck ON jobs (owner, id) WHERE stuck IS NOT NULL;
 ";
 
+/// Plans are kept once for all jobs that have the same; `jobs` counts these. A job that waits for a worker is in an
+/// index with all that its controller needs of it.
+pub(super) const PLANS: &str = "
+CREATE TABLE plans (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    plan TEXT NOT NULL,
+    jobs INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX jobs_queued ON jobs (owner, submitted_at, id, queued) WHERE queued IS NOT NULL;
+";
+
 /// A row has several events that were written together, one a line; `log` shows them one by one.
 pub(super) const EVENTS: &str = "
 CREATE TABLE events (
@@ -100,7 +115,7 @@ SELECT job, first + key AS seq, value ->> '$[0]' AS at_ms, value ->> '$[1].event
 FROM events, json_each('[' || lines || ']');
 ";
 
-/// Of which version the file is; none: there is nothing in it yet. Asked in a transaction: somebody else
+/// Of which version the file is; none: there is nothing in it yet. Asked in a transaction: another process
 /// may be making it just now.
 fn version(connection: &Transaction<'_>) -> Result<Option<i64>, Fault> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
@@ -154,7 +169,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Somebody else may have been faster.
+    // Another process may have been faster.
     match version(&transaction)? {
         Some(VERSION) => {}
         Some(older) => {
@@ -164,12 +179,16 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
             if older <= 2 {
                 upgrade::from_2(&transaction)?;
             }
-            upgrade::from_3(&transaction)?;
+            if older <= 3 {
+                upgrade::from_3(&transaction)?;
+            }
+            upgrade::from_4(&transaction)?;
         }
         None => {
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(EVENTS)?;
             transaction.execute_batch(OWNERS)?;
+            transaction.execute_batch(PLANS)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         }
     }

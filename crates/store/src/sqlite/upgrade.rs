@@ -1,11 +1,12 @@
-//! Files of older formats: 1 had a row for each event, 2 did not say in a job's row who began it.
+//! Files of older formats: 1 had a row for each event, 2 did not say in a job's row who began it, 3 had an epoch for
+//! each job, 4 had the plan in each job's first event.
 
 use rusqlite::{Transaction, params};
 
+use super::events::{Lines, crc, with_plan_apart};
 use super::fault::Fault;
 use super::read::at;
-use super::schema::{EVENTS, OWNERS};
-use super::write::{Lines, crc};
+use super::schema::{EVENTS, OWNERS, PLANS};
 use crate::Owner;
 
 fn crc_of_1(seq: u64, at_ms: i64, text: &[u8]) -> u32 {
@@ -40,7 +41,7 @@ pub(super) fn from_2(file: &Transaction<'_>) -> Result<(), Fault> {
 }
 
 /// Owners have epochs instead of jobs, and jobs that cannot go on are marked. Every job that is not over is
-/// looked at once by whoever goes on with it.
+/// looked at once by the owner that goes on with it.
 pub(super) fn from_3(file: &Transaction<'_>) -> Result<(), Fault> {
     file.execute_batch(&format!(
         "DROP INDEX jobs_due;
@@ -54,6 +55,36 @@ pub(super) fn from_3(file: &Transaction<'_>) -> Result<(), Fault> {
          {OWNERS}",
         SHARD = Owner::SHARD,
     ))?;
+    Ok(())
+}
+
+/// Plans move out of the first events. What cannot be read stays as it is, and is found to be damaged when it is
+/// used. A stored state has its plan too, which is not read any more, and goes with the next state.
+pub(super) fn from_4(file: &Transaction<'_>) -> Result<(), Fault> {
+    file.execute_batch(&format!(
+        "ALTER TABLE jobs ADD COLUMN queued TEXT;
+         ALTER TABLE jobs ADD COLUMN plan INTEGER;
+         {PLANS}"
+    ))?;
+    let mut old = file.prepare("SELECT job, last FROM events WHERE first = 1")?;
+    let mut line =
+        file.prepare("UPDATE events SET lines = ?3, crc = ?4 WHERE job = ?1 AND last = ?2")?;
+    let mut row = file.prepare("UPDATE jobs SET plan = ?2 WHERE id = ?1")?;
+    // What is changed is not what is read: all jobs first.
+    let jobs = old.query_map([], |from| Ok((from.get::<_, String>(0)?, from.get::<_, i64>(1)?)))?;
+    let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+    let mut one = file.prepare("SELECT lines, crc FROM events WHERE job = ?1 AND last = ?2")?;
+    for (job, last) in jobs {
+        let (text, sum): (Vec<u8>, i64) = one.query_row(params![job, last], |from| {
+            Ok((from.get_ref(0)?.as_bytes()?.to_vec(), from.get(1)?))
+        })?;
+        let fits = sum == i64::from(crc(1, last as u64, &text));
+        let Some(text) = str::from_utf8(&text).ok().filter(|_| fits) else { continue };
+        let Some((text, plan)) = with_plan_apart(text) else { continue };
+        let plan = plan.keep(file)?;
+        line.execute(params![job, last, text, crc(1, last as u64, text.as_bytes())])?;
+        row.execute(params![job, plan])?;
+    }
     Ok(())
 }
 

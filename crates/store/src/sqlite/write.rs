@@ -1,108 +1,21 @@
 //! Writing: groups, purges. Each function is called inside a transaction.
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Statement, named_params, params};
-use steadfast_core::event::{JobId, RecordedEvent};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, params};
+use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
+use super::events::{Written, crc};
 use super::fault::Fault;
 use super::owners;
-use crate::{Owner, Refused, Row, StoreError, Write};
+use crate::{Owner, Refused, Row, Write};
 
 /// The end of time, whatever it is, is the highest number there is.
 pub(super) fn ms(at: Timestamp) -> i64 {
     i64::try_from(at.0).unwrap_or(i64::MAX)
 }
 
-/// Events that are kept in one row: `[AT_MS,EVENT]` each, with [`BETWEEN`] between them.
-pub(super) struct Lines {
-    first: u64,
-    last: u64,
-    text: String,
-}
-
-impl Lines {
-    /// To the last of them, or as a new one.
-    pub(super) fn add(rows: &mut Vec<Self>, seq: u64, line: &str) {
-        match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
-            Some(row) => {
-                row.text += BETWEEN;
-                row.text += line;
-                row.last = seq;
-            }
-            None => {
-                let mut text = String::with_capacity(ROW.max(line.len()));
-                text += line;
-                rows.push(Self { first: seq, last: seq, text });
-            }
-        }
-    }
-
-    pub(super) fn insert(&self, statement: &mut Statement<'_>, job: &str) -> Result<(), Fault> {
-        let Self { first, last, text } = self;
-        let crc = crc(*first, *last, text.as_bytes());
-        statement.execute(params![job, *last as i64, *first as i64, text, crc])?;
-        Ok(())
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.text.len()
-    }
-}
-
-/// JSON has no line breaks in it.
-pub(super) const BETWEEN: &str = ",\n";
-/// A row costs as much as its text, so there is more than one event in it; not so many that it would
-/// be moved out of its page.
-const ROW: usize = 900;
-
-/// JSON survives many a flipped bit: a number stays one. This does not.
-pub(super) fn crc(first: u64, last: u64, text: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&first.to_le_bytes());
-    crc.update(&last.to_le_bytes());
-    crc.update(text);
-    crc.finalize()
-}
-
-/// Deeper than this, JSON is written but not read back.
-const DEPTH: usize = 120;
-
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0usize, 0, false, false);
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
-            b'[' | b'{' if !quoted => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' if !quoted => depth -= 1,
-            _ => {}
-        }
-    }
-    deepest
-}
-
-pub(super) fn lines(write: &Write) -> Result<Vec<Lines>, StoreError> {
-    let mut rows: Vec<Lines> = vec![];
-    let mut line = Vec::with_capacity(ROW);
-    for RecordedEvent { seq, at, event } in &write.records {
-        line.clear();
-        // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
-        serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");
-        let line = str::from_utf8(&line).expect("JSON is text");
-        if line.len() > DEPTH * 2 && depth(line) > DEPTH {
-            let why = "one of its events is nested too deeply to be read back";
-            return Err(StoreError::Unfit { job: write.job.clone(), why });
-        }
-        Lines::add(&mut rows, *seq, line);
-    }
-    Ok(rows)
-}
-
 struct Statements<'a> {
+    connection: &'a Connection,
     key: CachedStatement<'a>,
     current: CachedStatement<'a>,
     job: CachedStatement<'a>,
@@ -119,6 +32,7 @@ struct Mutable {
     state: String,
     finished_at: Option<i64>,
     wake_at: Option<i64>,
+    queued: Option<String>,
     over: bool,
 }
 
@@ -128,6 +42,7 @@ impl Mutable {
             state: row.state.name().to_owned(),
             finished_at: row.finished_at.map(ms),
             wake_at: row.wake_at.map(ms),
+            queued: row.queued.clone(),
             over: row.over,
         }
     }
@@ -137,7 +52,7 @@ pub(super) fn group(
     connection: &Connection,
     owner: &Owner,
     writes: &[Write],
-    lines: &[Vec<Lines>],
+    written: &[Written],
 ) -> Result<Vec<Result<(), Refused>>, Fault> {
     let current = owners::epoch(connection, &owner.id)?;
     if current != Some(owner.epoch) {
@@ -146,23 +61,24 @@ pub(super) fn group(
         return Ok(vec![Err(fenced); writes.len()]);
     }
     let mut statements = Statements::prepare(connection)?;
-    let group = writes.iter().zip(lines);
-    group.map(|(write, lines)| statements.write(owner, write, lines)).collect()
+    let group = writes.iter().zip(written);
+    group.map(|(write, written)| statements.write(owner, write, written)).collect()
 }
 
 impl<'a> Statements<'a> {
     fn prepare(connection: &'a Connection) -> Result<Self, Fault> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Self {
+            connection,
             key: prepare("SELECT id, key_digest FROM jobs WHERE key = ?1")?,
             current: prepare(
-                "SELECT seq, owner, state, finished_at, wake_at, over FROM jobs WHERE id = ?1",
+                "SELECT seq, owner, state, finished_at, wake_at, over, queued FROM jobs WHERE id = ?1",
             )?,
             job: prepare(
                 "INSERT INTO jobs (id, name, state, submitted_at, finished_at, wake_at, over, \
-                 labels, retried_from, local, seq, owner, key, key_digest) \
+                 labels, retried_from, local, seq, owner, key, key_digest, queued, plan) \
                  VALUES (:id, :name, :state, :submitted_at, :finished_at, :wake_at, :over, \
-                 :labels, :retried_from, :local, :seq, :owner, :key, :key_digest)",
+                 :labels, :retried_from, :local, :seq, :owner, :key, :key_digest, :queued, :plan)",
             )?,
             label: prepare(
                 "INSERT INTO labels (name, value, submitted_at, job) VALUES (?1, ?2, ?3, ?4)",
@@ -172,8 +88,8 @@ impl<'a> Statements<'a> {
             )?,
             end: prepare("UPDATE jobs SET seq = ?2 WHERE id = ?1")?,
             row: prepare(
-                "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, wake_at = ?5, over = ?6 \
-                 WHERE id = ?1",
+                "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, wake_at = ?5, over = ?6, \
+                 queued = ?7 WHERE id = ?1",
             )?,
             snapshot: prepare(
                 "INSERT INTO snapshots (job, seq, state, crc) VALUES (?1, ?2, ?3, ?4) \
@@ -187,7 +103,7 @@ impl<'a> Statements<'a> {
         &mut self,
         owner: &Owner,
         write: &Write,
-        lines: &[Lines],
+        written: &Written,
     ) -> Result<Result<(), Refused>, Fault> {
         if let Some(refused) = self.key_taken(write)? {
             return Ok(Err(refused));
@@ -199,6 +115,7 @@ impl<'a> Statements<'a> {
                     finished_at: row.get(3)?,
                     wake_at: row.get(4)?,
                     over: row.get(5)?,
+                    queued: row.get(6)?,
                 };
                 let is_ours = row.get_ref(1)?.as_str()? == &*owner.id;
                 let owner = if is_ours { None } else { Some(row.get::<_, String>(1)?) };
@@ -215,9 +132,9 @@ impl<'a> Statements<'a> {
             }
             None if expected > 0 => return Ok(Err(Refused::Conflict { expected, found: 0 })),
             Some((_, _, before)) => self.old_job(write, &before)?,
-            None => self.new_job(owner, write)?,
+            None => self.new_job(owner, write, written)?,
         }
-        for row in lines {
+        for row in &written.rows {
             row.insert(&mut self.event, &write.job)?;
         }
         if let Some(state) = &write.snapshot {
@@ -239,8 +156,9 @@ impl<'a> Statements<'a> {
         }))
     }
 
-    fn new_job(&mut self, owner: &Owner, write: &Write) -> Result<(), Fault> {
+    fn new_job(&mut self, owner: &Owner, write: &Write, written: &Written) -> Result<(), Fault> {
         let row = &write.row;
+        let plan = written.plan.as_ref().map(|plan| plan.keep(self.connection)).transpose()?;
         let labels = serde_json::to_string(&row.labels).expect("strings are JSON");
         self.job.execute(named_params! {
             ":id": &*row.id,
@@ -257,6 +175,8 @@ impl<'a> Statements<'a> {
             ":owner": &*owner.id,
             ":key": write.key.as_ref().map(|key| &key.key),
             ":key_digest": write.key.as_ref().map(|key| &key.digest),
+            ":queued": row.queued,
+            ":plan": plan,
         })?;
         for (name, value) in &row.labels {
             self.label.execute(params![name, value, ms(row.submitted_at), &*row.id])?;
@@ -271,8 +191,8 @@ impl<'a> Statements<'a> {
         if now == *before {
             self.end.execute(params![id, seq])?;
         } else {
-            let Mutable { state, finished_at, wake_at, over } = now;
-            self.row.execute(params![id, seq, state, finished_at, wake_at, over])?;
+            let Mutable { state, finished_at, wake_at, queued, over } = now;
+            self.row.execute(params![id, seq, state, finished_at, wake_at, over, queued])?;
         }
         Ok(())
     }
@@ -281,7 +201,9 @@ impl<'a> Statements<'a> {
 /// Only the mark is written: what cannot be read is left as it is.
 pub(super) fn park(connection: &Connection, job: &str, why: &str) -> Result<bool, Fault> {
     let parked = connection
-        .prepare_cached("UPDATE jobs SET stuck = ?2, wake_at = NULL WHERE id = ?1 AND over = 0")?
+        .prepare_cached(
+            "UPDATE jobs SET stuck = ?2, wake_at = NULL, queued = NULL WHERE id = ?1 AND over = 0",
+        )?
         .execute([job, why])?;
     Ok(parked > 0)
 }
@@ -320,6 +242,9 @@ fn delete(connection: &Connection, jobs: &[String]) -> Result<(), Fault> {
         // A job of `run` is its own owner.
         "DELETE FROM owners WHERE id = ?1",
         "DELETE FROM gaps WHERE owner = ?1",
+        // The last job with a plan takes it along.
+        "UPDATE plans SET jobs = jobs - 1 WHERE id = (SELECT plan FROM jobs WHERE id = ?1)",
+        "DELETE FROM plans WHERE jobs <= 0 AND id = (SELECT plan FROM jobs WHERE id = ?1)",
         "DELETE FROM jobs WHERE id = ?1",
     ] {
         let mut delete = connection.prepare_cached(sql)?;

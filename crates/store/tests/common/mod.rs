@@ -2,8 +2,11 @@
 #![allow(dead_code, unreachable_pub)] // each test takes what it needs
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use steadfast_core::event::{Event, ItemId, JobState, RecordedEvent, Role};
+use steadfast_core::event::{AcceptedJob, Event, ItemId, JobState, RecordedEvent, Role};
+use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
+use steadfast_core::policy::Policy;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{IdempotencyKey, Owner, Refused, Row, Store, Write};
 
@@ -15,6 +18,7 @@ pub fn row(id: &str) -> Row {
         submitted_at: Timestamp(1000),
         finished_at: None,
         wake_at: None,
+        queued: None,
         over: false,
         labels: BTreeMap::new(),
         retried_from: None,
@@ -83,4 +87,21 @@ pub fn log(store: &mut impl Store, id: &str) -> Vec<RecordedEvent> {
 
 pub fn records(write: &Write) -> Vec<RecordedEvent> {
     write.records.clone()
+}
+
+/// A job that is accepted with a plan of this name, and a second event.
+pub fn new_job(id: &str, plan: &str) -> Write {
+    let step = StepDraft::new("s", Action::Run("true".to_owned()), Policy::default());
+    let plan = Plan::new(PlanDraft::new(plan, vec![step])).expect("valid");
+    let accepted = AcceptedJob::new(id.into(), Arc::new(plan));
+    let event = Event::JobAccepted(Box::new(accepted));
+    let first = RecordedEvent { seq: 1, at: Timestamp(1000), event };
+    Write { records: vec![first, record(2)], ..write(id, 0, 2) }
+}
+
+/// As the job's first event has it.
+pub fn plan_of(store: &mut impl Store, id: &str) -> Arc<Plan> {
+    let first = store.events(id, 0, 1).expect("readable").remove(0);
+    let Event::JobAccepted(accepted) = first.event else { panic!("{first:?}") };
+    accepted.plan
 }

@@ -12,14 +12,15 @@ use std::time::Duration;
 use rustix::process::{getegid, geteuid};
 use steadfast_api::proto;
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
-use tokio::sync::Notify;
 
-use super::executor::Executor;
 use super::files::Missing;
+use super::logs::{LogSource, Place};
+use super::transport::SessionTransport;
 use super::worker_dir;
 use super::worker_dir::{is_inside, is_plain, is_plain_folder};
 use crate::{
-    Attempt, Command, Ended, Order, Port, Stop, Surroundings, User, prepare, run_and_tell,
+    Attempt, Command, Ended, Order, Port, Stop, Surroundings, Transport as _, User, prepare,
+    run_and_tell,
 };
 use proto::assignment::Action;
 
@@ -69,27 +70,36 @@ pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
     Ok(())
 }
 
+/// How it ended, and, for people, why it did not begin. Its folder stays until it is reported.
 pub(super) fn run(
-    executor: &Arc<Executor>,
+    worker: &SessionTransport,
     assignment: &proto::Assignment,
     stop: &Stop,
-    cancelled: &Notify,
-) {
+    started: &dyn Fn(),
+) -> (Ended, String) {
     let attempt = assignment.attempt.as_ref().expect("one without was never queued");
-    let key = attempt.id();
+    let id = attempt.id();
+    worker.state().folders.insert(id.clone(), worker.dir.work(assignment));
     // Its own until it has ended.
-    let lent = executor.config.users.as_ref().map(|users| users.take());
+    let lent = worker.config.users.as_ref().map(|users| users.take());
     let begun = match &lent {
         Some(None) => Err(NotBegun::Lost("there is no user left for it".to_owned())),
-        Some(Some(lent)) => begin(executor, assignment, attempt, cancelled, Some(&lent.user)),
-        None => begin(executor, assignment, attempt, cancelled, None),
+        Some(Some(lent)) => begin(worker, assignment, attempt, stop, Some(&lent.user)),
+        None => begin(worker, assignment, attempt, stop, None),
     };
     let (ended, why) = match begun {
         Ok((process, _ports)) => {
-            let birth = executor.files.births().read().unwrap_or_else(PoisonError::into_inner);
+            let firm = process.log_cap / 2;
+            let log = || {
+                let place = Place::File { path: process.log.clone(), firm, bytes: 0 };
+                LogSource::new(attempt, place)
+            };
+            let birth = worker.files.births().read().unwrap_or_else(PoisonError::into_inner);
             let ended = run_and_tell(&process, stop, || {
                 drop(birth);
-                executor.started(&key);
+                started();
+                worker.state().logs.running(&id, log);
+                worker.changed();
             });
             (ended, String::new())
         }
@@ -97,23 +107,23 @@ pub(super) fn run(
         Err(NotBegun::Lost(why)) => (Ended::Outcome(Outcome::NOT_BEGUN), why),
     };
     if lent.is_some() {
-        take_back(&executor.dir.work(assignment));
+        take_back(&worker.dir.work(assignment));
     }
-    worker_dir::remove(&executor.dir.begun(&key));
-    executor.ended(&key, ended, &why);
+    worker_dir::remove(&worker.dir.begun(&id));
+    (ended, why)
 }
 
 /// Furnishes the attempt's folder.
 fn begin(
-    executor: &Executor,
+    worker: &SessionTransport,
     assignment: &proto::Assignment,
     attempt: &proto::AttemptRef,
-    cancelled: &Notify,
+    stop: &Stop,
     user: Option<&Arc<User>>,
 ) -> Result<(Attempt, Vec<Port>), NotBegun> {
     let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
     let command = match &assignment.action {
-        Some(Action::Run(_) | Action::Argv(_)) if !executor.config.processes => {
+        Some(Action::Run(_) | Action::Argv(_)) if !worker.config.processes => {
             return Err(failed("unsupported", "this worker runs no processes".to_owned()));
         }
         Some(Action::Run(script)) => Command::Shell(script.clone()),
@@ -130,12 +140,12 @@ fn begin(
         })?),
     };
     let step = assignment.step_name();
-    let secrets = executor
+    let secrets = worker
         .secrets
         .find(&assignment.secrets)
         .map_err(|why| NotBegun::Failed(secret_missing(why)))?;
     let key = attempt.id();
-    let folder = executor.dir.work(assignment);
+    let folder = worker.dir.work(assignment);
     let output = match user {
         None => worker_dir::output_beside(&folder),
         Some(_) => worker_dir::output_of_user(&folder),
@@ -143,27 +153,26 @@ fn begin(
     worker_dir::remove(&output);
     worker_dir::remove(&crate::error_beside(&output));
     let lost = |error: std::io::Error| NotBegun::Lost(format!("cannot make a folder: {error}"));
-    File::create(executor.dir.begun(&key)).and_then(|_| make(&folder, user)).map_err(lost)?;
+    File::create(worker.dir.begun(&key)).and_then(|_| make(&folder, user)).map_err(lost)?;
     if let (Some(user), Some(result)) = (user, output.parent()) {
         make(result, Some(user)).and_then(|()| give(result, user)).map_err(lost)?;
     }
     if !assignment.files.is_empty() {
-        let client = executor.state().client.clone();
-        executor
-            .files
-            .copy(attempt, &assignment.files, client.as_ref(), cancelled, &folder)
-            .map_err(|missing| match missing {
+        let client = worker.state().client.clone();
+        worker.files.copy(attempt, &assignment.files, client.as_ref(), stop, &folder).map_err(
+            |missing| match missing {
                 Missing::Unknown(why) => {
                     NotBegun::Failed(not_completed("files", why, Permanence::Open))
                 }
                 Missing::Unreachable(why) => NotBegun::Lost(why),
-            })?;
+            },
+        )?;
     }
     if let Some(user) = user {
         give(&folder, user).map_err(lost)?;
     }
     // What comes later wins.
-    let passed = executor.config.pass_env.iter();
+    let passed = worker.config.pass_env.iter();
     let mut env: Vec<_> =
         passed.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
     env.extend(assignment.env.clone());
@@ -185,17 +194,18 @@ fn begin(
         inherit_env: false,
         secrets,
         user: user.cloned(),
-        grouped: executor.config.grouped,
+        grouped: worker.config.grouped,
         cwd: folder.clone(),
         folder,
-        log: executor.dir.log(&key),
-        log_cap: executor.config.log_cap,
+        log: worker.dir.log(&key),
+        log_cap: worker.limits.log_bytes(),
         // The server notes when it comes in.
         log_times: false,
         output,
-        kill_grace: executor.config.kill_grace,
+        output_cap: worker.limits.output_bytes(),
+        kill_grace: worker.config.kill_grace,
     };
-    prepare(order, place, &executor.ports)
+    prepare(order, place, &worker.ports)
         .map_err(|error| NotBegun::Lost(format!("cannot get a port: {error}")))
 }
 

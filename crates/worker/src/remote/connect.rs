@@ -1,6 +1,5 @@
 //! Reaching the server, again and again, and saying once what is in the way.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_api::proto::workers_client::WorkersClient;
@@ -8,7 +7,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::dial::{Connected, Dialer};
-use super::executor::Executor;
+use super::worker::Worker;
 use super::{PATIENCE, RemoteError, session};
 
 /// Pauses between tries: the first ones short, because a server that restarts is back soon. With a lease none
@@ -32,37 +31,37 @@ async fn connect(server: &Dialer) -> Result<Client, Status> {
 }
 
 /// One session after the other, for ever; returns what no further try can heal.
-pub(super) async fn sessions(executor: &Arc<Executor>, server: Dialer) -> RemoteError {
+pub(super) async fn sessions(worker: &Worker, server: Dialer) -> RemoteError {
     let mut tries = 0;
     let mut said = String::new();
     loop {
-        let lease = executor.lease_length();
+        let lease = worker.lease_length();
         let ended = match timeout(longest_try(lease), connect(&server)).await {
-            Ok(Ok(client)) => session::hold(executor, client).await,
+            Ok(Ok(client)) => session::hold(worker, client).await,
             Ok(Err(status)) => session::Ended { answered: false, welcomed: false, status },
             Err(_) => {
                 let status = Status::deadline_exceeded("the connection takes too long");
                 session::Ended { answered: false, welcomed: false, status }
             }
         };
-        if executor.state().leaving {
+        if worker.state().leaving {
             return std::future::pending().await;
         }
         let status = ended.status;
-        if !executor.is_welcomed() && will_not_heal(status.code()) {
+        if !worker.is_welcomed() && will_not_heal(status.code()) {
             let message = status.message().to_owned();
             return RemoteError::Refused { server: server.address().to_owned(), message };
         }
         if ended.welcomed {
             said.clear();
         }
-        let reason = reason(executor, &status, ended.welcomed);
+        let reason = reason(worker, &status, ended.welcomed);
         if said != reason {
             tracing::warn!(server = server.address(), "{reason}");
             said = reason;
         }
         tries = if ended.answered { 0 } else { tries + 1 };
-        tokio::time::sleep(pause(tries, longest_pause(executor.lease_length()))).await;
+        tokio::time::sleep(pause(tries, longest_pause(worker.lease_length()))).await;
     }
 }
 
@@ -70,13 +69,13 @@ fn will_not_heal(code: Code) -> bool {
     matches!(code, Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument)
 }
 
-fn reason(executor: &Executor, status: &Status, welcomed: bool) -> String {
+fn reason(worker: &Worker, status: &Status, welcomed: bool) -> String {
     let message = status.message();
     match status.code() {
         Code::AlreadyExists => format!(
             "another worker is connected under the name {:?}: {message}. Each worker needs its own \
              name; trying on in case the other one goes",
-            executor.config.name
+            worker.config.name
         ),
         code if will_not_heal(code) => {
             format!("the server does not let this worker in any more: {message}; trying on")

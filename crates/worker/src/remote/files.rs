@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use steadfast_api::proto;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tonic::Code;
 
 use super::connect::Client;
 use super::{held, worker_dir};
+use crate::Stop;
 
 /// Jobs whose files are kept once no attempt needs them: the next attempt of one often comes soon.
 const JOBS: usize = 16;
@@ -59,7 +59,7 @@ impl Files {
         attempt: &proto::AttemptRef,
         files: &[String],
         client: Option<&Client>,
-        cancelled: &Notify,
+        stop: &Stop,
         into: &Path,
     ) -> Result<(), Missing> {
         let job = attempt.job_id.as_str();
@@ -76,7 +76,7 @@ impl Files {
                 self.runtime.block_on(async {
                     tokio::select! {
                         fetched = fetch(client, self.request(attempt, file), &part, &from) => fetched,
-                        () = cancelled.notified() => Err(Missing::Unreachable("stopped".to_owned())),
+                        () = stop.raised() => Err(Missing::Unreachable("stopped".to_owned())),
                     }
                 })?;
             }

@@ -1,12 +1,12 @@
 //! Leaving: when the server wants us to, once what runs has ended; when we are told to go, within a grace.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::executor::{Executor, PREEMPTED};
+use super::worker::Worker;
 use super::{ShutdownRequest, ShutdownSignal, blocking};
+use crate::executor::PREEMPTED;
 use crate::prepare::MARK;
 use crate::processes::terminate_marked;
 
@@ -18,54 +18,54 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Returns when it is time to go.
-pub(super) async fn leave(executor: &Arc<Executor>, ShutdownSignal(mut orders): ShutdownSignal) {
+pub(super) async fn leave(worker: &Worker, ShutdownSignal(mut orders): ShutdownSignal) {
     let told = tokio::select! {
         told = at_least(&mut orders, ShutdownRequest::Drain) => told,
-        () = drained(executor) => return goodbye(executor).await,
+        () = drained(worker) => return goodbye(worker).await,
     };
     if told == ShutdownRequest::Drain {
-        executor.drain(PREEMPTED);
-        let marks = executor.preempt();
+        worker.0.drain(PREEMPTED);
+        let marks = worker.0.preempt();
         tracing::info!(running = marks.len(), "told to go: what runs is asked to end");
         let asked = blocking(move || terminate_marked(MARK, &marks)).await;
         if let Err(error) = asked {
             tracing::warn!(%error, "what runs cannot be asked to end");
         }
         tokio::select! {
-            () = until(executor, Executor::is_idle) => {}
-            () = tokio::time::sleep(executor.config.drain_grace) => {}
+            () = until(worker, Worker::is_idle) => {}
+            () = tokio::time::sleep(worker.config.drain_grace) => {}
             _ = at_least(&mut orders, ShutdownRequest::Kill) => {}
         }
     }
-    executor.kill_all();
-    if timeout(LAST_WAIT, until(executor, Executor::is_idle)).await.is_err() {
+    worker.kill_all();
+    if timeout(LAST_WAIT, until(worker, Worker::is_idle)).await.is_err() {
         tracing::error!("processes that were killed are still there");
     }
     tokio::select! {
-        heard = timeout(LAST_WAIT, until(executor, Executor::is_heard)) => if heard.is_err() {
+        heard = timeout(LAST_WAIT, until(worker, |worker| worker.is_heard())) => if heard.is_err() {
             tracing::warn!("the server has not taken the last reports; they are kept for the next time");
         },
         _ = at_least(&mut orders, ShutdownRequest::Kill) => {}
     }
-    goodbye(executor).await;
+    goodbye(worker).await;
 }
 
 /// Ends the session in order, so that the server need not wait for our lease to end.
-async fn goodbye(executor: &Executor) {
-    executor.say_goodbye();
-    let _ = timeout(GOODBYE, until(executor, |executor| executor.state().client.is_none())).await;
+async fn goodbye(worker: &Worker) {
+    worker.say_goodbye();
+    let _ = timeout(GOODBYE, until(worker, |worker| worker.state().client.is_none())).await;
 }
 
 /// The server wants us gone, and nothing is left.
-async fn drained(executor: &Executor) {
-    until(executor, |executor| executor.is_draining() && executor.is_idle() && executor.is_heard())
+async fn drained(worker: &Worker) {
+    until(worker, |worker| worker.draining().is_some() && worker.is_idle() && worker.is_heard())
         .await;
 }
 
-async fn until(executor: &Executor, what: impl Fn(&Executor) -> bool) {
-    let mut changes = executor.changes();
-    while !what(executor) {
-        // The sender is in the executor.
+async fn until(worker: &Worker, what: impl Fn(&Worker) -> bool) {
+    let mut changes = worker.changes();
+    while !what(worker) {
+        // The sender is in the worker.
         let _ = changes.changed().await;
     }
 }

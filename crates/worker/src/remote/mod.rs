@@ -7,12 +7,11 @@
 //! | `dial` | the way to the server |
 //! | `connect` | reaching the server, for ever, and telling a refusal from a bad moment |
 //! | `session` | one stream: what the server says, and that it is still there |
-//! | `outbox` | what is sent next: beats, reports, what attempts print |
-//! | `executor` | what is queued, running and unreported, shared by all of these |
-//! | `attempt` | a process, on a thread of its own, from its assignment to its report |
-//! | `tasks`, `task_control` | a function, as a task of the runtime, likewise |
-//! | `task_reports` | what tasks say, kept in memory until it is acknowledged |
-//! | `lease` | how long we may go on without an answer |
+//! | `worker` | the worker's [executor](crate::Executor), for the session |
+//! | `transport` | where that gets its attempts, and keeps how they ended; shared by all of these |
+//! | `attempt` | a process, from its assignment to its end |
+//! | `reports` | how attempts ended, until it is acknowledged |
+//! | `logs` | what attempts print, apart from the session |
 //! | `leave` | draining: on the server's order, or because we are told to go |
 //! | `worker_dir`, `identity`, `reports`, `files`, `secrets` | the worker's own folder |
 //!
@@ -22,19 +21,16 @@
 mod attempt;
 mod connect;
 mod dial;
-mod executor;
 mod files;
 mod identity;
-mod lease;
 mod leave;
 mod local;
-mod outbox;
+mod logs;
 mod reports;
 mod secrets;
 mod session;
-mod task_control;
-mod task_reports;
-mod tasks;
+mod transport;
+mod worker;
 mod worker_dir;
 
 use std::collections::BTreeMap;
@@ -48,13 +44,12 @@ use tokio::sync::watch;
 
 use crate::http::{Outbound, OutboundError};
 use crate::{UserError, Users};
-use executor::Executor;
+use worker::Worker;
 use worker_dir::WorkerDir;
 
+pub use crate::{Call, Functions, Task, TaskControl};
 pub use dial::{Authority, Connected, Connector, Dialer};
 pub use local::{LocalToken, LocalTokens};
-pub use task_control::TaskControl;
-pub use tasks::{Call, Functions, Task};
 
 /// How often a folder that is taken is looked at again before it is believed, and how long apart: a process
 /// that is about to become an attempt holds its parent's lock for a moment.
@@ -104,8 +99,6 @@ pub struct RemoteConfig {
     pub drain_grace: Duration,
     /// The same when one attempt is stopped, or has timed out. A function that listens has it too.
     pub kill_grace: Duration,
-    /// Bytes kept of what an attempt prints.
-    pub log_cap: u64,
     /// Attempts keep their folders.
     pub keep: bool,
 }
@@ -194,7 +187,7 @@ impl Handle {
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked left plain maps behind, which are still right.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -216,12 +209,11 @@ pub async fn serve(config: RemoteConfig, orders: ShutdownSignal) -> Result<(), R
     if killed > 0 {
         tracing::info!(killed, "processes of an earlier life of this worker were ended");
     }
-    let executor = Executor::new(config, dir)?;
-    let _all = KillAll(executor.clone());
+    let worker = Worker::new(config, dir)?;
+    let _all = KillAll(worker.clone());
     tokio::select! {
-        refused = connect::sessions(&executor, server) => Err(refused),
-        never = executor.guard_the_lease() => match never {},
-        () = leave::leave(&executor, orders) => Ok(()),
+        refused = connect::sessions(&worker, server) => Err(refused),
+        () = leave::leave(&worker, orders) => Ok(()),
     }
 }
 
@@ -248,10 +240,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// No process outlives the one that answers for it.
-struct KillAll(Arc<Executor>);
+struct KillAll(Worker);
 
 impl Drop for KillAll {
     fn drop(&mut self) {
         self.0.kill_all();
+        self.0.0.close();
     }
 }

@@ -1,97 +1,249 @@
-//! How attempts ended, kept on disk until the server has acknowledged it.
+//! How attempts ended, and how far others are, until the server has acknowledged it.
 //!
-//! One file for each, written and synced before the report is sent. It holds the report, which names the attempt as
-//! the server has signed it: so the next life of this worker can say it.
+//! A process's report is first a file, written and synced before it is sent: the report names the attempt as the
+//! server has signed it, so the next life of this worker can say it. Once it is acknowledged the file lies beside the
+//! attempt's log, until the server has that too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use steadfast_core::event::AttemptId;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 use prost::Message as _;
+use proto::FromWorker;
+use proto::from_worker::Kind;
 use steadfast_api::proto;
+use steadfast_core::event::AttemptId;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
 
-use super::worker_dir;
+use super::worker::Worker;
+use super::worker_dir::{self, WorkerDir};
 
-#[derive(Clone, Debug)]
-pub(super) struct Kept {
-    pub(super) report: proto::Report,
-}
+/// Taken together: enough to share the cost, few enough that a beat is not held up.
+const TOGETHER: usize = 64;
 
 /// Where reports are written, apart from [`Reports`] so that syncing one holds nobody up.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct ReportStore {
-    folder: PathBuf,
-}
-
-/// Those that are not acknowledged, in the order of their jobs.
-#[derive(Debug, Default)]
-pub(super) struct Reports {
-    kept: BTreeMap<AttemptId, Kept>,
+    reports: PathBuf,
+    logs: PathBuf,
 }
 
 impl ReportStore {
-    pub(super) fn new(folder: PathBuf) -> Self {
-        Self { folder }
+    pub(super) fn new(dir: &WorkerDir) -> Self {
+        Self { reports: dir.reports(), logs: dir.logs() }
     }
 
-    /// What earlier lives left. A file that cannot be understood stays where it is, for people.
-    pub(super) fn read(&self) -> io::Result<Reports> {
-        let mut reports = Reports::default();
-        for entry in fs::read_dir(&self.folder)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "tmp") {
-                worker_dir::remove(&path);
-                continue;
-            }
-            match read(&path) {
-                Ok((key, kept)) => reports.insert(key, kept),
-                Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "a report cannot be read");
-                }
-            }
-        }
-        Ok(reports)
+    /// What earlier lives left unacknowledged. A file that cannot be understood stays where it is, for people.
+    pub(super) fn read(&self) -> io::Result<Vec<proto::Report>> {
+        read_all(&self.reports, |path| path.extension().is_none_or(|extension| extension != "tmp"))
+    }
+
+    /// Attempts whose reports are acknowledged, and whose logs are not the server's yet.
+    pub(super) fn read_logs(&self) -> io::Result<Vec<(proto::AttemptRef, PathBuf)>> {
+        let is_report =
+            |path: &Path| path.extension().is_some_and(|extension| extension == "report");
+        let reports = read_all(&self.logs, is_report)?;
+        let attempts = reports.into_iter().filter_map(|report| report.attempt);
+        Ok(attempts
+            .map(|attempt| {
+                let log = self.log(&attempt.id());
+                (attempt, log)
+            })
+            .collect())
+    }
+
+    fn path(&self, id: &AttemptId) -> PathBuf {
+        self.reports.join(id.to_string())
+    }
+
+    fn log(&self, id: &AttemptId) -> PathBuf {
+        self.logs.join(format!("{id}.log"))
+    }
+
+    fn beside_log(&self, id: &AttemptId) -> PathBuf {
+        self.logs.join(format!("{id}.report"))
     }
 
     /// Returns when it is durable.
-    pub(super) fn write(&self, key: &AttemptId, kept: &Kept) -> io::Result<()> {
-        let bytes = kept.report.encode_to_vec();
-        let path = self.folder.join(key.to_string());
-        // A dot that no key ends with: keys end with a number.
-        let temporary = self.folder.join(format!("{key}.tmp"));
+    pub(super) fn write(&self, id: &AttemptId, report: &proto::Report) -> io::Result<()> {
+        // A dot that no id ends with: ids end with a number.
+        let temporary = self.reports.join(format!("{id}.tmp"));
         let mut file = File::create(&temporary)?;
-        file.write_all(&bytes)?;
+        file.write_all(&report.encode_to_vec())?;
         file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        File::open(&self.folder)?.sync_all()
+        fs::rename(&temporary, self.path(id))?;
+        File::open(&self.reports)?.sync_all()
     }
 
-    pub(super) fn remove(&self, key: &AttemptId) {
-        worker_dir::remove(&self.folder.join(key.to_string()));
+    pub(super) fn write_unsynced(&self, id: &AttemptId, report: &proto::Report) -> io::Result<()> {
+        fs::write(self.path(id), report.encode_to_vec())
+    }
+
+    /// From now on it only says whose the log is.
+    pub(super) fn acknowledged(&self, id: &AttemptId, log_follows: bool) {
+        // An id that is no file name never had a file.
+        if !worker_dir::is_plain(&id.job) {
+            return;
+        }
+        if !(log_follows && fs::rename(self.path(id), self.beside_log(id)).is_ok()) {
+            worker_dir::remove(&self.path(id));
+        }
+    }
+
+    pub(super) fn remove_log(&self, id: &AttemptId) {
+        if worker_dir::is_plain(&id.job) {
+            worker_dir::remove(&self.log(id));
+            worker_dir::remove(&self.beside_log(id));
+        }
+    }
+}
+
+fn read_all(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<proto::Report>> {
+    let mut reports = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if !wanted(&path) {
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                worker_dir::remove(&path);
+            }
+            continue;
+        }
+        match read(&path) {
+            Ok(report) => reports.push(report),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "a report cannot be read");
+            }
+        }
+    }
+    Ok(reports)
+}
+
+fn read(path: &Path) -> io::Result<proto::Report> {
+    let report = proto::Report::decode(&fs::read(path)?[..])?;
+    match report.attempt {
+        Some(_) => Ok(report),
+        None => Err(io::Error::other("it names no attempt")),
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Reports {
+    /// Not acknowledged.
+    kept: BTreeMap<AttemptId, Kept>,
+    /// Made while there is a session, and not taken by it yet: no more than one for each attempt in hand and each
+    /// second, as a session that does not take them ends with the lease.
+    unsent: VecDeque<Kind>,
+    /// How far those are that have not ended: what a session took may not have arrived.
+    latest: HashMap<AttemptId, proto::Progress>,
+    /// Of the session there is, or was.
+    session: u64,
+    /// There is one, and it has been welcomed.
+    open: bool,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Sent before the report, because it is how far the attempt got.
+    last: Option<proto::Progress>,
+    pub(super) report: proto::Report,
+    pub(super) on_disk: bool,
+    /// The server does not want to hear it: it is in hand only until its end is settled.
+    withdrawn: bool,
+}
+
+impl Kept {
+    fn messages(&self) -> impl Iterator<Item = Kind> {
+        let last = self.last.clone().map(Kind::Progress);
+        last.into_iter().chain([Kind::Report(self.report.clone())]).filter(|_| !self.withdrawn)
     }
 }
 
 impl Reports {
-    pub(super) fn insert(&mut self, key: AttemptId, kept: Kept) {
-        self.kept.insert(key, kept);
+    /// With what earlier lives left.
+    pub(super) fn new(kept: Vec<proto::Report>) -> Self {
+        let kept = kept.into_iter().filter_map(|report| {
+            let id = report.attempt.as_ref()?.id();
+            Some((id, Kept { last: None, report, on_disk: true, withdrawn: false }))
+        });
+        Self {
+            kept: kept.collect(),
+            unsent: VecDeque::new(),
+            latest: HashMap::new(),
+            session: 0,
+            open: false,
+            waker: None,
+        }
     }
 
-    pub(super) fn remove(&mut self, key: &AttemptId) -> bool {
-        self.kept.remove(key).is_some()
+    /// A session begins: what was not acknowledged is said again. Its number.
+    fn begin(&mut self) -> u64 {
+        self.session += 1;
+        self.unsent.clear();
+        self.unsent.extend(self.latest.values().cloned().map(Kind::Progress));
+        self.unsent.extend(self.kept.values().flat_map(Kept::messages));
+        self.open = true;
+        self.waker = None;
+        self.session
     }
 
-    pub(super) fn get(&self, key: &AttemptId) -> Option<&Kept> {
-        self.kept.get(key)
+    pub(super) fn disconnected(&mut self) {
+        self.open = false;
+        self.unsent.clear();
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&AttemptId, &Kept)> {
-        self.kept.iter()
+    /// Whom to wake, once nothing is locked: it may speak now.
+    #[must_use]
+    pub(super) fn welcomed(&mut self) -> Option<Waker> {
+        self.waker.take()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.kept.len()
+    /// Likewise.
+    #[must_use]
+    pub(super) fn progress(&mut self, id: &AttemptId, progress: proto::Progress) -> Option<Waker> {
+        self.latest.insert(id.clone(), progress.clone());
+        if self.open {
+            self.unsent.push_back(Kind::Progress(progress));
+        }
+        self.waker.take()
+    }
+
+    /// Likewise.
+    #[must_use]
+    pub(super) fn insert(
+        &mut self,
+        id: AttemptId,
+        last: Option<proto::Progress>,
+        report: proto::Report,
+        on_disk: bool,
+        withdrawn: bool,
+    ) -> Option<Waker> {
+        let before = self.latest.remove(&id);
+        let mut kept = Kept { last, report, on_disk, withdrawn };
+        if self.open {
+            self.unsent.extend(kept.messages());
+        }
+        kept.last = kept.last.or(before);
+        self.kept.insert(id, kept);
+        self.waker.take()
+    }
+
+    /// None: it was not kept.
+    pub(super) fn acknowledged(&mut self, id: &AttemptId) -> Option<Kept> {
+        self.kept.remove(id)
+    }
+
+    pub(super) fn keeps(&self, id: &AttemptId) -> bool {
+        self.kept.contains_key(id)
+    }
+
+    pub(super) fn attempts(&self) -> impl Iterator<Item = (AttemptId, proto::AttemptRef)> {
+        let kept = self.kept.iter();
+        kept.filter_map(|(id, kept)| Some((id.clone(), kept.report.attempt.clone()?)))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -99,8 +251,54 @@ impl Reports {
     }
 }
 
-fn read(path: &Path) -> io::Result<(AttemptId, Kept)> {
-    let report = proto::Report::decode(&fs::read(path)?[..])?;
-    let attempt = report.attempt.as_ref().ok_or_else(|| io::Error::other("it names no attempt"))?;
-    Ok((attempt.id(), Kept { report }))
+/// Everything a session sends: beats and drains, one by one, and reports.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    worker: Worker,
+    first: mpsc::Receiver<FromWorker>,
+    session: u64,
+    taken: VecDeque<Kind>,
+}
+
+impl Outgoing {
+    /// Takes the reports over from the session before.
+    pub(super) fn new(worker: &Worker, first: mpsc::Receiver<FromWorker>) -> Self {
+        let session = worker.state().reports.begin();
+        Self { worker: worker.clone(), first, session, taken: VecDeque::new() }
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = FromWorker;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<FromWorker>> {
+        let this = self.get_mut();
+        // First, because beats are among it; and hello is.
+        let first = this.first.poll_recv(context);
+        if let Poll::Ready(Some(_)) = first {
+            return first;
+        }
+        if this.taken.is_empty() {
+            let mut state = this.worker.state();
+            // Before the welcome nothing is said but hello.
+            let is_ours = state.reports.session == this.session && state.client.is_some();
+            let reports = &mut state.reports;
+            if is_ours {
+                let some = reports.unsent.len().min(TOGETHER);
+                this.taken.extend(reports.unsent.drain(..some));
+            }
+            if this.taken.is_empty() {
+                // What there was to report is on its way before our half of the stream is closed.
+                if first.is_ready() {
+                    return Poll::Ready(None);
+                }
+                if reports.session == this.session {
+                    reports.waker = Some(context.waker().clone());
+                }
+                return Poll::Pending;
+            }
+        }
+        let kind = this.taken.pop_front();
+        Poll::Ready(Some(FromWorker { kind }))
+    }
 }

@@ -1,6 +1,5 @@
 //! One stream to the server, from hello to its end. What runs does not end with it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{from_worker, to_worker};
@@ -10,15 +9,15 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::connect::Client;
-use super::executor::{Executor, SERVER_ASKED};
-use super::lease::clock;
-use super::outbox::Outbox;
-use super::task_reports::Outgoing;
-use super::{PATIENCE, blocking};
+use super::reports::Outgoing;
+use super::worker::Worker;
+use super::{PATIENCE, blocking, logs};
+use crate::executor::SERVER_ASKED;
+use crate::lease::clock;
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
 const AHEAD: usize = 1;
-/// How often running attempts are asked what they have printed.
+/// How often it is looked whether the lease is over.
 const LOOK: Duration = Duration::from_millis(250);
 /// However often the server wants to hear from us, it can answer no more often than this.
 const BEAT_LEAST: Duration = Duration::from_millis(10);
@@ -36,46 +35,47 @@ pub(super) struct Ended {
     pub(super) status: Status,
 }
 
-pub(super) async fn hold(executor: &Arc<Executor>, mut client: Client) -> Ended {
+pub(super) async fn hold(worker: &Worker, mut client: Client) -> Ended {
     let (sender, receiver) = mpsc::channel(AHEAD);
     let hello_sent = clock();
-    let (mut stream, welcome) = match greet(executor, &mut client, &sender, receiver).await {
+    let (mut stream, welcome) = match greet(worker, &mut client, &sender, receiver).await {
         Ok(greeted) => greeted,
         Err(status) => return Ended { answered: false, welcomed: false, status },
     };
     let lease = Duration::from_millis(welcome.lease_ms);
     let beat = Duration::from_millis(welcome.beat_ms).max(BEAT_LEAST);
-    let known = executor.clone();
-    blocking(move || known.identity.proven(welcome.proof)).await;
-    executor.welcomed(client, hello_sent, lease);
-    tracing::info!(server = executor.config.server, worker = executor.config.name, "connected");
+    let (known, proof) = (worker.clone(), welcome.proof.clone());
+    blocking(move || known.identity.proven(proof)).await;
+    worker.welcomed(client.clone(), hello_sent, &welcome);
+    tracing::info!(server = worker.config.server, worker = worker.config.name, "connected");
     let mut answered = false;
     let status = tokio::select! {
-        status = receive(executor, &mut stream, lease, &mut answered) => status,
-        said = send(executor, sender, beat) => match said {
+        status = receive(worker, &mut stream, lease, &mut answered) => status,
+        said = send(worker, sender, beat) => match said {
             SendEnd::Goodbye => {
-                let last = receive(executor, &mut stream, lease, &mut answered);
+                let last = receive(worker, &mut stream, lease, &mut answered);
                 timeout(GOODBYE, last).await.unwrap_or_else(|_| Status::cancelled("we left"))
             }
             SendEnd::IntoTheVoid => Status::unavailable("the connection broke"),
         },
-        () = lease_over(executor) => Status::deadline_exceeded("no beat was answered for a whole lease"),
+        never = logs::upload(worker, client) => match never {},
+        () = lease_over(worker) => Status::deadline_exceeded("no beat was answered for a whole lease"),
     };
-    executor.disconnected();
+    worker.disconnected();
     Ended { answered, welcomed: true, status }
 }
 
 async fn greet(
-    executor: &Arc<Executor>,
+    worker: &Worker,
     client: &mut Client,
     sender: &mpsc::Sender<proto::FromWorker>,
     receiver: mpsc::Receiver<proto::FromWorker>,
 ) -> Result<(Streaming<proto::ToWorker>, proto::Welcome), Status> {
     let silent = |_| Status::deadline_exceeded("the server does not answer");
     let gone = |_| Status::internal("the stream was closed before it was opened");
-    let hello = from_worker::Kind::Hello(hello(executor));
+    let hello = from_worker::Kind::Hello(hello(worker));
     sender.send(proto::FromWorker { kind: Some(hello) }).await.map_err(gone)?;
-    let opened = timeout(PATIENCE, client.session(Outgoing::new(executor, receiver)));
+    let opened = timeout(PATIENCE, client.session(Outgoing::new(worker, receiver)));
     let mut stream = opened.await.map_err(silent)??.into_inner();
     let first = timeout(PATIENCE, stream.message()).await.map_err(silent)??;
     match first.and_then(|message| message.kind) {
@@ -85,12 +85,12 @@ async fn greet(
     }
 }
 
-fn hello(executor: &Executor) -> proto::Hello {
-    let config = &executor.config;
+fn hello(worker: &Worker) -> proto::Hello {
+    let config = &worker.config;
     proto::Hello {
         name: config.name.clone(),
-        incarnation: executor.incarnation.clone(),
-        returning: executor.is_welcomed(),
+        incarnation: worker.incarnation.clone(),
+        returning: worker.is_welcomed(),
         datacenter: config.datacenter.clone().unwrap_or_default(),
         labels: config.labels.clone(),
         slots: config.slots,
@@ -98,17 +98,17 @@ fn hello(executor: &Executor) -> proto::Hello {
         memory_bytes: config.memory_bytes.unwrap_or_default(),
         functions: config.functions.as_ref().map(|known| known.names()).unwrap_or_default(),
         processes: config.processes,
-        http: executor.caller.is_some(),
+        http: worker.caller.is_some(),
         queues: true,
-        holds: executor.holds(),
+        holds: worker.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        secret: executor.identity.secret(),
-        proof: executor.identity.proof(),
+        secret: worker.identity.secret(),
+        proof: worker.identity.proof(),
     }
 }
 
 async fn receive(
-    executor: &Arc<Executor>,
+    worker: &Worker,
     stream: &mut Streaming<proto::ToWorker>,
     lease: Duration,
     answered: &mut bool,
@@ -127,11 +127,11 @@ async fn receive(
         match message.kind {
             Some(Kind::Beat(beat)) => {
                 *answered = true;
-                executor.answered(beat.number);
+                worker.answered(beat.number);
             }
-            Some(Kind::Assignment(assignment)) => executor.assign(assignment),
+            Some(Kind::Assignment(assignment)) => worker.assign(assignment),
             Some(Kind::Withdrawal(proto::Withdrawal { attempt: Some(attempt) })) => {
-                executor.withdraw(&attempt.id());
+                worker.withdraw(&attempt.id());
             }
             Some(Kind::Acknowledgement(proto::Acknowledgement {
                 attempt: Some(attempt),
@@ -141,10 +141,10 @@ async fn receive(
                 if !counted {
                     tracing::info!(attempt = ?key.to_string(), "the report came too late");
                 }
-                executor.acknowledged(&key);
+                worker.acknowledged(&key);
             }
-            Some(Kind::Drain(_)) => executor.drain(SERVER_ASKED),
-            Some(Kind::Undrain(_)) => executor.undrain(),
+            Some(Kind::Drain(_)) => worker.0.drain(SERVER_ASKED),
+            Some(Kind::Undrain(_)) => worker.undrain(),
             // A newer server may say more than we understand; what it must know is in what we say.
             Some(Kind::Welcome(_) | Kind::Withdrawal(_) | Kind::Acknowledgement(_)) | None => {}
         }
@@ -158,58 +158,44 @@ enum SendEnd {
     IntoTheVoid,
 }
 
-async fn send(
-    executor: &Arc<Executor>,
-    sender: mpsc::Sender<proto::FromWorker>,
-    beat: Duration,
-) -> SendEnd {
+/// Beats, and that we drain or take work again. Reports go past this, and logs another way.
+async fn send(worker: &Worker, sender: mpsc::Sender<proto::FromWorker>, beat: Duration) -> SendEnd {
     use from_worker::Kind;
     let mut beats = interval(beat);
     // Late beats are not made up for: the next answer counts.
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut changes = executor.changes();
-    let mut outbox = Outbox::new(executor.clone());
+    let mut changes = worker.changes();
+    let mut told_draining = false;
     loop {
         // Before looking, so that no change between looking and waiting is missed.
         changes.mark_unchanged();
-        let next = tokio::select! {
-            biased;
-            _ = beats.tick() => Some(Kind::Beat(proto::Beat { number: executor.beat() })),
-            next = outbox.next() => next,
-        };
-        if let Some(kind) = next {
-            if sender.send(proto::FromWorker { kind: Some(kind) }).await.is_err() {
-                return SendEnd::IntoTheVoid;
-            }
-            continue;
-        }
-        outbox.rest();
-        let (follow, leaving) = {
-            let state = executor.state();
-            (!state.running.is_empty(), state.leaving)
-        };
-        if leaving {
+        let undrained = std::mem::take(&mut worker.state().undrain_unanswered);
+        let draining = worker.draining();
+        let next = if undrained {
+            // Before a drain that came later is told.
+            told_draining = false;
+            Kind::Undrained(proto::Undrained {})
+        } else if let Some(why) = draining.filter(|_| !told_draining) {
+            told_draining = true;
+            Kind::Draining(proto::Draining { why })
+        } else if worker.state().leaving {
             return SendEnd::Goodbye;
-        }
-        tokio::select! {
-            biased;
-            _ = beats.tick() => {
-                let beat = Kind::Beat(proto::Beat { number: executor.beat() });
-                if sender.send(proto::FromWorker { kind: Some(beat) }).await.is_err() {
-                    return SendEnd::IntoTheVoid;
-                }
+        } else {
+            tokio::select! {
+                biased;
+                _ = beats.tick() => Kind::Beat(proto::Beat { number: worker.beat() }),
+                _ = changes.changed() => continue,
             }
-            _ = changes.changed() => {}
-            _ = looks.tick(), if follow => outbox.look(),
+        };
+        if sender.send(proto::FromWorker { kind: Some(next) }).await.is_err() {
+            return SendEnd::IntoTheVoid;
         }
     }
 }
 
-async fn lease_over(executor: &Executor) {
-    let mut changes = executor.changes();
-    while !executor.lease_is_over() {
+async fn lease_over(worker: &Worker) {
+    let mut changes = worker.changes();
+    while !worker.lease_is_over() {
         tokio::select! {
             _ = changes.changed() => {}
             () = sleep(LOOK) => {}

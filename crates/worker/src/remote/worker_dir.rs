@@ -6,8 +6,8 @@
 //! | `identity` | by what the server knows this worker from others, in all its lives |
 //! | `begun/JOB.TOKEN` | an empty file for each attempt that may have a process: its name is its mark |
 //! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` and `NAME.error`, or of an attempt that is another user `NAME.result` with both |
-//! | `logs/JOB.TOKEN.log` | what it printed, until its report is acknowledged |
-//! | `reports/JOB.TOKEN` | how it ended, likewise |
+//! | `logs/JOB.TOKEN.log` | what it printed, until the server has it; beside it `JOB.TOKEN.report`, once the report is acknowledged |
+//! | `reports/JOB.TOKEN` | how it ended, until it is acknowledged |
 //! | `files/JOB/…` | files that came with a job |
 //! | `secrets/NAME` | put there by people |
 //!
@@ -124,10 +124,12 @@ impl WorkerDir {
             }
         }
         for entry in fs::read_dir(self.root.join("logs"))? {
-            let log = entry?.path();
-            let report = log.file_stem().map(|mark| self.reports().join(mark));
-            if !report.is_some_and(|report| report.exists()) {
-                remove(&log);
+            let path = entry?.path();
+            let report = path.file_stem().map(|mark| self.reports().join(mark));
+            let is_known = report.is_some_and(|report| report.exists())
+                || path.with_extension("report").exists();
+            if !is_known || !path.with_extension("log").exists() {
+                remove(&path);
             }
         }
         Ok(killed)
@@ -147,6 +149,14 @@ impl WorkerDir {
 
     pub(super) fn secrets(&self) -> PathBuf {
         self.root.join("secrets")
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(super) fn logs(&self) -> PathBuf {
+        self.root.join("logs")
     }
 
     pub(super) fn log(&self, key: &AttemptId) -> PathBuf {

@@ -4,7 +4,7 @@
 mod ending;
 mod leaving;
 mod logging;
-mod pool;
+mod slots;
 mod starting;
 
 use std::fs;

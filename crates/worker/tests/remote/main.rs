@@ -46,7 +46,6 @@ fn config(server: &Server, folder: &Path) -> RemoteConfig {
         grouped: false,
         drain_grace: LONG,
         kill_grace: LONG,
-        log_cap: 1 << 20,
         keep: false,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +33,36 @@ pub(crate) struct Shared {
     /// By path; and whether it is executable.
     pub(crate) files: Mutex<HashMap<String, (Vec<u8>, bool)>>,
     pub(crate) fetched: AtomicU32,
+    pub(crate) logs: Mutex<Logs>,
+    /// A piece of a log is answered with this.
+    pub(crate) log_refusal: Mutex<Option<Status>>,
+    /// A piece of a log is not answered while this is held.
+    pub(crate) log_gate: tokio::sync::Mutex<()>,
+    /// What an attempt may print; 0: as much as it likes.
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) output_bytes: AtomicU64,
+}
+
+/// What was sent by `SendLog`.
+#[derive(Default)]
+pub(crate) struct Logs {
+    pub(crate) chunks: Vec<proto::LogChunk>,
+    /// By attempt; and whether it is whole.
+    whole: HashMap<String, (Vec<u8>, bool)>,
+    /// Chunks that a test has taken.
+    taken: usize,
+}
+
+impl Logs {
+    /// A server has so much of a log already.
+    pub(crate) fn has(&mut self, name: &str, bytes: &[u8]) {
+        self.chunks.clear();
+        self.whole.insert(name.to_owned(), (bytes.to_vec(), false));
+    }
+}
+
+fn named(attempt: Option<&proto::AttemptRef>) -> String {
+    attempt.map(|attempt| attempt.id().to_string()).unwrap_or_default()
 }
 
 pub(crate) struct Server {
@@ -49,6 +79,7 @@ pub(crate) struct Session {
     to: mpsc::Sender<Result<proto::ToWorker, Status>>,
     /// What came while something else was waited for.
     aside: Vec<from_worker::Kind>,
+    shared: Arc<Shared>,
 }
 
 struct Service {
@@ -106,19 +137,22 @@ impl Session {
     }
 
     pub(crate) async fn welcome(&self, lease: Duration, beat: Duration) {
-        let (lease_ms, beat_ms) = (lease.as_millis() as u64, beat.as_millis() as u64);
-        self.say(to_worker::Kind::Welcome(proto::Welcome {
-            lease_ms,
-            beat_ms,
+        self.say(to_worker::Kind::Welcome(self.welcome_with(lease, beat))).await;
+    }
+
+    fn welcome_with(&self, lease: Duration, beat: Duration) -> proto::Welcome {
+        proto::Welcome {
+            lease_ms: lease.as_millis() as u64,
+            beat_ms: beat.as_millis() as u64,
             proof: PROOF.to_vec(),
-        }))
-        .await;
+            log_bytes: self.shared.log_bytes.load(Ordering::SeqCst),
+            output_bytes: self.shared.output_bytes.load(Ordering::SeqCst),
+        }
     }
 
     /// With nothing between them in which the worker could say anything.
     pub(crate) async fn welcome_and_undrain(&self) {
-        let (lease_ms, beat_ms) = (LONG.as_millis() as u64 * 10, 50);
-        let welcome = proto::Welcome { lease_ms, beat_ms, proof: PROOF.to_vec() };
+        let welcome = self.welcome_with(LONG * 10, Duration::from_millis(50));
         let both = [to_worker::Kind::Welcome(welcome), to_worker::Kind::Undrain(proto::Undrain {})];
         for (kind, room) in both.into_iter().zip(self.to.reserve_many(2).await.expect("room")) {
             room.send(Ok(proto::ToWorker { kind: Some(kind) }));
@@ -176,12 +210,27 @@ impl Session {
         .await
     }
 
-    pub(crate) async fn output(&mut self) -> proto::Output {
-        self.hear(|kind| match kind {
-            from_worker::Kind::Output(output) => Some(output.clone()),
-            _ => None,
+    /// The next piece of a log.
+    pub(crate) async fn output(&mut self) -> proto::LogChunk {
+        self.look(|logs| {
+            let chunk = logs.chunks.get(logs.taken)?.clone();
+            logs.taken += 1;
+            Some(chunk)
         })
         .await
+    }
+
+    /// Waits for something about logs.
+    async fn look<T>(&mut self, mut find: impl FnMut(&mut Logs) -> Option<T>) -> T {
+        let looked = timeout(LONG, async {
+            loop {
+                if let Some(found) = find(&mut self.shared.logs.lock().unwrap()) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        looked.await.expect("it is printed")
     }
 
     pub(crate) async fn draining(&mut self) -> String {
@@ -194,33 +243,38 @@ impl Session {
 
     /// Waits until an attempt has printed this.
     pub(crate) async fn printed(&mut self, assignment: &proto::Assignment, text: &str) {
-        let mut log = Vec::new();
-        while !String::from_utf8_lossy(&log).contains(text) {
-            put(&mut log, &self.output_of(assignment).await);
-        }
+        let name = named(assignment.attempt.as_ref());
+        self.look(|logs| {
+            let (log, _) = logs.whole.get(&name)?;
+            String::from_utf8_lossy(log).contains(text).then_some(())
+        })
+        .await;
     }
 
-    /// What others print meanwhile waits for its turn.
-    async fn output_of(&mut self, assignment: &proto::Assignment) -> proto::Output {
-        self.hear(|kind| match kind {
-            from_worker::Kind::Output(output) if output.attempt == assignment.attempt => {
-                Some(output.clone())
-            }
-            _ => None,
+    /// The whole log of an attempt. Its report is acknowledged, as the end of a log follows that, and put aside.
+    pub(crate) async fn whole_log(&mut self, assignment: &proto::Assignment) -> Vec<u8> {
+        let report = self
+            .hear(|kind| match kind {
+                from_worker::Kind::Report(report) if report.attempt == assignment.attempt => {
+                    Some(report.clone())
+                }
+                _ => None,
+            })
+            .await;
+        assert!(report.log_follows, "{report:?}");
+        self.acknowledge(&report).await;
+        self.aside.push(from_worker::Kind::Report(report));
+        self.end_of_log(assignment).await
+    }
+
+    /// The same of one whose report was acknowledged, or is not wanted.
+    pub(crate) async fn end_of_log(&mut self, assignment: &proto::Assignment) -> Vec<u8> {
+        let name = named(assignment.attempt.as_ref());
+        self.look(|logs| {
+            let (log, whole) = logs.whole.get(&name)?;
+            whole.then(|| log.clone())
         })
         .await
-    }
-
-    /// The whole log of an attempt, as the messages give it.
-    pub(crate) async fn whole_log(&mut self, assignment: &proto::Assignment) -> Vec<u8> {
-        let mut log = Vec::new();
-        loop {
-            let output = self.output_of(assignment).await;
-            put(&mut log, &output);
-            if output.last {
-                return log;
-            }
-        }
     }
 
     /// What was said before what was waited for.
@@ -245,14 +299,6 @@ impl Session {
     }
 }
 
-fn put(log: &mut Vec<u8>, output: &proto::Output) {
-    let offset = output.offset as usize;
-    assert!(offset <= log.len(), "there is a hole before {offset}");
-    log.truncate(offset);
-    log.extend(&output.bytes);
-    assert!(output.bytes.len() <= 64 * 1024);
-}
-
 #[tonic::async_trait]
 impl Workers for Service {
     type SessionStream = ReceiverStream<Result<proto::ToWorker, Status>>;
@@ -275,7 +321,8 @@ impl Workers for Service {
         };
         let (to, told) = mpsc::channel(100);
         let (heard, from) = mpsc::unbounded_channel();
-        let session = Session { hello, authorization, from, to, aside: Vec::new() };
+        let shared = self.shared.clone();
+        let session = Session { hello, authorization, from, to, aside: Vec::new(), shared };
         // Only the test keeps the stream open.
         let answers = session.to.downgrade();
         let shared = self.shared.clone();
@@ -319,5 +366,29 @@ impl Workers for Service {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn send_log(
+        &self,
+        request: Request<proto::LogChunk>,
+    ) -> Result<Response<proto::LogAck>, Status> {
+        let _gate = self.shared.log_gate.lock().await;
+        if let Some(status) = self.shared.log_refusal.lock().unwrap().clone() {
+            return Err(status);
+        }
+        let chunk = request.into_inner();
+        assert_eq!(chunk.worker, "w1");
+        assert!(chunk.bytes.len() <= 1 << 20);
+        let mut logs = self.shared.logs.lock().unwrap();
+        let (log, whole) = logs.whole.entry(named(chunk.attempt.as_ref())).or_default();
+        let offset = chunk.offset as usize;
+        if offset <= log.len() && (!chunk.bytes.is_empty() || chunk.last) {
+            log.truncate(offset);
+            log.extend(&chunk.bytes);
+            *whole |= chunk.last;
+        }
+        let answer = proto::LogAck { length: log.len() as u64, complete: *whole };
+        logs.chunks.push(chunk);
+        Ok(Response::new(answer))
     }
 }

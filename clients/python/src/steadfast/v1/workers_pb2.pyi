@@ -17,22 +17,20 @@ ROLE_FALLBACK: Role
 ROLE_COMPENSATION: Role
 
 class FromWorker(_message.Message):
-    __slots__ = ("hello", "beat", "report", "output", "draining", "progress", "undrained")
+    __slots__ = ("hello", "beat", "report", "draining", "progress", "undrained")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
-    OUTPUT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     UNDRAINED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
-    output: Output
     draining: Draining
     progress: Progress
     undrained: Undrained
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., output: _Optional[_Union[Output, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., undrained: _Optional[_Union[Undrained, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., undrained: _Optional[_Union[Undrained, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("welcome", "beat", "assignment", "withdrawal", "acknowledgement", "drain", "undrain")
@@ -96,14 +94,18 @@ class Hello(_message.Message):
     def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ..., queues: bool = ..., secret: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("lease_ms", "beat_ms", "proof")
+    __slots__ = ("lease_ms", "beat_ms", "proof", "log_bytes", "output_bytes")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     BEAT_MS_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     beat_ms: int
     proof: bytes
-    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    log_bytes: int
+    output_bytes: int
+    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ..., log_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("number",)
@@ -199,18 +201,20 @@ class Withdrawal(_message.Message):
     def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("attempt", "succeeded", "failed", "lost", "awaiting_callback")
+    __slots__ = ("attempt", "succeeded", "failed", "lost", "awaiting_callback", "log_follows")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     AWAITING_CALLBACK_FIELD_NUMBER: _ClassVar[int]
+    LOG_FOLLOWS_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
     succeeded: Succeeded
     failed: Failed
     lost: Lost
     awaiting_callback: AwaitingCallback
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., awaiting_callback: _Optional[_Union[AwaitingCallback, _Mapping]] = ...) -> None: ...
+    log_follows: bool
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., succeeded: _Optional[_Union[Succeeded, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., lost: _Optional[_Union[Lost, _Mapping]] = ..., awaiting_callback: _Optional[_Union[AwaitingCallback, _Mapping]] = ..., log_follows: bool = ...) -> None: ...
 
 class AwaitingCallback(_message.Message):
     __slots__ = ()
@@ -280,17 +284,27 @@ class Acknowledgement(_message.Message):
     counted: bool
     def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., counted: bool = ...) -> None: ...
 
-class Output(_message.Message):
-    __slots__ = ("attempt", "offset", "bytes", "last")
+class LogChunk(_message.Message):
+    __slots__ = ("attempt", "worker", "offset", "bytes", "last")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
+    worker: str
     offset: int
     bytes: bytes
     last: bool
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., offset: _Optional[int] = ..., bytes: _Optional[bytes] = ..., last: bool = ...) -> None: ...
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., worker: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[bytes] = ..., last: bool = ...) -> None: ...
+
+class LogAck(_message.Message):
+    __slots__ = ("length", "complete")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    complete: bool
+    def __init__(self, length: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ("why",)

@@ -44,6 +44,11 @@ class WorkersStub(object):
                 request_serializer=steadfast_dot_v1_dot_workers__pb2.GetFileRequest.SerializeToString,
                 response_deserializer=steadfast_dot_v1_dot_workers__pb2.FileChunk.FromString,
                 _registered_method=True)
+        self.SendLog = channel.unary_unary(
+                '/steadfast.v1.Workers/SendLog',
+                request_serializer=steadfast_dot_v1_dot_workers__pb2.LogChunk.SerializeToString,
+                response_deserializer=steadfast_dot_v1_dot_workers__pb2.LogAck.FromString,
+                _registered_method=True)
 
 
 class WorkersServicer(object):
@@ -62,6 +67,14 @@ class WorkersServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendLog(self, request, context):
+        """A piece of what an attempt printed, from the worker that it was assigned to, also after its end. One call for each:
+        the server has read all of it before it waits for its disk, so that the connection is never held up by one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -74,6 +87,11 @@ def add_WorkersServicer_to_server(servicer, server):
                     servicer.GetFile,
                     request_deserializer=steadfast_dot_v1_dot_workers__pb2.GetFileRequest.FromString,
                     response_serializer=steadfast_dot_v1_dot_workers__pb2.FileChunk.SerializeToString,
+            ),
+            'SendLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendLog,
+                    request_deserializer=steadfast_dot_v1_dot_workers__pb2.LogChunk.FromString,
+                    response_serializer=steadfast_dot_v1_dot_workers__pb2.LogAck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -130,6 +148,33 @@ class Workers(object):
             '/steadfast.v1.Workers/GetFile',
             steadfast_dot_v1_dot_workers__pb2.GetFileRequest.SerializeToString,
             steadfast_dot_v1_dot_workers__pb2.FileChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/steadfast.v1.Workers/SendLog',
+            steadfast_dot_v1_dot_workers__pb2.LogChunk.SerializeToString,
+            steadfast_dot_v1_dot_workers__pb2.LogAck.FromString,
             options,
             channel_credentials,
             insecure,

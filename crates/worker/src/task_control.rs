@@ -1,22 +1,23 @@
 //! Between a task and those who watch over it: it is told to end, and says that it lives, how far it is, and
 //! what is to stand in its log.
 //!
-//! Waits for nothing and reads no clock; [`super::tasks`] does.
+//! Waits for nothing and reads no clock; [`crate::tasks`] does.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use super::held;
+use crate::remote::held;
 
-/// Bytes that a task's log has at most: it is kept in memory until the server has acknowledged the report.
-pub(super) const LONGEST_LOG: usize = 4 << 20;
-const LEFT_OUT: &str = "… the rest is left out: the log of a function has at most 4 MiB …\n";
+/// Bytes that a task's log has at most, whatever the server allows: it is in memory until the server has it.
+const LONGEST_LOG: u64 = 4 << 20;
+/// Room for the line about what was left out.
+const NOTE: usize = 96;
 
 /// What a task has been told. Never taken back, only made more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum End {
+pub(crate) enum End {
     NotYet,
     /// When it can; whoever said so kills it if it does not.
     Asked,
@@ -41,6 +42,7 @@ struct Shared {
     /// The latest word that was not taken yet, as JSON.
     progress: Mutex<Option<String>>,
     log: Mutex<Log>,
+    log_cap: usize,
     /// For the task.
     cancelled: Notify,
     /// For who watches over it.
@@ -50,14 +52,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Log {
     bytes: Vec<u8>,
-    /// So many of them were taken to be sent.
-    taken: usize,
+    /// Of so many of them it was said that they are there.
+    told: usize,
     full: bool,
 }
 
 impl TaskControl {
-    pub(super) fn new() -> Self {
+    /// `log_cap`: bytes that its log may have.
+    pub(crate) fn new(log_cap: u64) -> Self {
         Self(Arc::new(Shared {
+            log_cap: log_cap.min(LONGEST_LOG) as usize,
             end: AtomicU8::new(End::NotYet as u8),
             listens: AtomicBool::new(false),
             spoke: AtomicBool::new(false),
@@ -99,66 +103,73 @@ impl TaskControl {
         if log.full {
             return;
         }
-        let room = LONGEST_LOG - LEFT_OUT.len() - log.bytes.len();
+        let cap = self.0.log_cap;
+        let room = cap.saturating_sub(NOTE).saturating_sub(log.bytes.len());
         if text.len() <= room {
             log.bytes.extend_from_slice(text.as_bytes());
         } else {
             log.full = true;
             log.bytes.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(room)]);
-            log.bytes.extend_from_slice(LEFT_OUT.as_bytes());
+            let note = format!("… the rest is left out: this log may have {cap} bytes at most …\n");
+            log.bytes.extend_from_slice(note.as_bytes());
         }
         drop(log);
         self.0.stirred.notify_one();
     }
 
-    pub(super) fn has_log(&self) -> bool {
+    /// Something was written that nobody was told of.
+    pub(crate) fn has_log(&self) -> bool {
         let log = held(&self.0.log);
-        log.taken < log.bytes.len()
+        log.told < log.bytes.len()
     }
 
-    /// What was written since it was taken last, and where in the log that stands.
-    pub(super) fn take_log(&self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn log_told(&self) {
         let mut log = held(&self.0.log);
-        let (from, all) = (log.taken, log.bytes.len());
-        log.taken = all;
-        (from < all).then(|| (from as u64, log.bytes[from..].to_vec()))
+        log.told = log.bytes.len();
     }
 
-    /// All that was taken.
-    pub(super) fn taken_log(&self) -> Vec<u8> {
+    pub(crate) fn log_length(&self) -> u64 {
+        held(&self.0.log).bytes.len() as u64
+    }
+
+    /// At most so many bytes from there on, and how many there are in all.
+    pub(crate) fn read_log(&self, offset: u64, most: u64) -> (Vec<u8>, u64) {
         let log = held(&self.0.log);
-        log.bytes[..log.taken].to_vec()
+        let all = log.bytes.len();
+        let from = usize::try_from(offset).unwrap_or(all).min(all);
+        let to = from.saturating_add(most as usize).min(all);
+        (log.bytes[from..to].to_vec(), all as u64)
     }
 
-    pub(super) fn end(&self) -> End {
+    pub(crate) fn end(&self) -> End {
         ENDS[usize::from(self.0.end.load(Ordering::Acquire))]
     }
 
-    pub(super) fn tell(&self, end: End) {
+    pub(crate) fn tell(&self, end: End) {
         self.0.end.fetch_max(end as u8, Ordering::AcqRel);
         self.0.cancelled.notify_waiters();
         self.0.stirred.notify_one();
     }
 
-    pub(super) fn listens(&self) -> bool {
+    pub(crate) fn listens(&self) -> bool {
         self.0.listens.load(Ordering::Relaxed)
     }
 
     /// Whether it spoke since the last look.
-    pub(super) fn spoke(&self) -> bool {
+    pub(crate) fn spoke(&self) -> bool {
         self.0.spoke.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn has_progress(&self) -> bool {
+    pub(crate) fn has_progress(&self) -> bool {
         held(&self.0.progress).is_some()
     }
 
-    pub(super) fn take_progress(&self) -> Option<String> {
+    pub(crate) fn take_progress(&self) -> Option<String> {
         held(&self.0.progress).take()
     }
 
     /// Returns when it spoke or was told something.
-    pub(super) async fn stirred(&self) {
+    pub(crate) async fn stirred(&self) {
         self.0.stirred.notified().await;
     }
 }

@@ -1,8 +1,13 @@
 //! What every store promises. A new store is one more line in `stores!`.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod lists;
+mod queue;
 
 use common::{commit, key, log, nobody, owner, put, records, row, write};
+use lists::*;
+use queue::*;
 use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{
@@ -50,6 +55,8 @@ macro_rules! cases {
             a_write_without_events_changes_the_row,
             a_later_write_does_not_rename_the_job,
             of_an_unknown_job_there_is_nothing,
+            what_waits_for_a_worker_is_queued_in_its_order_until_it_does_not,
+            jobs_with_the_same_plan_share_one,
         );
     };
     ($with:path: $($case:ident),+ $(,)?) => {
@@ -253,102 +260,6 @@ fn a_log_with_gaps_cannot_be_written(store: &mut impl Store) {
         assert_eq!(store.get("c").unwrap(), None, "nothing of the group is kept");
     }
     assert_eq!(log(store, "a").len(), 1);
-}
-
-/// Page by page to the end.
-fn walk(store: &mut impl Store, filter: &Filter, limit: usize) -> Vec<Row> {
-    let (mut all, mut cursor) = (vec![], None);
-    loop {
-        let Page { jobs, next, .. } = store.list(filter, cursor.as_deref(), limit).unwrap();
-        assert!(jobs.len() <= limit && (next.is_none() || jobs.len() == limit));
-        all.extend(jobs);
-        cursor = next;
-        if cursor.is_none() {
-            return all;
-        }
-    }
-}
-
-/// Twenty-four of them, three at each moment, put in no order.
-fn many(store: &mut impl Store) -> Vec<Row> {
-    let of = |n: u64| Row {
-        submitted_at: Timestamp(100 + n / 3),
-        name: if n.is_multiple_of(4) { "hourly" } else { "nightly" }.to_owned(),
-        state: if n.is_multiple_of(2) { JobState::Failed } else { JobState::Running },
-        over: n.is_multiple_of(2),
-        local: n.is_multiple_of(3),
-        labels: [("team".into(), format!("t{}", n % 5)), ("all".into(), "yes".into())].into(),
-        ..row(&format!("job-{n:02}"))
-    };
-    let group = (0..24).map(|n| n * 7 % 24).map(|n| {
-        let row = of(n);
-        Write { job: row.id.clone(), row, ..write("", 0, 1) }
-    });
-    assert!(commit(store, group.collect()).iter().all(Result::is_ok));
-    (0..24).rev().map(of).collect()
-}
-
-fn pages_have_each_job_once_also_when_submitted_at_the_same_moment(store: &mut impl Store) {
-    let expected = many(store);
-    for limit in [1, 2, 3, 5, 24, 25, usize::MAX] {
-        assert_eq!(walk(store, &Filter::default(), limit), expected, "pages of {limit}");
-    }
-}
-
-fn filters_hold_together_and_over_pages(store: &mut impl Store) {
-    let all = many(store);
-    let (some, label) = (Some("nightly".to_owned()), |n| Some(("team".into(), format!("t{n}"))));
-    let filters = [
-        Filter { state: Some(JobState::Running), ..Filter::default() },
-        Filter { name: some.clone(), ..Filter::default() },
-        Filter { label: label(2), ..Filter::default() },
-        Filter { over: Some(true), ..Filter::default() },
-        Filter { over: Some(false), ..Filter::default() },
-        Filter { name: some.clone(), over: Some(true), ..Filter::default() },
-        Filter { name: some.clone(), label: label(1), ..Filter::default() },
-        Filter { local: Some(true), ..Filter::default() },
-        Filter { local: Some(false), name: some.clone(), ..Filter::default() },
-        Filter {
-            state: Some(JobState::Failed),
-            name: some,
-            label: label(1),
-            over: Some(true),
-            local: Some(false),
-        },
-        Filter { label: label(9), ..Filter::default() },
-    ];
-    for filter in filters {
-        let expected: Vec<_> = (all.iter())
-            .filter(|row| filter.state.is_none_or(|state| row.state == state))
-            .filter(|row| filter.name.as_ref().is_none_or(|name| row.name == *name))
-            .filter(|row| filter.over.is_none_or(|over| row.over == over))
-            .filter(|row| filter.local.is_none_or(|local| row.local == local))
-            .filter(|row| {
-                filter.label.as_ref().is_none_or(|(name, value)| row.labels[name] == *value)
-            })
-            .cloned()
-            .collect();
-        for limit in [1, 3, 100] {
-            assert_eq!(walk(store, &filter, limit), expected, "{filter:?}, pages of {limit}");
-        }
-    }
-}
-
-fn what_is_new_does_not_shift_the_pages(store: &mut impl Store) {
-    let all = many(store);
-    let first = store.list(&Filter::default(), None, 10).unwrap();
-    let mut newer = write("newer", 0, 1);
-    newer.row.submitted_at = Timestamp(999);
-    put(store, newer);
-    let second = store.list(&Filter::default(), first.next.as_deref(), 10).unwrap();
-    assert_eq!(second.jobs, all[10..20]);
-}
-
-fn a_cursor_that_is_none_is_refused(store: &mut impl Store) {
-    for text in ["", "x", "~", "1", "-1~a"] {
-        let answer = store.list(&Filter::default(), Some(text), 10);
-        assert!(matches!(answer, Err(StoreError::BadCursor { .. })), "{text:?}: {answer:?}");
-    }
 }
 
 fn due(store: &mut impl Store, until: u64, limit: usize) -> Vec<(u64, String)> {

@@ -1,0 +1,273 @@
+//! Decides: takes what has arrived, asks the controller, and hands groups on. Never waits for the store.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
+
+use super::loading::Load;
+use super::{Clock, Sent};
+use crate::controller::{Controller, Group, ReplyId};
+use crate::crash::crash_point;
+use crate::inbox::{Answer, Message, Reply};
+use crate::load::Unreadable;
+use crate::mailbox::{Lane, NotSent, Receiver, Sender};
+
+/// Inputs decided together before they go to the store.
+const GROUP: usize = 256;
+/// While more attempts than `BUSY` times its reports are under way, a group waits up to `GATHER` for one more,
+/// at most `WAITS` times. Timers that are due and people do not wait with it.
+const BUSY: usize = 2;
+const GATHER: Duration = Duration::from_micros(500);
+const WAITS: u32 = 4;
+/// While attempts wait at the workers, it waits until half of what is under way has reported, as long as
+/// reports come: no slot is idle meanwhile.
+const GATHER_AHEAD: Duration = Duration::from_millis(2);
+const WAITS_AHEAD: u32 = 8;
+/// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// Jobs that are due within this many milliseconds are in memory; the others are read in time.
+const HORIZON_MS: u64 = 60_000;
+
+pub(super) struct Decider {
+    controller: Controller,
+    clock: Box<dyn Clock>,
+    messages: Receiver<Message>,
+    groups: SyncSender<Sent>,
+    /// The writer says when it has room again.
+    waits: Arc<AtomicBool>,
+    loads: Option<Sender<Load>>,
+    /// The loader had no room for these.
+    unsent_loads: VecDeque<Load>,
+    recovered: SyncSender<Result<(), Unreadable>>,
+    /// The writer had no room for it: the store stalls.
+    unsent: Option<Sent>,
+    replies: HashMap<ReplyId, Reply<Answer>>,
+    last_reply_id: ReplyId,
+}
+
+impl Decider {
+    pub(super) fn new(
+        controller: Controller,
+        clock: Box<dyn Clock>,
+        messages: Receiver<Message>,
+        groups: SyncSender<Sent>,
+        waits: Arc<AtomicBool>,
+        loads: Option<Sender<Load>>,
+        recovered: SyncSender<Result<(), Unreadable>>,
+    ) -> Self {
+        Self {
+            controller,
+            clock,
+            messages,
+            groups,
+            waits,
+            loads,
+            unsent_loads: VecDeque::new(),
+            recovered,
+            unsent: None,
+            replies: HashMap::new(),
+            last_reply_id: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut open = true;
+        while open {
+            if self.resend().is_err() {
+                return;
+            }
+            self.look_ahead();
+            let lane = if self.unsent.is_some() { Lane::Liveness } else { Lane::Work };
+            self.controller.engine.hear(self.clock.monotonic_ms(), 0);
+            let wait = self.wait();
+            self.messages.wait_for(1, lane, wait);
+            self.controller.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
+            open = self.gather(lane);
+            if !open {
+                // What was said before is decided, and its callers hear how it ended.
+                let rest = self.messages.take(usize::MAX, Lane::Work);
+                self.take_all(rest);
+            }
+            if lane == Lane::Work {
+                let heard_all = self.messages.is_empty(Lane::Work);
+                self.controller.due(self.clock.now(), heard_all);
+            }
+            self.load();
+            if let Some(group) = self.controller.group() {
+                crash_point("before-append");
+                self.send(group);
+            }
+        }
+        if let Some(unsent) = self.unsent.take() {
+            let _ = self.groups.send(unsent);
+        }
+    }
+
+    /// Has what is due within `HORIZON_MS` loaded, in time.
+    fn look_ahead(&mut self) {
+        let now = self.clock.now();
+        let horizon = self.controller.horizon();
+        let is_near = horizon.is_none_or(|horizon| horizon.since(now) < HORIZON_MS / 2);
+        if self.loads.is_some() && is_near {
+            let until = now.plus(HORIZON_MS);
+            self.controller.raise_horizon(until);
+            self.unsent_loads.push_back(Load::Due { after: horizon, until });
+        }
+    }
+
+    /// Hands to the loader what it is to read. There is one word for each job that a caller waits for.
+    fn load(&mut self) {
+        let jobs = self.controller.take_loads().into_iter().map(Load::Job);
+        self.unsent_loads.extend(jobs);
+        let turns = self.controller.take_turns();
+        if !turns.is_empty() {
+            self.unsent_loads.push_back(Load::Turns(turns));
+        }
+        let Some(loads) = &self.loads else { return };
+        while let Some(load) = self.unsent_loads.pop_front() {
+            // What a caller or a free slot waits for comes before what is due in a minute.
+            let lane = match load {
+                Load::Due { .. } => Lane::Work,
+                Load::Job(_) | Load::Turns(_) => Lane::Liveness,
+            };
+            match loads.try_send(load, lane, true) {
+                Ok(()) => {}
+                Err((NotSent::Full, load)) => return self.unsent_loads.push_front(load),
+                // A loader that is gone has said why.
+                Err((NotSent::Closed, _)) => return,
+            }
+        }
+    }
+
+    /// Takes what has arrived, and waits for a little more while much is under way. False: we are to stop.
+    fn gather(&mut self, lane: Lane) -> bool {
+        let (mut open, mut taken, mut waits) = (true, 0, 0);
+        while open && taken < GROUP {
+            let messages = self.messages.take(GROUP - taken, lane);
+            let arrived = messages.len();
+            open = self.take_all(messages);
+            taken += arrived;
+            let may_wait = arrived > 0 && lane == Lane::Work && !self.controller.owes_replies();
+            let more = self.more(taken, waits).filter(|_| may_wait);
+            let Some((wanted, longest)) = more else { break };
+            self.messages.wait_for(wanted, lane, longest.min(self.wait()));
+            waits += 1;
+        }
+        open
+    }
+
+    /// With much under way the next report is close, and each sync is worth sharing: how many more a group
+    /// waits for, and how long.
+    fn more(&self, taken: usize, waits: u32) -> Option<(usize, Duration)> {
+        let engine = &self.controller.engine;
+        let (under_way, ahead) = (engine.in_flight(), engine.is_ahead());
+        let (enough, waits_at_most) =
+            if ahead { (under_way, WAITS_AHEAD) } else { (under_way / BUSY, WAITS) };
+        let more = enough.saturating_sub(taken);
+        if more == 0 || waits >= waits_at_most {
+            return None;
+        }
+        // Each report is one less under way.
+        Some(if ahead { (more.div_ceil(2), GATHER_AHEAD) } else { (1, GATHER) })
+    }
+
+    fn wait(&self) -> Duration {
+        let engine = &self.controller.engine;
+        let longest = engine.check_every().unwrap_or(LONGEST_WAIT);
+        if self.unsent.is_some() {
+            // Nothing that is due can be written now; the writer says when it can.
+            return longest;
+        }
+        let timer = engine.next_due().map(|due| due.plus(1).since(self.clock.now()));
+        let wake = engine.next_wake();
+        let wake = wake.map(|wake| wake.saturating_sub(self.clock.monotonic_ms()));
+        let look_ahead = self.controller.horizon().map(|_| HORIZON_MS / 4);
+        let soonest = timer.into_iter().chain(wake).chain(look_ahead).min();
+        soonest.map_or(longest, Duration::from_millis).min(longest)
+    }
+
+    fn take_all(&mut self, messages: VecDeque<Message>) -> bool {
+        let mut open = true;
+        for message in messages {
+            open &= !matches!(message, Message::Stop);
+            self.take(message);
+        }
+        open
+    }
+
+    fn take(&mut self, message: Message) {
+        let now = self.clock.now();
+        match message {
+            Message::Request { request, reply } => {
+                let reply_id = reply.map(|reply| {
+                    self.last_reply_id += 1;
+                    self.replies.insert(self.last_reply_id, reply);
+                    self.last_reply_id
+                });
+                self.controller.request(reply_id, request, now);
+            }
+            Message::Connect { arriving, reply } => {
+                reply(self.controller.connect(*arriving, now));
+            }
+            Message::Beat { worker, incarnation, reply } => {
+                reply(self.controller.engine.beat(&worker, &incarnation));
+            }
+            Message::Away { worker, session } => self.controller.engine.away(&worker, session),
+            Message::DrainWorker { worker, reply } => {
+                reply(self.controller.engine.drain_worker(&worker));
+            }
+            Message::UndrainWorker { worker, reply } => {
+                reply(self.controller.engine.undrain_worker(&worker));
+            }
+            Message::Undrained { worker } => self.controller.engine.undrained(&worker),
+            Message::Look(look) => look(&self.controller.engine),
+            Message::Refused(jobs) => {
+                jobs.iter().for_each(|(job, why)| self.controller.refused(job, why));
+            }
+            Message::Idle(jobs) => {
+                for (job, seq) in &jobs {
+                    self.controller.idle(job, *seq);
+                }
+            }
+            Message::Queued(entries) => self.controller.enqueue(entries),
+            Message::Loaded { job, found } => self.controller.loaded(&job, found, now),
+            Message::Recovered(result) => {
+                self.controller.engine.recovered();
+                let _ = self.recovered.send(result);
+            }
+            Message::Drain => self.controller.engine.drain(),
+            Message::WriterReady | Message::Stop => {}
+        }
+    }
+
+    fn send(&mut self, group: Group) {
+        let replies = group.reply_ids().filter_map(|reply_id| self.replies.remove_entry(&reply_id));
+        let replies = replies.collect();
+        match &mut self.unsent {
+            Some(unsent) => {
+                unsent.group.join(group);
+                unsent.replies.extend(replies);
+            }
+            None => self.unsent = Some(Sent { group, replies }),
+        }
+    }
+
+    /// Err: the writer is gone.
+    fn resend(&mut self) -> Result<(), ()> {
+        // Asked for before the second try, so that the writer's word is not missed.
+        for last in [false, true] {
+            let Some(unsent) = self.unsent.take() else { return Ok(()) };
+            match self.groups.try_send(unsent) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(()),
+                Err(TrySendError::Full(unsent)) => self.unsent = Some(unsent),
+            }
+            if !last {
+                self.waits.store(true, Ordering::SeqCst);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Reads stored jobs beside everything else. Only the callers that wait for one wait for this.
+
+use std::time::Duration;
+
+use steadfast_core::event::JobId;
+use steadfast_core::time::Timestamp;
+
+use crate::inbox::{Adopted, Message};
+use crate::load::{Loader, Unreadable};
+use crate::mailbox::{Lane, Receiver, Sender};
+
+/// Jobs whose ids, or entries of the queue, are read at once.
+const PAGE: usize = 1000;
+/// Loaded jobs that wait to be taken up: enough to keep the decider busy, few enough that reports and commands,
+/// which come through the same lane, do not find it full.
+const AHEAD: usize = 256;
+/// Before a store that could not be read is read again.
+const PAUSE: Duration = Duration::from_millis(250);
+/// However long there is nothing to read: whether the decider is gone.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What is to be read.
+pub(super) enum Load {
+    Job(JobId),
+    /// The next of the queue.
+    Turns(Vec<JobId>),
+    /// Everything that is to be woken after one moment, up to another; none: from the beginning on, and the queue.
+    Due {
+        after: Option<Timestamp>,
+        until: Timestamp,
+    },
+}
+
+/// Why nothing more is loaded.
+enum Stop {
+    /// The decider is gone.
+    Gone,
+    Unreadable(Unreadable),
+}
+
+pub(super) struct Loading {
+    pub(super) loader: Loader,
+    pub(super) loads: Receiver<Load>,
+    pub(super) decider: Sender<Message>,
+    /// What cannot be read is read again until it can: from the moment on that the one that started this was told how it began.
+    pub(super) insists: bool,
+}
+
+impl Loading {
+    pub(super) fn run(mut self) {
+        while !self.loads.is_abandoned() {
+            self.loads.wait_for(1, Lane::Work, LOOK);
+            for load in self.loads.take(1, Lane::Work) {
+                if self.load(load).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn load(&mut self, load: Load) -> Result<(), Stop> {
+        match load {
+            Load::Job(job) => {
+                let found = self.loader.load(&job);
+                self.tell(job, found)
+            }
+            Load::Turns(jobs) => jobs.into_iter().try_for_each(|job| self.certainly(job)),
+            Load::Due { after: Some(after), until } => self.due(Some(after), until),
+            Load::Due { after: None, until } => self.begin(until),
+        }
+    }
+
+    /// First what attempts are under way of, as their workers are to come back; then what is due, and the queue.
+    fn begin(&mut self, until: Timestamp) -> Result<(), Stop> {
+        let under_way = Timestamp(0);
+        let recovered = match self.due(None, under_way) {
+            Ok(()) => Ok(()),
+            Err(Stop::Unreadable(why)) => Err(why),
+            Err(Stop::Gone) => return Err(Stop::Gone),
+        };
+        self.insists = true;
+        self.send(Message::Recovered(recovered), true)?;
+        self.due(Some(under_way), until)?;
+        self.queue()
+    }
+
+    fn due(&mut self, after: Option<Timestamp>, until: Timestamp) -> Result<(), Stop> {
+        // After every id of that moment.
+        let mut last = after.map(|after| (after, JobId::from("\u{10ffff}")));
+        loop {
+            let after = last.clone();
+            let page = self.insist(|loader| loader.due(after.clone(), until, PAGE))?;
+            last = page.last().cloned().or(last);
+            for (_, job) in &page {
+                self.certainly(job.clone())?;
+                self.urgent()?;
+            }
+            if page.len() < PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    fn queue(&mut self) -> Result<(), Stop> {
+        let mut last = None;
+        loop {
+            let after = last.clone();
+            let page = self.insist(|loader| loader.queued(after.clone(), PAGE))?;
+            let is_last = page.len() < PAGE;
+            last = page.last().map(|entry| (entry.submitted_at, entry.job.clone()));
+            self.send(Message::Queued(page), false)?;
+            if is_last {
+                return Ok(());
+            }
+            self.urgent()?;
+        }
+    }
+
+    /// What callers and free slots wait for by now.
+    fn urgent(&mut self) -> Result<(), Stop> {
+        while let Some(load) = self.loads.take(1, Lane::Liveness).pop_front() {
+            self.load(load)?;
+        }
+        Ok(())
+    }
+
+    fn certainly(&mut self, job: JobId) -> Result<(), Stop> {
+        let found = self.insist(|loader| match loader.load(&job) {
+            Err(why) if !why.is_of_one_job() => Err(why),
+            found => Ok(found),
+        })?;
+        self.tell(job, found)
+    }
+
+    fn insist<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Loader) -> Result<T, Unreadable>,
+    ) -> Result<T, Stop> {
+        loop {
+            match read(&mut self.loader) {
+                Ok(read) => return Ok(read),
+                Err(why) if !self.insists => return Err(Stop::Unreadable(why)),
+                Err(_) => std::thread::park_timeout(PAUSE),
+            }
+            if self.loads.is_abandoned() {
+                return Err(Stop::Gone);
+            }
+        }
+    }
+
+    fn tell(&self, job: JobId, found: Result<Option<Adopted>, Unreadable>) -> Result<(), Stop> {
+        let found = found.map(|found| found.map(Box::new));
+        self.send(Message::Loaded { job, found }, false)
+    }
+
+    fn send(&self, message: Message, urgent: bool) -> Result<(), Stop> {
+        self.decider.send_below(AHEAD, message, Lane::Work, urgent).map_err(|_| Stop::Gone)
+    }
+}

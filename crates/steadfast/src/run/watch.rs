@@ -1,0 +1,163 @@
+//! The one who watches a job of `run` until it has ended, and what it knows of the job.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use steadfast_api::Attempts;
+use steadfast_core::apply::fold;
+use steadfast_core::decide::Input;
+use steadfast_core::event::{JobId, RecordedEvent, Requester};
+use steadfast_core::job::Job;
+use steadfast_engine::{Live, Observer};
+use steadfast_store::Refused;
+
+use super::lock::JobLock;
+use super::transport::LocalWorkers;
+use super::{RunEnd, RunView, now};
+
+/// How often the view is drawn anew, and how soon an interrupt is noticed.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+/// How soon it is noticed that the last process of a job that has ended is gone.
+const LAST_TICK: Duration = Duration::from_millis(20);
+/// How often the lock says that we live, and is asked whether the job is to be cancelled, in ticks.
+const LOCK_TICKS: u32 = 10;
+
+/// Tells the one who watches of every durable event.
+pub(super) struct EventSender(pub(super) SyncSender<Progress>);
+
+pub(super) enum Progress {
+    Events(Vec<RecordedEvent>),
+    /// The job cannot go on here.
+    Gone(String),
+}
+
+impl Progress {
+    pub(super) fn into_events(self) -> Vec<RecordedEvent> {
+        match self {
+            Self::Events(records) => records,
+            Self::Gone(_) => vec![],
+        }
+    }
+}
+
+impl Observer for EventSender {
+    fn committed(&mut self, _: &JobId, records: Vec<RecordedEvent>) {
+        let _ = self.0.send(Progress::Events(records));
+    }
+
+    fn refused(&mut self, job: &JobId, why: &Refused) {
+        let why = format!("job {job} belongs to another process now: {why}");
+        let _ = self.0.send(Progress::Gone(why));
+    }
+
+    fn parked(&mut self, job: &JobId, why: &str) {
+        let _ = self.0.send(Progress::Gone(format!("job {job} is stuck: {why}")));
+    }
+}
+
+/// What is looked at until the job has ended.
+pub(super) struct Watch<'a> {
+    pub(super) id: &'a JobId,
+    pub(super) live: &'a Live,
+    pub(super) told: &'a Receiver<Progress>,
+    pub(super) workers: &'a LocalWorkers,
+    pub(super) lock: &'a JobLock,
+    pub(super) seen: Seen,
+}
+
+impl Watch<'_> {
+    pub(super) fn to_the_end(&mut self, view: &mut dyn RunView) -> RunEnd {
+        let (mut asked, mut ticks, mut over) = (0, 0u32, false);
+        loop {
+            match self.told.recv_timeout(if over { LAST_TICK } else { TICK }) {
+                Ok(first) => {
+                    // A burst is shown once.
+                    for progress in std::iter::once(first).chain(self.told.try_iter()) {
+                        let records = match progress {
+                            Progress::Events(records) => records,
+                            Progress::Gone(why) => return RunEnd::Failed(why),
+                        };
+                        if self.seen.show(records, view).is_err() {
+                            return RunEnd::Interrupted;
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return RunEnd::Interrupted,
+            }
+            ticks += 1;
+            if ticks.is_multiple_of(LOCK_TICKS) {
+                self.lock.touch();
+                if let Some(requested) = self.lock.cancel_asked() {
+                    let _ = self.live.inbox().command(self.id, Input::Cancel(requested));
+                }
+            }
+            if let Some(job) = &self.seen.job {
+                view.draw(job, now());
+                over = job.is_over();
+                // What the end of the job cut off has its grace.
+                if over && self.workers.is_idle() {
+                    return RunEnd::Over;
+                }
+                if !over && job.state().is_terminal() {
+                    // Enough datacenters are done, and nobody stays to wait for the others.
+                    let _ = self.live.inbox().command(self.id, Input::Cancel(no_late_results()));
+                }
+            }
+            let interrupts = view.interrupts();
+            if interrupts > asked {
+                if asked == 0 {
+                    view.interrupting();
+                    self.live.inbox().drain();
+                }
+                if interrupts > 1 {
+                    self.workers.kill_all();
+                } else {
+                    self.workers.stop_all();
+                }
+                asked = interrupts;
+            }
+            if asked > 0 && self.workers.is_idle() {
+                return RunEnd::Interrupted;
+            }
+        }
+    }
+}
+
+/// `run` ends with its job, and cancels what is left of it.
+fn no_late_results() -> Requester {
+    let reason = "`run` does not wait for late results";
+    Requester { by: Some("run".into()), reason: Some(reason.into()) }
+}
+
+/// What the one who watches knows.
+pub(super) struct Seen {
+    pub(super) job: Option<Job>,
+    /// None: the job was there before us, and the log knows more.
+    pub(super) attempts: Option<Attempts>,
+}
+
+impl Seen {
+    pub(super) fn show(
+        &mut self,
+        records: impl IntoIterator<Item = RecordedEvent>,
+        view: &mut dyn RunView,
+    ) -> Result<(), String> {
+        for record in records {
+            view.event(self.job.as_ref(), &record);
+            self.take(&record)?;
+        }
+        Ok(())
+    }
+
+    /// A resumed job's state was read before its events are told: it may know one already.
+    fn take(&mut self, record: &RecordedEvent) -> Result<(), String> {
+        if self.job.as_ref().is_some_and(|job| record.seq <= job.seq) {
+            return Ok(());
+        }
+        if let Some(attempts) = &mut self.attempts {
+            attempts.add(record);
+        }
+        fold(&mut self.job, record).map_err(|error| error.to_string())
+    }
+}

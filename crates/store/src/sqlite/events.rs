@@ -1,0 +1,300 @@
+//! A job's events in rows: several that were written together in one, each a line of JSON, with a checksum.
+//! The plan of an accepted job is kept apart, once for all jobs that have the same.
+
+use std::sync::Arc;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Statement, params};
+use serde::{Deserialize, Serialize};
+use steadfast_core::event::{AcceptedJob, Event, RecordedEvent};
+use steadfast_core::plan::Plan;
+use steadfast_core::time::Timestamp;
+
+use super::fault::Fault;
+use crate::plans::{Plans, digest, written as plan_written};
+use crate::{StoreError, Write};
+
+/// Events that are kept in one row: `[AT_MS,EVENT]` each, with [`BETWEEN`] between them.
+pub(super) struct Lines {
+    first: u64,
+    last: u64,
+    text: String,
+}
+
+impl Lines {
+    /// To the last of them, or as a new one.
+    pub(super) fn add(rows: &mut Vec<Self>, seq: u64, line: &str) {
+        match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
+            Some(row) => {
+                row.text += BETWEEN;
+                row.text += line;
+                row.last = seq;
+            }
+            None => {
+                let mut text = String::with_capacity(ROW.max(line.len()));
+                text += line;
+                rows.push(Self { first: seq, last: seq, text });
+            }
+        }
+    }
+
+    pub(super) fn insert(&self, statement: &mut Statement<'_>, job: &str) -> Result<(), Fault> {
+        let Self { first, last, text } = self;
+        let crc = crc(*first, *last, text.as_bytes());
+        statement.execute(params![job, *last as i64, *first as i64, text, crc])?;
+        Ok(())
+    }
+}
+
+/// JSON has no line breaks in it.
+const BETWEEN: &str = ",\n";
+/// A row costs as much as its text, so there is more than one event in it; not so many that it would
+/// be moved out of its page.
+const ROW: usize = 900;
+/// Deeper than this, JSON is written but not read back.
+const DEPTH: usize = 120;
+/// Events are read until there are this many bytes of them: one may carry an output of a megabyte.
+const EVENT_BYTES: usize = 1 << 20;
+
+/// JSON survives many a flipped bit: a number stays one. This does not.
+pub(super) fn crc(first: u64, last: u64, text: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&first.to_le_bytes());
+    crc.update(&last.to_le_bytes());
+    crc.update(text);
+    crc.finalize()
+}
+
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !quoted => depth -= 1,
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// A first event as it is stored: with the digest of its plan instead of the plan.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "event")]
+pub(super) enum First {
+    JobAccepted(Box<AcceptedJob<String>>),
+}
+
+impl First {
+    /// What begins a line with one, after its time.
+    const BEGINS: &str = r#"{"event":"JobAccepted""#;
+
+    pub(super) fn is(line: &str) -> bool {
+        line.split_once(',').is_some_and(|(_, event)| event.starts_with(Self::BEGINS))
+    }
+}
+
+/// A plan, as it is stored.
+pub(super) struct StoredPlan {
+    digest: String,
+    json: String,
+}
+
+impl StoredPlan {
+    /// Of a job that has just been made. Returns the number that its row has for it.
+    pub(super) fn keep(&self, connection: &Connection) -> Result<i64, Fault> {
+        let mut keep = connection.prepare_cached(
+            "INSERT INTO plans (digest, plan, jobs) VALUES (?1, ?2, 1) \
+             ON CONFLICT (digest) DO UPDATE SET jobs = jobs + 1 RETURNING id",
+        )?;
+        Ok(keep.query_row([&self.digest, &self.json], |row| row.get(0))?)
+    }
+}
+
+/// What a write comes to, made before its transaction: others wait while that is open.
+pub(super) struct Written {
+    pub(super) rows: Vec<Lines>,
+    pub(super) plan: Option<StoredPlan>,
+}
+
+impl Written {
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.iter().map(|row| row.text.len()).sum()
+    }
+}
+
+pub(super) fn written(write: &Write) -> Result<Written, StoreError> {
+    let (mut rows, mut plan) = (Vec::new(), None);
+    let mut line = Vec::with_capacity(ROW);
+    let unfit = |json: &str| json.len() > DEPTH * 2 && depth(json) > DEPTH;
+    for RecordedEvent { seq, at, event } in &write.records {
+        line.clear();
+        // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
+        if let Event::JobAccepted(accepted) = event {
+            let (digest, json) = plan_written(&accepted.plan);
+            let first =
+                First::JobAccepted(Box::new((**accepted).clone().with_plan(digest.clone())));
+            serde_json::to_writer(&mut line, &(at, first)).expect("an event is JSON");
+            plan = Some(StoredPlan { digest, json });
+        } else {
+            serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");
+        }
+        let line = str::from_utf8(&line).expect("JSON is text");
+        if unfit(line) || plan.as_ref().is_some_and(|plan| unfit(&plan.json)) {
+            let why = "one of its events is nested too deeply to be read back";
+            return Err(StoreError::Unfit { job: write.job.clone(), why });
+        }
+        Lines::add(&mut rows, *seq, line);
+    }
+    Ok(Written { rows, plan })
+}
+
+/// The lines of a row; the format before had the plan in the first event, and its line is made anew.
+pub(super) fn with_plan_apart(text: &str) -> Option<(String, StoredPlan)> {
+    let mut lines = text.split(BETWEEN);
+    let (at, event): (Timestamp, Event) = serde_json::from_str(lines.next()?).ok()?;
+    let Event::JobAccepted(accepted) = event else { return None };
+    let (digest, json) = plan_written(&accepted.plan);
+    let first = First::JobAccepted(Box::new(accepted.with_plan(digest.clone())));
+    let mut text = serde_json::to_string(&(at, first)).ok()?;
+    lines.for_each(|line| text.extend([BETWEEN, line]));
+    Some((text, StoredPlan { digest, json }))
+}
+
+pub(super) fn read(
+    connection: &Connection,
+    plans: &mut Plans,
+    job: &str,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<RecordedEvent>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT first, last, lines, crc FROM events WHERE job = ?1 AND last > ?2 ORDER BY last",
+    )?;
+    let mut rows = statement.query(params![job, i64::try_from(after).unwrap_or(i64::MAX)])?;
+    let mut log = vec![];
+    let mut bytes = 0;
+    let mut next = after.saturating_add(1);
+    while log.len() < limit
+        && bytes < EVENT_BYTES
+        && let Some(from) = rows.next()?
+    {
+        let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
+        if first > next || (first < next && !log.is_empty()) {
+            return Err(Fault::events(job, next..=next, "it is missing"));
+        }
+        let damaged = |why: &str| Fault::events(job, first..=last, why);
+        let (ValueRef::Text(text) | ValueRef::Blob(text)) = from.get_ref(2)? else {
+            return Err(damaged("no text"));
+        };
+        if from.get::<_, i64>(3)? != i64::from(crc(first, last, text)) {
+            return Err(damaged("the checksum does not fit"));
+        }
+        bytes += text.len();
+        let text = str::from_utf8(text).map_err(|error| damaged(&error.to_string()))?;
+        let lines = text.split(BETWEEN).skip((next - first) as usize);
+        for (line, seq) in lines.zip(next..).take(limit - log.len()) {
+            let unreadable =
+                |error: serde_json::Error| Fault::events(job, seq..=seq, error.to_string());
+            let (at, event) = if seq == 1 && First::is(line) {
+                let (at, First::JobAccepted(first)) =
+                    serde_json::from_str(line).map_err(unreadable)?;
+                let plan = plan(connection, plans, job, &first.plan)?;
+                (at, Event::JobAccepted(Box::new(first.with_plan(plan))))
+            } else {
+                serde_json::from_str(line).map_err(unreadable)?
+            };
+            log.push(RecordedEvent { seq, at, event });
+        }
+        next = last + 1;
+    }
+    Ok(log)
+}
+
+fn plan(
+    connection: &Connection,
+    plans: &mut Plans,
+    job: &str,
+    digest: &str,
+) -> Result<Arc<Plan>, Fault> {
+    if let Some(plan) = plans.get(digest) {
+        return Ok(plan);
+    }
+    let damaged = |why: String| Fault::damaged(job, format!("the plan of job {job}"), why);
+    let json = stored_plan(connection, digest)?.map_err(damaged)?;
+    let plan = serde_json::from_str(&json).map_err(|error| damaged(error.to_string()))?;
+    Ok(plans.put(digest.to_owned(), Arc::new(plan)))
+}
+
+/// The JSON, or why there is none to be trusted.
+fn stored_plan(connection: &Connection, named: &str) -> Result<Result<String, String>, Fault> {
+    let mut statement = connection.prepare_cached("SELECT plan FROM plans WHERE digest = ?1")?;
+    let json = statement.query_row([named], |row| row.get::<_, String>(0)).optional()?;
+    Ok(match json {
+        None => Err("it is missing".to_owned()),
+        Some(json) if digest(json.as_bytes()) != named => Err("the digest does not fit".to_owned()),
+        Some(json) => Ok(json),
+    })
+}
+
+/// This many rows of events are looked at from the first one on: all of most jobs.
+const CHECKED: i64 = 64;
+
+/// What is wrong with the log of a job that ends with `last_event`, as far as checksums tell.
+pub(super) fn damage(
+    connection: &Connection,
+    job: &str,
+    last_event: u64,
+) -> Result<Option<String>, Fault> {
+    let select = "SELECT first, last, lines, crc FROM events WHERE job = ?1 ORDER BY last";
+    let mut beginning = connection.prepare_cached(&format!("{select} LIMIT ?2"))?;
+    let mut rows = beginning.query(params![job, CHECKED])?;
+    let (mut next, mut seen) = (1, 0);
+    while let Some(from) = rows.next()? {
+        match intact(from)? {
+            Err(why) => return Ok(Some(why)),
+            Ok((first, _)) if first != next => break,
+            Ok((_, last)) => next = last + 1,
+        }
+        seen += 1;
+    }
+    if seen == CHECKED {
+        let mut end = connection.prepare_cached(&format!("{select} DESC LIMIT 1"))?;
+        let mut rows = end.query([job])?;
+        if let Some(from) = rows.next()? {
+            match intact(from)? {
+                Err(why) => return Ok(Some(why)),
+                Ok((_, last)) => next = last + 1,
+            }
+        }
+    }
+    if next <= last_event {
+        return Ok(Some(format!("event {next}: it is missing")));
+    }
+    let mut named = connection.prepare_cached(
+        "SELECT digest FROM jobs LEFT JOIN plans ON plans.id = jobs.plan \
+         WHERE jobs.id = ?1 AND jobs.plan IS NOT NULL",
+    )?;
+    let named: Option<Option<String>> = named.query_row([job], |row| row.get(0)).optional()?;
+    let Some(named) = named else { return Ok(None) };
+    let plan = stored_plan(connection, named.as_deref().unwrap_or_default())?;
+    Ok(plan.err().map(|why| format!("its plan: {why}")))
+}
+
+/// The numbers of the events of a row, or why they cannot be read.
+fn intact(from: &rusqlite::Row<'_>) -> Result<Result<(u64, u64), String>, Fault> {
+    let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
+    let fits = match from.get_ref(2)? {
+        ValueRef::Text(text) | ValueRef::Blob(text) => {
+            from.get::<_, i64>(3)? == i64::from(crc(first, last, text))
+        }
+        _ => false,
+    };
+    let damaged = || format!("events {first} to {last}: the checksum does not fit");
+    Ok(if fits { Ok((first, last)) } else { Err(damaged()) })
+}
