@@ -68,6 +68,7 @@ impl From<String> for RunError {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
 fn failed(error: impl ToString) -> RunError {
     RunError::Failed(error.to_string())
 }
@@ -386,7 +387,7 @@ impl Begin {
             lock: &lock,
             seen: Seen { job: before, attempts: (!resumed).then(Attempts::default) },
         };
-        let end = watch.to_the_end(view);
+        let end = watch.until_end(view);
         let mut seen = watch.seen;
         // Nothing of ours outlives us, also when the engine itself is what failed.
         if !workers.is_idle() {

@@ -145,9 +145,10 @@ fn settle(cut: Option<Cut>, said: Said, started: bool, why: &str) -> (WorkerRepo
         }
         (Some(Cut::Preempted), _) => lost(PREEMPTED),
         // A call that was cut short has nobody who waits for its callback.
-        (Some(Cut::Withdrawn), Said::Report(WorkerReport::AwaitsCallback)) => lost("stopped"),
+        (Some(Cut::Withdrawn), Said::Report(WorkerReport::AwaitsCallback)) | (_, Said::Stopped) => {
+            lost("stopped")
+        }
         (_, Said::Report(report)) => (report, why.to_owned()),
-        (_, Said::Stopped) => lost("stopped"),
     }
 }
 

@@ -202,7 +202,7 @@ fn spawn_with(program: &Program<'_>, handlers: Handlers) -> Result<Process, Spaw
 /// # Safety
 ///
 /// As of `libc::clone` with `begin` and `child`: the stack is from `bottom` to `top`, aligned to 16, and the child's
-/// alone; `flags` have CLONE_VM and CLONE_VFORK.
+/// alone; `flags` have `CLONE_VM` and `CLONE_VFORK`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone3(
     flags: c_int,

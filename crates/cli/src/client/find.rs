@@ -39,7 +39,7 @@ pub(super) async fn find(client: &Client, name: &str) -> Result<String, CliError
 async fn newest(client: &Client, query: Query<'_>) -> Result<Option<String>, CliError> {
     let query = [query, &[("limit", "1")]].concat();
     let page = client.jobs(&query).await?;
-    Ok(page.jobs.first().map(|job| job.id.to_string()))
+    Ok(page.jobs.first().map(|job| job.id.clone()))
 }
 
 /// Two are enough to know that it fits more than one.
@@ -50,7 +50,7 @@ async fn begin_with(client: &Client, name: &str) -> Result<Vec<String>, CliError
         let mut query = vec![("limit", PAGE)];
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let page = client.jobs(&query).await?;
-        let ids = page.jobs.iter().map(|job| job.id.to_string());
+        let ids = page.jobs.iter().map(|job| job.id.clone());
         found.extend(ids.filter(|id| id.starts_with(name)));
         cursor = page.next;
         if found.len() > 1 || cursor.is_none() {

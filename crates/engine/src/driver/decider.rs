@@ -224,7 +224,9 @@ impl Decider {
             Message::Undrained { worker } => self.controller.engine.undrained(&worker),
             Message::Look(look) => look(&self.controller.engine),
             Message::Refused(jobs) => {
-                jobs.iter().for_each(|(job, why)| self.controller.refused(job, why));
+                for (job, why) in &jobs {
+                    self.controller.refused(job, why);
+                }
             }
             Message::Idle(jobs) => {
                 for (job, seq) in &jobs {

@@ -17,7 +17,7 @@ const AHEAD: usize = 256;
 /// Before a store that could not be read is read again.
 const PAUSE: Duration = Duration::from_millis(250);
 /// However long there is nothing to read: whether the decider is gone.
-const LOOK: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_mins(1);
 
 /// What is to be read.
 pub(super) enum Load {

@@ -1,4 +1,4 @@
-//! What only the server's REST routes have: logs, explanations, and further wishes. RestRequest over the connection
+//! What only the server's REST routes have: logs, explanations, and further commands. Asked over the connection
 //! that gRPC has, so that a server within the process is asked in the same way.
 
 use http_body_util::BodyExt as _;

@@ -130,7 +130,10 @@ struct CallbackServer {
 
 /// Until there is nothing more to call. Cheap to clone: all are the same.
 #[derive(Clone, Debug)]
-pub(super) struct OpenServices(Arc<Mutex<Option<(Runtime, Option<CallbackServer>)>>>);
+pub(super) struct OpenServices(Arc<Mutex<Option<Opened>>>);
+
+/// What calls services, and what takes their callbacks.
+type Opened = (Runtime, Option<CallbackServer>);
 
 impl OpenServices {
     /// None: they are closed.

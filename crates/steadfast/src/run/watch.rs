@@ -66,7 +66,7 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    pub(super) fn to_the_end(&mut self, view: &mut dyn RunView) -> RunEnd {
+    pub(super) fn until_end(&mut self, view: &mut dyn RunView) -> RunEnd {
         let (mut asked, mut ticks, mut over) = (0, 0u32, false);
         loop {
             match self.told.recv_timeout(if over { LAST_TICK } else { TICK }) {

@@ -127,11 +127,16 @@ impl Logs {
     }
 
     /// The report is acknowledged.
-    pub(super) fn finished(&mut self, id: &AttemptId, attempt: proto::AttemptRef, dir: &WorkerDir) {
+    pub(super) fn finished(
+        &mut self,
+        id: &AttemptId,
+        attempt: &proto::AttemptRef,
+        dir: &WorkerDir,
+    ) {
         // The report may be an earlier life's.
         let source = self.ended.remove(id).or_else(|| {
             let place = Place::of_process(dir, id)?;
-            Some(LogSource { begun: true, ..LogSource::new(&attempt, place) })
+            Some(LogSource { begun: true, ..LogSource::new(attempt, place) })
         });
         if let Some(source) = source {
             self.finish(id.clone(), source);

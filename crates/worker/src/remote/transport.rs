@@ -182,7 +182,7 @@ impl SessionTransport {
             state = self.state();
         }
         if log_follows {
-            state.logs.finished(id, kept.report.attempt.unwrap_or_default(), &self.dir);
+            state.logs.finished(id, &kept.report.attempt.unwrap_or_default(), &self.dir);
         }
         drop(state);
         self.drop_excess_logs();
