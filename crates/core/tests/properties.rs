@@ -14,7 +14,7 @@ use steadfast_core::event::{
     AcceptedJob, Event, ItemId, JobState, RecordedEvent, Requester, Role, StepState,
 };
 use steadfast_core::job::{Job, Phase, Timer};
-use steadfast_core::outcome::{Failure, FailureKind, Outcome};
+use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{BudgetCounts, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::Policy;
 use steadfast_core::time::Timestamp;

@@ -43,8 +43,8 @@ fn status_shows_the_same_of_a_job_wherever_it_is_asked() {
     let many = bed.submit("name: j\nsteps: { a: { run: hold, for_each: [x, y, z] } }");
     wait_for("the attempts", || (bed.server.holds() == 4).then_some(()));
     bed.server.call_out();
-    wait_for("bed", || {
-        (stands(&bed, &many).contains("· 0 of 3 · 3 waiting for bed")).then_some(())
+    wait_for("the callbacks", || {
+        (stands(&bed, &many).contains("· 0 of 3 · 3 waiting for callbacks")).then_some(())
     });
     bed.says(&["cancel", &many]);
     wait_for("the end", || {

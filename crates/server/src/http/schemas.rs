@@ -424,8 +424,18 @@ fn explanation() -> Value {
         properties.extend_from_slice(more);
         object(&properties)
     };
-    let job = sentence(&[("id", id()), ("state", job_states()), ("until_ms", or_null(count()))]);
-    let step = sentence(&[("step", text()), ("state", text()), ("datacenter", or_null(text()))]);
+    let job = sentence(&[
+        ("id", id()),
+        ("state", job_states()),
+        ("reason", or_null(text())),
+        ("until_ms", or_null(count())),
+    ]);
+    let step = sentence(&[
+        ("step", text()),
+        ("state", text()),
+        ("datacenter", or_null(text())),
+        ("rescued", flag()),
+    ]);
     let any = || json!({"type": "object"});
     object(&[
         ("job", job),
