@@ -32,8 +32,9 @@ impl Server {
     /// One that wants tokens, and those that it takes.
     pub(crate) async fn with_tokens() -> (Self, Tokens) {
         let folder = tempfile::tempdir().expect("a folder");
-        Folder::new(folder.path().to_owned()).create().expect("its owner's alone");
-        let tokens = Tokens::open(folder.path()).expect("none yet");
+        let data = Folder::new(folder.path().to_owned());
+        data.create().expect("its owner's alone");
+        let tokens = Tokens::open(data.storage().settings()).expect("none yet");
         tokens.create(Scope::Admin, None, None, Timestamp(0)).expect("it starts with one");
         (Self::start_in(folder, Auth::Required).await, tokens)
     }
