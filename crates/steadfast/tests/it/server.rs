@@ -32,9 +32,9 @@ impl Server {
     /// One that wants tokens, and those that it takes.
     pub(crate) async fn with_tokens() -> (Self, Tokens) {
         let folder = tempfile::tempdir().expect("a folder");
-        let data = Folder::new(folder.path().to_owned());
-        data.create().expect("its owner's alone");
-        let tokens = Tokens::open(data.storage().settings()).expect("none yet");
+        let place = Folder::new(folder.path().to_owned());
+        place.create().expect("its owner's alone");
+        let tokens = Tokens::open(place.storage().settings()).expect("none yet");
         tokens.create(Scope::Admin, None, None, Timestamp(0)).expect("it starts with one");
         (Self::start_in(folder, Auth::Required).await, tokens)
     }
