@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +23,9 @@ use crate::data::{self, Data};
 use crate::error::{CliError, conclude};
 use crate::input::Wrong;
 use crate::logs::Times;
-use crate::source::{Activity, Answer, JobSource, ListWords, Replay, StoredEvent, fold_events};
+use crate::source::{
+    Activity, Answer, JobSource, ListWords, Replay, SeePiece, StoredEvent, fold_events,
+};
 use crate::summary::JobOverview;
 use crate::{Done, Exit, clock, view};
 
@@ -215,7 +216,7 @@ impl JobSource for FolderSource {
         id: &str,
         log: &LogRow,
         from: u64,
-        see: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, CliError>,
+        see: SeePiece<'_>,
     ) -> Result<(), CliError> {
         let mut file = File::open(self.log_path(id, log))?;
         file.seek(SeekFrom::Start(from))?;

@@ -23,6 +23,9 @@ use crate::input;
 use crate::logs::Times;
 use crate::summary::JobOverview;
 
+/// Takes a piece of a log, and says whether it wants more.
+pub(crate) type SeePiece<'a> = &'a mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, CliError>;
+
 pub(crate) trait JobSource {
     /// What a list says that differs between the two.
     fn list_words(&self) -> ListWords;
@@ -61,7 +64,7 @@ pub(crate) trait JobSource {
         id: &str,
         log: &LogRow,
         from: u64,
-        see: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, CliError>,
+        see: SeePiece<'_>,
     ) -> Result<(), CliError>;
 
     fn log_times(&mut self, id: &str, log: &LogRow) -> Result<Times, CliError>;

@@ -296,7 +296,7 @@ mod tests {
         std::thread::scope(|scope| {
             let loads = sender.clone();
             scope.spawn(move || {
-                (1..=3).for_each(|n| drop(loads.send_below(1, n, Lane::Work, true)))
+                (1..=3).for_each(|n| drop(loads.send_below(1, n, Lane::Work, true)));
             });
             for n in 1..=3 {
                 receiver.wait_for(1, Lane::Work, LONG);

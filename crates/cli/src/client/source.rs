@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -17,7 +16,9 @@ use super::{find, overview};
 use crate::args::ListArgs;
 use crate::error::CliError;
 use crate::logs::Times;
-use crate::source::{Activity, Answer, JobSource, ListWords, Replay, StoredEvent, fold_events};
+use crate::source::{
+    Activity, Answer, JobSource, ListWords, Replay, SeePiece, StoredEvent, fold_events,
+};
 use crate::summary::JobOverview;
 
 /// Events, attempts and logs that are asked for at once.
@@ -200,7 +201,7 @@ impl JobSource for ServerSource {
         id: &str,
         log: &LogRow,
         from: u64,
-        see: &mut dyn FnMut(&[u8]) -> Result<ControlFlow<()>, CliError>,
+        see: SeePiece<'_>,
     ) -> Result<(), CliError> {
         self.ask(async |client| {
             let mut response = client.log(id, &log.of.step, &log.name, from).await?;

@@ -11,10 +11,12 @@ use super::hooked::{Committed, Hooked};
 use super::stall::{Assigned, Hand, LONG, Silent};
 use super::*;
 
+type Group = (Owner, Vec<Write>);
+
 /// The store takes the group, or does not, and answers that this is not known; what comes after is answered.
 fn submitted(is_kept: bool) {
     let (assign, assigned) = channel();
-    let seen: Arc<Mutex<Vec<(Owner, Vec<Write>)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Group>>> = Arc::default();
     let groups = seen.clone();
     let mut lost = false;
     let commit = move |store: &mut MemoryStore, owner: &Owner, writes: &[Write]| -> Committed {

@@ -1,4 +1,4 @@
-//! The OpenAPI document against the routes that there are.
+//! The `OpenAPI` document against the routes that there are.
 
 use crate::server::{Answer, Server};
 

@@ -156,7 +156,9 @@ async fn a_status_has_what_the_document_says_and_nothing_else() {
 }
 
 /// What clients read with the types of `steadfast_api`, and the schema of each.
-const PAGES: &[(&str, &str, fn(&Value))] = &[
+type Page = (&'static str, &'static str, fn(&Value));
+
+const PAGES: &[Page] = &[
     ("/v1/jobs", "JobsPage", reads_back::<JobsPage>),
     ("/v1/jobs/{id}/attempts", "AttemptsPage", reads_back::<AttemptsPage>),
     ("/v1/jobs/{id}/outputs", "OutputsPage", reads_back::<OutputsPage>),

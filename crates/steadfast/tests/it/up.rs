@@ -49,7 +49,9 @@ async fn a_program_of_the_same_user_finds_the_token_of_up() {
 
     // Another `up` at the same port has tokens of its own, and the same client goes on with them.
     drop(left);
-    ids.iter().for_each(|id| tokens.revoke(id).expect("there"));
+    for id in &ids {
+        tokens.revoke(id).expect("there");
+    }
     let refused = client.submit(&job).await;
     assert!(matches!(refused, Err(ClientError::NotAllowed(_))), "{refused:?}");
     let _left = leave(&server, &tokens);

@@ -14,8 +14,8 @@ use steadfast_worker::{
 use super::*;
 
 /// Attempts by numbers; what becomes of them is told in order.
-struct Told {
-    told: SyncSender<(u64, WorkerReport)>,
+struct Recorder {
+    reports: SyncSender<(u64, WorkerReport)>,
     under_way: AtomicUsize,
     most: Arc<AtomicUsize>,
 }
@@ -42,7 +42,7 @@ impl Work for Numbered {
     }
 }
 
-impl Transport for Told {
+impl Transport for Recorder {
     type Work = Numbered;
 
     const REPORTS_WAIT: bool = false;
@@ -69,7 +69,7 @@ impl Transport for Told {
     }
 
     fn report(&self, _: &AttemptId, settled: Settled<u64>, _: Option<&TaskControl>) {
-        let _ = self.told.send((settled.attempt, settled.report));
+        let _ = self.reports.send((settled.attempt, settled.report));
     }
 }
 
@@ -77,15 +77,15 @@ fn id(number: u64) -> AttemptId {
     AttemptId::new("job", number)
 }
 
-fn driver(slots: u32) -> (Driver<Told>, Receiver<(u64, WorkerReport)>, Arc<AtomicUsize>) {
+fn driver(slots: u32) -> (Driver<Recorder>, Receiver<(u64, WorkerReport)>, Arc<AtomicUsize>) {
     // More than any test here assigns: nobody waits to tell.
-    let (told, over) = sync_channel(100);
+    let (reports, over) = sync_channel(100);
     let most = Arc::new(AtomicUsize::new(0));
-    let told = Told { told, under_way: AtomicUsize::new(0), most: most.clone() };
-    (Driver::start(slots, told, None).unwrap(), over, most)
+    let recorder = Recorder { reports, under_way: AtomicUsize::new(0), most: most.clone() };
+    (Driver::start(slots, recorder, None).unwrap(), over, most)
 }
 
-fn give(driver: &Driver<Told>, number: u64, attempt: Attempt) {
+fn give(driver: &Driver<Recorder>, number: u64, attempt: Attempt) {
     driver.assign(Numbered { number, attempt: Some(attempt) });
 }
 
@@ -94,7 +94,7 @@ const LOST: WorkerReport = WorkerReport::Ended(Outcome::LOST);
 const NEVER_BEGAN: WorkerReport = WorkerReport::Ended(Outcome::NOT_BEGUN);
 
 /// One that has begun, and goes on until something is written to the second pipe.
-fn begin_long(driver: &Driver<Told>, folder: &Folder, number: u64) -> PathBuf {
+fn begin_long(driver: &Driver<Recorder>, folder: &Folder, number: u64) -> PathBuf {
     let (begun, go) = (folder.fifo(&format!("begun{number}")), folder.fifo(&format!("go{number}")));
     give(driver, number, folder.shell(&format!("echo > begun{number}; read line < go{number}")));
     fs::read(begun).unwrap();
