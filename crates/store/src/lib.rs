@@ -17,6 +17,7 @@ mod blobs;
 mod cursor;
 mod error;
 mod folder;
+mod lock;
 mod memory;
 mod model;
 mod plans;
@@ -33,6 +34,7 @@ pub use blobs::{
 };
 pub use error::StoreError;
 pub use folder::{Folder, is_plain_name};
+pub use lock::lock;
 pub use memory::MemoryStore;
 pub use model::{
     Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,

@@ -8,7 +8,7 @@
 //! | [`Space`] | how much room is left for all of it |
 
 use std::fmt::Debug;
-use std::fs::{self, File, FileTimes, TryLockError};
+use std::fs::{self, File, FileTimes};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use steadfast_core::time::Timestamp;
 
 use crate::blobs::{Blobs, FolderBlobs};
 use crate::folder::Folder;
+use crate::lock::lock;
 use crate::settings::{FolderSettings, Settings};
 use crate::sqlite::{InPlace, SqliteStore};
 use crate::{Store, StoreError};
@@ -110,10 +111,8 @@ impl Storage for FolderStorage {
         let path = self.folder.server_lock();
         let existed = path.exists();
         let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(ClaimError::Taken),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
+        if !lock(&file)? {
+            return Err(ClaimError::Taken);
         }
         let since = file.metadata()?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
         let alive_at = existed.then_some(Timestamp(since.as_millis() as u64));

@@ -2,16 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use steadfast_core::event::Requester;
 use steadfast_core::time::Timestamp;
-use steadfast_store::Folder;
-
-/// How often a lock that is taken is tried again before it is believed, and how long apart: a process that only
-/// looked, or is about to become a step, has it for a moment.
-const LOOKS: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(200);
+use steadfast_store::{Folder, lock};
 
 /// Held while this process may write the job.
 #[derive(Debug)]
@@ -27,12 +22,8 @@ impl JobLock {
         let why = |error| format!("cannot lock {}: {error}", path.display());
         let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = open.map_err(why)?;
-        for _ in 0..LOOKS {
-            match file.try_lock() {
-                Ok(()) => return Ok(Self { file, path }),
-                Err(fs::TryLockError::WouldBlock) => pause(),
-                Err(fs::TryLockError::Error(error)) => return Err(why(error)),
-            }
+        if lock(&file).map_err(why)? {
+            return Ok(Self { file, path });
         }
         Err(format!("job {job} is being run by another process right now"))
     }
@@ -80,11 +71,6 @@ pub fn forget_lock(folder: &Folder, job: &str) {
     for kind in ["lock", "cancel", "port"] {
         let _ = fs::remove_file(folder.locks().join(format!("{job}.{kind}")));
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "there is nothing to wait for")]
-fn pause() {
-    std::thread::sleep(PAUSE);
 }
 
 #[allow(clippy::disallowed_methods, reason = "the time of the file is when its holder was alive")]
