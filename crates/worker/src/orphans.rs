@@ -9,16 +9,18 @@
 //! which number it gave last.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{
     Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, waitid, waitpid,
 };
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::processes::{Stat, carried, kill_all, kill_found, wait_all};
+use crate::processes::{Stat, carried, kill_all, kill_found, told, wait_all};
 use crate::{Attempt, now};
 
 /// How often children that nobody waits for are let go of.
@@ -28,11 +30,27 @@ const NUMBERS_MOST: i32 = 2_000;
 /// How long what is killed may leave others behind.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The attempts of this process, by the numbers of their leaders, until those are let go of.
-static RUNNING: Mutex<BTreeMap<i32, Running>> = Mutex::new(BTreeMap::new());
+static ATTEMPTS: Mutex<Attempts> =
+    Mutex::new(Attempts { running: BTreeMap::new(), born: Vec::new() });
 /// Read: a leader is being born, or let go of. Write: children are looked through for those that are no leaders.
 static LEADERS: RwLock<()> = RwLock::new(());
 static ADOPTS: OnceLock<bool> = OnceLock::new();
+
+/// Those of this process.
+struct Attempts {
+    /// By the numbers of their leaders, until those are let go of.
+    running: BTreeMap<i32, Running>,
+    /// The numbers of leaders that are being born; 0 until they have one.
+    born: Vec<Arc<AtomicI32>>,
+}
+
+impl Attempts {
+    fn has_leader(&self, pid: Pid) -> bool {
+        let pid = pid.as_raw_nonzero().get();
+        let is_born = || self.born.iter().any(|born| born.load(Ordering::Relaxed) == pid);
+        self.running.contains_key(&pid) || is_born()
+    }
+}
 
 struct Running {
     /// The value of its mark.
@@ -65,13 +83,44 @@ fn adopts() -> bool {
     ADOPTS.get().copied().unwrap_or(false)
 }
 
-fn running() -> MutexGuard<'static, BTreeMap<i32, Running>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+fn attempts() -> MutexGuard<'static, Attempts> {
+    ATTEMPTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Held while a leader is born, until it is [known](Leader::new): until then it could be taken for an orphan.
-pub(crate) fn birth() -> RwLockReadGuard<'static, ()> {
-    LEADERS.read().unwrap_or_else(PoisonError::into_inner)
+pub(crate) struct Birth<'a> {
+    mark: &'a str,
+    pid: Arc<AtomicI32>,
+    /// Not after the leader did.
+    began: u64,
+    _no_looking: RwLockReadGuard<'static, ()>,
+}
+
+impl<'a> Birth<'a> {
+    pub(crate) fn new(attempt: &'a Attempt) -> Self {
+        let no_looking = LEADERS.read().unwrap_or_else(PoisonError::into_inner);
+        let pid = Arc::new(AtomicI32::new(0));
+        attempts().born.push(Arc::clone(&pid));
+        Self { mark: &attempt.mark.1, pid, began: ticks(), _no_looking: no_looking }
+    }
+
+    pub(crate) fn pid(&self) -> &AtomicI32 {
+        &self.pid
+    }
+}
+
+impl Drop for Birth<'_> {
+    fn drop(&mut self) {
+        let born = &mut attempts().born;
+        born.retain(|pid| !Arc::ptr_eq(pid, &self.pid));
+    }
+}
+
+/// Since the system began, as it counts them for processes.
+fn ticks() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let each_second = clock_ticks_per_second();
+    now.tv_sec as u64 * each_second + now.tv_nsec as u64 * each_second / 1_000_000_000
 }
 
 /// An attempt that runs.
@@ -82,10 +131,10 @@ pub(crate) struct Leader {
 
 impl Leader {
     /// Its process is unreaped, so that its number is its own.
-    pub(crate) fn new(pid: Pid, attempt: &Attempt) -> Self {
-        let began = if adopts() { Stat::of(pid).map_or(0, |stat| stat.began) } else { 0 };
-        let running_now = Running { mark: attempt.mark.1.clone(), began, ended: false };
-        running().insert(pid.as_raw_nonzero().get(), running_now);
+    pub(crate) fn new(pid: Pid, birth: &Birth<'_>) -> Self {
+        let began = birth.began;
+        let running = Running { mark: birth.mark.to_owned(), began, ended: false };
+        attempts().running.insert(pid.as_raw_nonzero().get(), running);
         Self { pid, began }
     }
 
@@ -101,6 +150,11 @@ impl Leader {
         // What they leave behind in turn becomes ours, and is found by the next look.
         loop {
             let mut found = since(self.pid)?;
+            {
+                // Most of what began since are leaders themselves.
+                let attempts = attempts();
+                found.retain(|pid| !attempts.has_leader(*pid));
+            }
             found.retain(|pid| self.left(*pid, name, mark));
             if found.is_empty() || now() >= until {
                 return Ok(());
@@ -123,7 +177,7 @@ impl Leader {
     }
 
     pub(crate) fn ended(&self) {
-        if let Some(it) = running().get_mut(&self.pid.as_raw_nonzero().get()) {
+        if let Some(it) = attempts().running.get_mut(&self.pid.as_raw_nonzero().get()) {
             it.ended = true;
         }
     }
@@ -132,7 +186,7 @@ impl Leader {
         let Some(stat) = Stat::of(pid).filter(|stat| !stat.has_ended) else { return false };
         // Whose parent lives is found when that is gone.
         let is_orphan = stat.parent == getpid().as_raw_nonzero().get();
-        if adopts() && !is_orphan || running().contains_key(&pid.as_raw_nonzero().get()) {
+        if adopts() && !is_orphan || attempts().has_leader(pid) {
             return false;
         }
         let carried = carried(pid, name);
@@ -142,19 +196,19 @@ impl Leader {
         if !adopts() || stat.began < self.began {
             return false;
         }
-        let running = running();
+        let attempts = attempts();
         // One that says whose it is, is that one's as long as it runs; of one that does not, nobody knows.
         let may_be_of = |other: &Running| match &carried {
             Some(carried) => carried == other.mark.as_bytes(),
             None => other.began <= stat.began,
         };
-        !running.values().any(|other| !other.ended && may_be_of(other))
+        !attempts.running.values().any(|other| !other.ended && may_be_of(other))
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        running().remove(&self.pid.as_raw_nonzero().get());
+        attempts().running.remove(&self.pid.as_raw_nonzero().get());
     }
 }
 
@@ -162,8 +216,9 @@ impl Drop for Leader {
 fn since(pid: Pid) -> io::Result<Vec<Pid>> {
     let first = pid.as_raw_nonzero().get();
     // `0.20 0.18 0.12 1/80 11206`
-    let last = fs::read_to_string("/proc/loadavg").ok();
-    let last = last.and_then(|text| text.split_whitespace().last()?.parse::<i32>().ok());
+    let line = told("/proc/loadavg").ok();
+    let line = line.as_deref().and_then(|line| std::str::from_utf8(line).ok());
+    let last = line.and_then(|line| line.split_whitespace().last()?.parse::<i32>().ok());
     match last {
         Some(last) if last >= first && last - first <= NUMBERS_MOST => {
             Ok((first + 1..=last).filter_map(Pid::from_raw).collect())
@@ -183,7 +238,7 @@ fn reap() {
     let ours = getpid().as_raw_nonzero().get();
     for pid in crate::processes::all().unwrap_or_default() {
         let ended = Stat::of(pid).is_some_and(|stat| stat.has_ended && stat.parent == ours);
-        if ended && !running().contains_key(&pid.as_raw_nonzero().get()) {
+        if ended && !attempts().has_leader(pid) {
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }

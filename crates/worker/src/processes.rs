@@ -18,6 +18,17 @@ const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of an environment that are read at once: there are many processes to look at.
 const USUAL_ENVIRONMENT: usize = 16 * 1024;
 
+/// Longer than a line of numbers under `/proc`.
+const LONGEST_LINE: usize = 1024;
+
+/// A line that the system makes when it is asked, in one read: it has no length to ask for first.
+pub(crate) fn told(path: &str) -> io::Result<Vec<u8>> {
+    let mut line = vec![0; LONGEST_LINE];
+    let length = fs::File::open(path)?.read(&mut line)?;
+    line.truncate(length);
+    Ok(line)
+}
+
 /// Kills every process that carries `name=value` in its environment, wherever it has gone; returns how
 /// many there were once they are gone. The caller itself is spared.
 pub fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
@@ -132,7 +143,7 @@ pub(crate) struct Stat {
 impl Stat {
     /// None: there is no such process.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
-        let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        let stat = told(&format!("/proc/{pid}/stat")).ok()?;
         // The name comes second, in parentheses, and may contain anything; then state, parent, group, and the
         // time it began as the twenty-second.
         let after_name = stat.rsplit(|byte| *byte == b')').next()?;

@@ -15,7 +15,7 @@ use steadfast_core::outcome::{FailureKind, Outcome};
 
 use crate::cgroup::Cgroup;
 use crate::log::Log;
-use crate::orphans::{self, Leader};
+use crate::orphans::{Birth, Leader};
 use crate::processes::{kill_attempt, members, wait};
 use crate::spawn::Process;
 use crate::start::{Started, not_completed, start};
@@ -41,13 +41,13 @@ pub fn run_and_tell(attempt: &Attempt, stop: &Stop, started: impl FnOnce()) -> E
     if stop.is_stopped() {
         return Ended::Stopped;
     }
-    let birth = orphans::birth();
-    let Started { process, pipe, ours, cgroup } = match start(attempt) {
+    let birth = Birth::new(attempt);
+    let Started { process, pipe, ours, cgroup } = match start(attempt, birth.pid()) {
         Ok(started) => started,
         Err(failure) => return Ended::Outcome(attempt.mask.redact(Outcome::Failed(failure))),
     };
     // Until after it is waited for.
-    let leader = Leader::new(process.pid, attempt);
+    let leader = Leader::new(process.pid, &birth);
     drop(birth);
     started();
     let unwatched = Unwatched { process: &process, attempt };

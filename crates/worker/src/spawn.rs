@@ -64,6 +64,8 @@ pub(crate) struct Program<'a> {
     pub(crate) user: Option<&'a User>,
     /// `cgroup.procs` of the control group that it begins in.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
+    /// Set to its number before it begins, where the system can.
+    pub(crate) born: &'a AtomicI32,
 }
 
 /// A child of ours that nobody else waits for, so that until [`Process::wait`] its number is its own.
@@ -165,7 +167,9 @@ fn spawn_with(program: &Program<'_>, handlers: Handlers) -> Result<Process, Spaw
     let pid = unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let pid = match handlers {
-            Handlers::Cleared => clone3(flags, stack.as_mut_ptr().cast(), top, &raw mut fd, &child),
+            Handlers::Cleared => {
+                clone3(flags, stack.as_mut_ptr().cast(), top, &raw mut fd, program.born, &child)
+            }
             Handlers::Asked => {
                 let pid = libc::clone(
                     begin,
@@ -209,12 +213,14 @@ unsafe fn clone3(
     bottom: *mut c_void,
     top: *mut c_void,
     fd: *mut RawFd,
+    born: &AtomicI32,
     child: &Child<'_>,
 ) -> io::Result<c_int> {
     // SAFETY: a struct of numbers, of which 0 says nothing.
     let mut arguments: libc::clone_args = unsafe { MaybeUninit::zeroed().assume_init() };
-    arguments.flags = flags as u64 | CLONE_CLEAR_SIGHAND;
+    arguments.flags = flags as u64 | CLONE_CLEAR_SIGHAND | libc::CLONE_PARENT_SETTID as u64;
     arguments.pidfd = fd as u64;
+    arguments.parent_tid = born.as_ptr() as u64;
     arguments.exit_signal = libc::SIGCHLD as u64;
     arguments.stack = bottom as u64;
     arguments.stack_size = top as u64 - bottom as u64;
@@ -260,6 +266,7 @@ unsafe fn clone3(
     _: *mut c_void,
     _: *mut c_void,
     _: *mut RawFd,
+    _: &AtomicI32,
     _: &Child<'_>,
 ) -> io::Result<c_int> {
     let _ = CLONE_CLEAR_SIGHAND;
@@ -450,6 +457,7 @@ mod tests {
             output: status.as_fd(),
             user: None,
             cgroup: None,
+            born: &AtomicI32::new(0),
         };
         for handlers in [Handlers::Cleared, Handlers::Asked] {
             let process = match spawn_with(&program, handlers) {

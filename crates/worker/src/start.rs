@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicI32;
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -27,8 +28,8 @@ pub(crate) struct Started {
     pub(crate) cgroup: Option<Cgroup>,
 }
 
-/// The leader of a process group of its own, with nothing on stdin.
-pub(crate) fn start(attempt: &Attempt) -> Result<Started, Failure> {
+/// The leader of a process group of its own, with nothing on stdin. `born` is its number as soon as it has one.
+pub(crate) fn start(attempt: &Attempt, born: &AtomicI32) -> Result<Started, Failure> {
     let argv: Vec<&str> = match &attempt.command {
         Command::Shell(script) => vec!["/bin/sh", "-c", script],
         Command::Argv(argv) => argv.iter().map(String::as_str).collect(),
@@ -40,11 +41,16 @@ pub(crate) fn start(attempt: &Attempt) -> Result<Started, Failure> {
     let started = path
         .as_deref()
         .ok_or_else(|| Errno::NOENT.into())
-        .and_then(|path| start_program(path, &argv, attempt));
+        .and_then(|path| start_program(path, &argv, attempt, born));
     started.map_err(|error| explain(&error, program, path.as_deref(), &attempt.cwd))
 }
 
-fn start_program(path: &Path, argv: &[&str], attempt: &Attempt) -> io::Result<Started> {
+fn start_program(
+    path: &Path,
+    argv: &[&str],
+    attempt: &Attempt,
+    born: &AtomicI32,
+) -> io::Result<Started> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let cwd = CString::new(attempt.cwd.as_os_str().as_bytes())?;
     let argv = argv.iter().map(|text| CString::new(*text)).collect::<Result<Vec<_>, _>>()?;
@@ -60,6 +66,7 @@ fn start_program(path: &Path, argv: &[&str], attempt: &Attempt) -> io::Result<St
         output: ours.as_fd(),
         user: attempt.user.as_deref(),
         cgroup: cgroup.as_ref().map(Cgroup::procs),
+        born,
     })?;
     Ok(Started { process, pipe, ours, cgroup })
 }
