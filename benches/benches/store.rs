@@ -8,7 +8,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use steadfast_core::event::{Event, ItemId, JobState, RecordedEvent, Role};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Owner, Refused, Row, SqliteStore, Store, Write};
+use steadfast_store::{Filter, Journal, Owner, Reader, Refused, Row, SqliteStore, Write};
 
 fn main() {
     divan::main();

@@ -23,7 +23,7 @@ use steadfast_core::event::AcceptedJob;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Controller, FleetRules, Placement, Request};
 use steadfast_jobfile::{Operator, load};
-use steadfast_store::{Owner, SqliteStore, Store};
+use steadfast_store::{Journal, Owner, SqliteStore};
 
 const WAITING: usize = 1_000_000;
 /// Of them, those that fall due while the server is down, and in how long.

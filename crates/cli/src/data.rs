@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use steadfast_api::ShownState;
 use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
-use steadfast_store::{Filter, Folder, Row, SqliteStore, Store, StoreError};
+use steadfast_store::{Filter, Folder, Reader, Row, SqliteStore, StoreError};
 
 use crate::client;
 use crate::input::Wrong;
@@ -134,9 +134,9 @@ pub(crate) fn is_of_a_server(job: &Job) -> bool {
 }
 
 /// The job of a name: see [`JobRef`].
-pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
+pub(crate) fn find(reader: &mut dyn Reader, name: &str) -> Result<Row, Wrong> {
     let mut newest = |filter: &Filter, limit: usize| {
-        let page = store.list(filter, None, limit).map_err(|error| error.to_string());
+        let page = reader.list(filter, None, limit).map_err(|error| error.to_string());
         page.map(|page| page.jobs)
     };
     let of_name = |name: &str| Filter { name: Some(name.to_owned()), ..Filter::default() };
@@ -151,7 +151,7 @@ pub(crate) fn find(store: &mut dyn Store, name: &str) -> Result<Row, Wrong> {
                 vec![]
             };
             begin.retain(|row| row.id.starts_with(name));
-            match store.row(name) {
+            match reader.row(name) {
                 Ok(Some((row, _))) => Some(row),
                 // One whose row is damaged is in the list all the same.
                 Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {
@@ -219,14 +219,14 @@ pub(crate) fn is_like_an_id(text: &str) -> bool {
 
 /// Every event of a job, in order.
 pub(crate) fn each_event<E: From<String>>(
-    store: &mut dyn Store,
+    reader: &mut dyn Reader,
     job: &str,
     after: u64,
     mut see: impl FnMut(RecordedEvent) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut after = after;
     loop {
-        let page = store.events(job, after, PAGE).map_err(|error| error.to_string())?;
+        let page = reader.events(job, after, PAGE).map_err(|error| error.to_string())?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.seq;
         for record in page {
@@ -236,6 +236,6 @@ pub(crate) fn each_event<E: From<String>>(
 }
 
 /// The state of a stored job.
-pub(crate) fn state(store: &mut dyn Store, job: &str) -> Result<Job, String> {
-    steadfast_engine::state(store, job).map_err(|error| error.to_string())
+pub(crate) fn state(reader: &mut dyn Reader, job: &str) -> Result<Job, String> {
+    steadfast_engine::state(reader, job).map_err(|error| error.to_string())
 }

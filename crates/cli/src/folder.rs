@@ -16,7 +16,7 @@ use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
 use steadfast_server::arriving::is_arriving;
 use steadfast_server::queries::{self, JobFilter};
-use steadfast_store::{Folder, SqliteStore, Store, log_times};
+use steadfast_store::{Folder, Reader, SqliteStore, log_times};
 
 use crate::args::{Common, ListArgs};
 use crate::data::{self, Data};
@@ -101,9 +101,13 @@ impl FolderSource {
 }
 
 /// The status of a job from its whole log.
-pub(crate) fn status_of(data: &Data, store: &mut dyn Store, id: &str) -> Result<JobStatus, String> {
+pub(crate) fn status_of(
+    data: &Data,
+    reader: &mut dyn Reader,
+    id: &str,
+) -> Result<JobStatus, String> {
     let (mut job, mut attempts) = (None::<Job>, Attempts::default());
-    data::each_event(store, id, 0, |record| {
+    data::each_event(reader, id, 0, |record| {
         attempts.add(&record);
         fold(&mut job, &record).map_err(|error| error.to_string())
     })?;

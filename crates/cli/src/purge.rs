@@ -7,7 +7,7 @@ use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
 use steadfast_server::purge::{purge, remove};
 use steadfast_server::queries;
-use steadfast_store::{Filter, Row, SqliteStore, Store as _};
+use steadfast_store::{Filter, Reader as _, Row, SqliteStore};
 
 use crate::args::{Output, PurgeArgs};
 use crate::data::{self, Data};
@@ -23,7 +23,8 @@ pub(crate) fn run(args: &PurgeArgs) -> Done {
         let purged = match (before, args.state) {
             (None, _) => named(&args.jobs, data, store)?,
             (Some(before), None) => {
-                purge(store, &*data.folder.storage().blobs(), before, now).map_err(text)?
+                let blobs = data.folder.storage().blobs();
+                purge(&mut data.open()?, store, &*blobs, before, now).map_err(text)?
             }
             (Some(before), Some(ShownState::Interrupted)) => interrupted(data, store, before)?,
             (Some(before), Some(ShownState::Of(state))) if state.is_terminal() => {

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Owner, Refused, Store, StoreError};
+use steadfast_store::{Journal, Owner, Refused, StoreError};
 
 use crate::batch::Assignment;
 use crate::controller::{Controller, Group, ReplyId};
@@ -104,7 +104,7 @@ pub struct Ownership {
 impl Live {
     /// `make_workers` is given the inbox to report to.
     pub fn start<W: Workers + 'static>(
-        store: Box<dyn Store>,
+        journal: Box<dyn Journal>,
         clock: Box<dyn Clock>,
         room: Placement,
         ownership: Ownership,
@@ -129,7 +129,7 @@ impl Live {
             thread("load", move || loading.run())
         });
         let writer = Writer {
-            store,
+            journal,
             owner,
             workers,
             observer,

@@ -5,7 +5,7 @@ use steadfast_core::apply::fold;
 use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Owner, QueueEntry, Store, StoreError};
+use steadfast_store::{Journal, Owner, QueueEntry, Reader, StoreError};
 
 use crate::inbox::Adopted;
 
@@ -37,14 +37,14 @@ impl Unreadable {
 }
 
 /// The state of a stored job: its snapshot, and the events since.
-pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
+pub fn state(reader: &mut dyn Reader, job: &str) -> Result<Job, Unreadable> {
     let unreadable = |why: String| Unreadable::State { job: job.into(), why };
-    let stored = store.get(job)?.ok_or_else(|| Unreadable::Missing(job.into()))?;
+    let stored = reader.get(job)?.ok_or_else(|| Unreadable::Missing(job.into()))?;
     let mut state: Option<Job> = match stored.snapshot {
         Some(snapshot) => {
             let without_plan: Job<IgnoredAny> = serde_json::from_slice(&snapshot.state)
                 .map_err(|error| unreadable(error.to_string()))?;
-            let first = store.events(job, 0, 1)?.into_iter().next();
+            let first = reader.events(job, 0, 1)?.into_iter().next();
             let Some(RecordedEvent { event: Event::JobAccepted(accepted), .. }) = first else {
                 return Err(unreadable("its first event is not that it was accepted".to_owned()));
             };
@@ -54,7 +54,7 @@ pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
     };
     let mut after = state.as_ref().map_or(0, |job| job.seq);
     loop {
-        let page = store.events(job, after, PAGE)?;
+        let page = reader.events(job, after, PAGE)?;
         let Some(last) = page.last() else { break };
         after = last.seq;
         for record in &page {
@@ -68,9 +68,10 @@ pub fn state(store: &mut dyn Store, job: &str) -> Result<Job, Unreadable> {
     state.ok_or_else(|| Unreadable::Missing(job.into()))
 }
 
-/// Reads the jobs of an owner, on a connection of its own.
+/// Reads the jobs of an owner, on connections of its own.
 pub struct Loader {
-    store: Box<dyn Store>,
+    journal: Box<dyn Journal>,
+    reader: Box<dyn Reader>,
     owner: Owner,
 }
 
@@ -81,25 +82,25 @@ impl std::fmt::Debug for Loader {
 }
 
 impl Loader {
-    pub fn new(store: Box<dyn Store>, owner: Owner) -> Self {
-        Self { store, owner }
+    pub fn new(journal: Box<dyn Journal>, reader: Box<dyn Reader>, owner: Owner) -> Self {
+        Self { journal, reader, owner }
     }
 
     /// None: there is no such job, it is over, or another's.
     pub(crate) fn load(&mut self, job: &str) -> Result<Option<Adopted>, Unreadable> {
-        let Some((row, _)) = self.store.row(job)? else { return Ok(None) };
+        let Some((row, _)) = self.reader.row(job)? else { return Ok(None) };
         if row.over {
             return Ok(None);
         }
-        let Some(stored) = self.store.get(job)? else { return Ok(None) };
+        let Some(stored) = self.reader.get(job)? else { return Ok(None) };
         if *stored.owner != *self.owner.id {
             return Ok(None);
         }
         if let Some(why) = stored.stuck {
             return Err(Unreadable::Parked(why));
         }
-        let job = state(&mut *self.store, job)?;
-        let gaps = self.store.gaps(&self.owner.id, job.last_at)?;
+        let job = state(&mut *self.reader, job)?;
+        let gaps = self.journal.gaps(&self.owner.id, job.last_at)?;
         Ok(Some(Adopted { job, gaps, lost: Vec::new() }))
     }
 
@@ -109,7 +110,7 @@ impl Loader {
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, Unreadable> {
-        Ok(self.store.queued(&self.owner.id, after, limit)?)
+        Ok(self.journal.queued(&self.owner.id, after, limit)?)
     }
 
     /// A page of those to be woken after `after`, up to `until`.
@@ -119,6 +120,6 @@ impl Loader {
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, Unreadable> {
-        Ok(self.store.due(&self.owner.id, after, until, limit)?)
+        Ok(self.journal.due(&self.owner.id, after, until, limit)?)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Blobs, Store, StoreError};
+use steadfast_store::{Blobs, Journal, Reader, StoreError};
 
 /// A folder of no job may be of one that is being accepted: its files are there before it is, and a
 /// server waits with it while its disk is full or its database locked. Older than this, it is what an
@@ -13,22 +13,23 @@ const ORPHANED_AFTER: Duration = Duration::from_hours(24);
 /// Removes jobs that are over and ended before a moment, and what was left of jobs that are gone; how
 /// many jobs.
 pub fn purge(
-    store: &mut dyn Store,
+    journal: &mut dyn Journal,
+    reader: &mut dyn Reader,
     blobs: &dyn Blobs,
     finished_before: Timestamp,
     now: Timestamp,
 ) -> Result<u64, StoreError> {
-    let gone = store.purge(finished_before)?;
+    let gone = journal.purge(finished_before)?;
     for job in &gone {
         blobs.remove(job);
     }
-    sweep(store, blobs, now)?;
+    sweep(reader, blobs, now)?;
     Ok(gone.len() as u64)
 }
 
 /// Removes one job, whatever its state; whether there was such a one.
-pub fn remove(store: &mut dyn Store, blobs: &dyn Blobs, job: &str) -> Result<bool, StoreError> {
-    let gone = store.remove(job)?;
+pub fn remove(journal: &mut dyn Journal, blobs: &dyn Blobs, job: &str) -> Result<bool, StoreError> {
+    let gone = journal.remove(job)?;
     if gone {
         blobs.remove(job);
     }
@@ -36,10 +37,10 @@ pub fn remove(store: &mut dyn Store, blobs: &dyn Blobs, job: &str) -> Result<boo
 }
 
 /// What is of no job, if it is old.
-fn sweep(store: &mut dyn Store, blobs: &dyn Blobs, now: Timestamp) -> Result<(), StoreError> {
+fn sweep(reader: &mut dyn Reader, blobs: &dyn Blobs, now: Timestamp) -> Result<(), StoreError> {
     let moment = UNIX_EPOCH + Duration::from_millis(now.0).saturating_sub(ORPHANED_AFTER);
     for job in blobs.unchanged_since(moment) {
-        if !is_known(store, &job)? {
+        if !is_known(reader, &job)? {
             blobs.remove(&job);
         }
     }
@@ -47,8 +48,8 @@ fn sweep(store: &mut dyn Store, blobs: &dyn Blobs, now: Timestamp) -> Result<(),
 }
 
 /// One whose row cannot be read is there all the same.
-fn is_known(store: &mut dyn Store, job: &str) -> Result<bool, StoreError> {
-    match store.row(job) {
+fn is_known(reader: &mut dyn Reader, job: &str) -> Result<bool, StoreError> {
+    match reader.row(job) {
         Err(StoreError::Corrupt { job: Some(_), .. }) => Ok(true),
         row => Ok(row?.is_some()),
     }
@@ -75,11 +76,14 @@ mod tests {
     fn a_folder_of_no_job_goes_only_when_it_is_old() {
         let root = tempfile::tempdir().unwrap();
         let folder = Folder::new(root.path().to_owned());
-        let mut store = SqliteStore::open(&folder.database()).unwrap();
+        let open = || SqliteStore::open(&folder.database()).unwrap();
         touched(&folder.files("new"), Duration::from_mins(59));
         touched(&folder.files("old"), Duration::from_hours(25));
         touched(&folder.logs("old"), Duration::from_hours(25));
-        assert_eq!(purge(&mut store, &FolderBlobs::new(&folder), NOW, NOW).unwrap(), 0);
+        assert_eq!(
+            purge(&mut open(), &mut open(), &FolderBlobs::new(&folder), NOW, NOW).unwrap(),
+            0
+        );
         assert!(folder.files("new").exists());
         assert!(!folder.files("old").exists() && !folder.logs("old").exists());
     }

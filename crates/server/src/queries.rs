@@ -16,7 +16,7 @@ use steadfast_core::job::Job;
 use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
-use steadfast_store::{Row, Storage, Store, StoreError};
+use steadfast_store::{Reader, Row, Storage, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
@@ -56,7 +56,7 @@ impl JobReader {
     /// The row, and the number of the last event that there is.
     pub async fn end(&self, id: &str) -> Result<(Row, u64), ApiError> {
         let id = job_id(id)?;
-        self.readers.read(move |store| store.row(&id)?.ok_or_else(|| ApiError::no_job(&id))).await
+        self.readers.read(move |reader| reader.row(&id)?.ok_or_else(|| ApiError::no_job(&id))).await
     }
 
     pub async fn list(
@@ -67,9 +67,9 @@ impl JobReader {
     ) -> Result<JobsPage, ApiError> {
         let storage = self.storage.clone();
         self.readers
-            .read(move |store| {
+            .read(move |reader| {
                 let is_run = |job: &str| storage.is_run(job);
-                Ok(list(store, &is_run, &filter, cursor.as_deref(), limit)?)
+                Ok(list(reader, &is_run, &filter, cursor.as_deref(), limit)?)
             })
             .await
     }
@@ -86,7 +86,7 @@ impl JobReader {
     /// What is wrong with what is stored of a job.
     pub async fn damage(&self, id: &str) -> Result<Option<String>, ApiError> {
         let id = job_id(id)?;
-        self.readers.read(move |store| Ok(store.damage(&id)?)).await
+        self.readers.read(move |reader| Ok(reader.damage(&id)?)).await
     }
 
     /// The events after `after`; none once there are no more yet.
@@ -98,9 +98,9 @@ impl JobReader {
     ) -> Result<Vec<RecordedEvent>, ApiError> {
         let id = job_id(id)?;
         self.readers
-            .read(move |store| {
-                let events = store.events(&id, after, limit)?;
-                if events.is_empty() && store.row(&id)?.is_none() {
+            .read(move |reader| {
+                let events = reader.events(&id, after, limit)?;
+                if events.is_empty() && reader.row(&id)?.is_none() {
                     return Err(ApiError::no_job(&id));
                 }
                 Ok(events)
@@ -110,7 +110,7 @@ impl JobReader {
 
     pub async fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
         let id = job_id(id)?;
-        self.readers.read(move |store| state(store, &id).map(Arc::new)).await
+        self.readers.read(move |reader| state(reader, &id).map(Arc::new)).await
     }
 
     pub async fn status(&self, id: &str) -> Result<Arc<JobStatus>, ApiError> {
@@ -118,8 +118,8 @@ impl JobReader {
         let mut folded = self.cache.of(&id).lock_owned().await;
         let (cache, known, storage) = (self.cache.clone(), id.clone(), self.storage.clone());
         self.readers
-            .read(move |store| {
-                let status = folded.status(store, &known).inspect_err(|_| cache.forget(&known))?;
+            .read(move |reader| {
+                let status = folded.status(reader, &known).inspect_err(|_| cache.forget(&known))?;
                 cache.holds(&known, folded.bytes());
                 let alone = status.local && !status.state.is_terminal() && !storage.is_run(&known);
                 if alone { Ok(Arc::new((*status).clone().without_a_process())) } else { Ok(status) }
@@ -141,8 +141,8 @@ impl JobReader {
         let mut folded = self.cache.of(&id).lock_owned().await;
         let cache = self.cache.clone();
         self.readers
-            .read(move |store| {
-                let job = folded.job(store, &id).inspect_err(|_| cache.forget(&id))?;
+            .read(move |reader| {
+                let job = folded.job(reader, &id).inspect_err(|_| cache.forget(&id))?;
                 let only = match part {
                     None => ItemSelector::default(),
                     Some(name) => job.plan.select(&name).map_err(|why| no_part(&id, &why))?,
@@ -165,10 +165,10 @@ impl JobReader {
         let step = step.map(str::to_owned);
         let turn = self.explaining.clone().acquire_owned().await.map_err(ApiError::internal)?;
         self.readers
-            .read(move |store| {
+            .read(move |reader| {
                 let _turn = turn;
                 let mut log = Vec::new();
-                each_event(store, &id, 0, |record| {
+                each_event(reader, &id, 0, |record| {
                     log.push(record);
                     Ok(())
                 })?;
@@ -193,7 +193,7 @@ impl JobReader {
     ) -> Result<AttemptsPage, ApiError> {
         let id = job_id(id)?;
         let after = attempts::read_cursor(cursor)?;
-        self.readers.read(move |store| attempts::page(store, &id, after, limit)).await
+        self.readers.read(move |reader| attempts::page(reader, &id, after, limit)).await
     }
 
     /// How an attempt ended, as far as somebody asks who comes too late.
@@ -204,13 +204,13 @@ impl JobReader {
         attempt: u32,
     ) -> Result<AttemptEnd, ApiError> {
         let id = job_id(id)?;
-        self.readers.read(move |store| attempts::end(store, &id, item, attempt)).await
+        self.readers.read(move |reader| attempts::end(reader, &id, item, attempt)).await
     }
 
     /// The job that was submitted with a key, and the digest of its body.
     pub async fn find_key(&self, key: &str) -> Result<Option<(JobId, String)>, ApiError> {
         let key = key.to_owned();
-        self.readers.read(move |store| Ok(store.key(&key)?)).await
+        self.readers.read(move |reader| Ok(reader.key(&key)?)).await
     }
 }
 
@@ -219,8 +219,8 @@ pub fn no_part(id: &str, why: &NoSuchPart) -> ApiError {
     ApiError::NotFound(format!("job {id}: {why}"))
 }
 
-fn state(store: &mut dyn Store, id: &str) -> Result<Job, ApiError> {
-    steadfast_engine::state(store, id).map_err(|error| match error {
+fn state(reader: &mut dyn Reader, id: &str) -> Result<Job, ApiError> {
+    steadfast_engine::state(reader, id).map_err(|error| match error {
         Unreadable::Store(error) => error.into(),
         Unreadable::Missing(id) => ApiError::no_job(&id),
         Unreadable::Parked(why) => ApiError::Stuck { job: id.into(), why },
@@ -244,13 +244,13 @@ fn plan_of(log: &[RecordedEvent]) -> Option<&steadfast_core::plan::Plan> {
 
 /// Every event after one, in order.
 fn each_event(
-    store: &mut dyn Store,
+    reader: &mut dyn Reader,
     job: &str,
     mut after: u64,
     mut see: impl FnMut(RecordedEvent) -> Result<(), ApiError>,
 ) -> Result<(), ApiError> {
     loop {
-        let page = store.events(job, after, CHUNK)?;
+        let page = reader.events(job, after, CHUNK)?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.seq;
         for record in page {

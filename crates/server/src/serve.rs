@@ -21,7 +21,7 @@ use steadfast_engine::{
     Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
     WorkerState,
 };
-use steadfast_store::{Claim, ClaimError, Owner, Storage, Store as _, StoreError};
+use steadfast_store::{Claim, ClaimError, Journal as _, Owner, Storage, StoreError};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -37,7 +37,7 @@ use crate::http::{App, Limits, PageLimit, WorkerQueries as _};
 use crate::listen::{INSIDE, ListenOptions, Listener, connections_within, serve};
 use crate::notifications::Notifications;
 use crate::observability::{
-    self, Log, Metrics, Observability, ProcessFacts, Spans, TimedStore, TraceError, init_stderr,
+    self, Log, Metrics, Observability, ProcessFacts, Spans, TimedJournal, TraceError, init_stderr,
     requests,
 };
 use crate::purge::purge;
@@ -255,11 +255,11 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     );
     let notifications = Notifications::new();
     let (going, gone) = oneshot::channel();
-    let mut writing = TimedStore::new(writing, metrics.clone(), health.clone());
+    let mut writing = TimedJournal::new(writing, metrics.clone(), health.clone());
     let owner = writing.take(Owner::SHARD, clock.now(), claim.claim.alive_at())?;
-    let (open, stuck) = writing.count(&owner.id)?;
+    let (open, stuck) = storage.reader()?.count(&owner.id)?;
     watch.begin(open, stuck);
-    let loader = Some(Loader::new(storage.journal()?, owner.clone()));
+    let loader = Some(Loader::new(storage.journal()?, storage.reader()?, owner.clone()));
     let live = Live::start(
         Box::new(writing),
         Box::new(SharedClock(clock.clone())),
@@ -449,7 +449,8 @@ impl Retention {
             let purged = tokio::task::spawn_blocking(move || {
                 let now = clock.now();
                 let before = Timestamp(now.0.saturating_sub(keep_ms));
-                purge(&mut *storage.reader()?, &*storage.blobs(), before, now)
+                let (mut journal, mut reader) = (storage.journal()?, storage.reader()?);
+                purge(&mut *journal, &mut *reader, &*storage.blobs(), before, now)
             });
             match purged.await {
                 Ok(Ok(0)) | Err(_) => {}

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use server::{Answer, Server};
 use steadfast_core::time::Timestamp;
 use steadfast_jobfile::Operator;
-use steadfast_store::{SqliteStore, Store as _};
+use steadfast_store::{Journal as _, SqliteStore};
 
 const OK: &str = "name: good\nsteps: { a: { run: ok }, b: { run: ok, needs: [a] } }";
 const HOLD: &str = "name: slow\nsteps: { a: { run: hold } }";

@@ -24,7 +24,7 @@ use steadfast_engine::{
     Slots, Stopped, Work, Workers,
 };
 use steadfast_server::clock::SystemClock;
-use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
+use steadfast_store::{Folder, Journal as _, Owner, Reader as _, SqliteStore};
 use steadfast_worker::http::Outbound;
 
 pub use lock::{JobLock, ask_to_cancel, forget_lock};

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::{Filter, Folder, SqliteStore, Store as _, StoreError};
+use crate::{Filter, Folder, Reader as _, SqliteStore, StoreError};
 use serde::Serialize;
 
 /// Jobs of the copy that are looked at, at once.

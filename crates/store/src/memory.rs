@@ -8,9 +8,10 @@ use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
+use crate::journal::is_kept;
 use crate::{
-    Filter, Gap, IdempotencyKey, Owner, Page, Plans, QueueEntry, Refused, Row, Snapshot, Store,
-    StoreError, Stored, Write,
+    Filter, Gap, IdempotencyKey, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row,
+    Snapshot, StoreError, Stored, Write,
 };
 
 #[derive(Debug, Default)]
@@ -95,7 +96,7 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl Journal for MemoryStore {
     fn commit(
         &mut self,
         owner: &Owner,
@@ -109,6 +110,10 @@ impl Store for MemoryStore {
             return Ok(vec![Err(fenced); writes.len()]);
         }
         Ok(writes.iter().map(|write| self.write(owner, write.clone())).collect())
+    }
+
+    fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
+        is_kept(self, write)
     }
 
     fn take(
@@ -139,6 +144,81 @@ impl Store for MemoryStore {
         Ok(gaps.map(|((_, until), from)| Gap { from: *from, until: *until }).collect())
     }
 
+    fn due(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
+        let due = self.due.iter().filter(|(of, at, _)| of == owner && *at <= until);
+        let due = due.map(|(_, at, job)| (*at, job.clone()));
+        Ok(due.filter(|job| after.as_ref().is_none_or(|after| job > after)).take(limit).collect())
+    }
+
+    fn queued(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let jobs = self.by_time.range((from, Bound::Unbounded));
+        let jobs = jobs.filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored));
+        let queued = jobs.filter(|stored| stored.owner == owner).filter_map(|stored| {
+            let Row { id, submitted_at, queued, .. } = &stored.row;
+            let (submitted_at, job) = (*submitted_at, id.clone());
+            Some(QueueEntry { submitted_at, job, queued: queued.clone()? })
+        });
+        Ok(queued.take(limit).collect())
+    }
+
+    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
+        let Some(kept) = self.jobs.get_mut(job).filter(|kept| !kept.stored.row.over) else {
+            return Ok(false);
+        };
+        if let Some(due) = kept.stored.row.wake_at.take() {
+            let stored = &kept.stored;
+            self.due.remove(&(stored.owner.clone(), due, stored.row.id.clone()));
+        }
+        kept.stored.row.queued = None;
+        kept.stored.stuck = Some(why.to_owned());
+        Ok(true)
+    }
+
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        let old = self.jobs.values().filter_map(|Kept { stored: Stored { row, .. }, .. }| {
+            let finished_at = row.finished_at.filter(|at| row.over && *at < finished_before)?;
+            Some((finished_at, row.id.clone()))
+        });
+        let mut old: Vec<_> = old.collect();
+        old.sort();
+        let gone: Vec<JobId> = old.into_iter().map(|(_, id)| id).collect();
+        for id in &gone {
+            self.remove(id)?;
+        }
+        Ok(gone)
+    }
+
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
+        let Some((id, Kept { stored, key, .. })) = self.jobs.remove_entry(job) else {
+            return Ok(false);
+        };
+        self.by_time.remove(&(stored.row.submitted_at, id.clone()));
+        if let Some(due) = stored.row.wake_at {
+            self.due.remove(&(stored.owner, due, id));
+        }
+        if let Some(key) = key {
+            self.keys.remove(&key);
+        }
+        // A job of `run` is its own owner.
+        self.owners.remove(job);
+        self.gaps.retain(|(of, _), _| of != job);
+        Ok(true)
+    }
+}
+
+impl Reader for MemoryStore {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         Ok(self.jobs.get(job).map(|kept| kept.stored.clone()))
     }
@@ -185,84 +265,11 @@ impl Store for MemoryStore {
         Ok(log[from..].iter().take(limit).cloned().collect())
     }
 
-    fn due(
-        &mut self,
-        owner: &str,
-        after: Option<(Timestamp, JobId)>,
-        until: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        let due = self.due.iter().filter(|(of, at, _)| of == owner && *at <= until);
-        let due = due.map(|(_, at, job)| (*at, job.clone()));
-        Ok(due.filter(|job| after.as_ref().is_none_or(|after| job > after)).take(limit).collect())
-    }
-
-    fn queued(
-        &mut self,
-        owner: &str,
-        after: Option<(Timestamp, JobId)>,
-        limit: usize,
-    ) -> Result<Vec<QueueEntry>, StoreError> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let jobs = self.by_time.range((from, Bound::Unbounded));
-        let jobs = jobs.filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored));
-        let queued = jobs.filter(|stored| stored.owner == owner).filter_map(|stored| {
-            let Row { id, submitted_at, queued, .. } = &stored.row;
-            let (submitted_at, job) = (*submitted_at, id.clone());
-            Some(QueueEntry { submitted_at, job, queued: queued.clone()? })
-        });
-        Ok(queued.take(limit).collect())
-    }
-
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
         let ours = self.jobs.values().map(|kept| &kept.stored).filter(|it| it.owner == owner);
         let stuck = ours.filter(|stored| stored.stuck.is_some()).count();
         let open = self.due.iter().filter(|(of, ..)| of == owner).count();
         Ok((open as u64, stuck as u64))
-    }
-
-    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
-        let old = self.jobs.values().filter_map(|Kept { stored: Stored { row, .. }, .. }| {
-            let finished_at = row.finished_at.filter(|at| row.over && *at < finished_before)?;
-            Some((finished_at, row.id.clone()))
-        });
-        let mut old: Vec<_> = old.collect();
-        old.sort();
-        let gone: Vec<JobId> = old.into_iter().map(|(_, id)| id).collect();
-        for id in &gone {
-            self.remove(id)?;
-        }
-        Ok(gone)
-    }
-
-    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
-        let Some((id, Kept { stored, key, .. })) = self.jobs.remove_entry(job) else {
-            return Ok(false);
-        };
-        self.by_time.remove(&(stored.row.submitted_at, id.clone()));
-        if let Some(due) = stored.row.wake_at {
-            self.due.remove(&(stored.owner, due, id));
-        }
-        if let Some(key) = key {
-            self.keys.remove(&key);
-        }
-        // A job of `run` is its own owner.
-        self.owners.remove(job);
-        self.gaps.retain(|(of, _), _| of != job);
-        Ok(true)
-    }
-
-    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
-        let Some(kept) = self.jobs.get_mut(job).filter(|kept| !kept.stored.row.over) else {
-            return Ok(false);
-        };
-        if let Some(due) = kept.stored.row.wake_at.take() {
-            let stored = &kept.stored;
-            self.due.remove(&(stored.owner.clone(), due, stored.row.id.clone()));
-        }
-        kept.stored.row.queued = None;
-        kept.stored.stuck = Some(why.to_owned());
-        Ok(true)
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use steadfast_core::event::{JobId, JobState, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
-use crate::{Store, StoreError};
+use crate::{Reader, StoreError};
 
 /// One decision of one job: its events, and what the job is after them.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,10 +101,10 @@ pub struct Page {
 
 impl Page {
     /// Asks for the damage of every job of the page.
-    pub fn check(&mut self, store: &mut dyn Store) -> Result<(), StoreError> {
+    pub fn check(&mut self, reader: &mut dyn Reader) -> Result<(), StoreError> {
         for row in &self.jobs {
             if !self.damaged.contains_key(&row.id)
-                && let Some(damage) = store.damage(&row.id)?
+                && let Some(damage) = reader.damage(&row.id)?
             {
                 self.damaged.insert(row.id.clone(), damage);
             }

@@ -23,8 +23,10 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
+use crate::journal::is_kept;
 use crate::{
-    Filter, Gap, Owner, Page, Plans, QueueEntry, Refused, Row, Store, StoreError, Stored, Write,
+    Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, StoreError, Stored,
+    Write,
 };
 use checkpointer::Checkpointer;
 use fault::Fault;
@@ -180,7 +182,7 @@ fn own_alone(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl Store for SqliteStore {
+impl Journal for SqliteStore {
     fn commit(
         &mut self,
         owner: &Owner,
@@ -198,6 +200,10 @@ impl Store for SqliteStore {
         Ok(answers)
     }
 
+    fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
+        is_kept(self, write)
+    }
+
     fn take(
         &mut self,
         owner: &str,
@@ -211,6 +217,54 @@ impl Store for SqliteStore {
         self.attempt("reading", |connection| owners::gaps(connection, owner, after))
     }
 
+    fn due(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
+        self.attempt("reading", |connection| owners::due(connection, owner, after, until, limit))
+    }
+
+    fn queued(
+        &mut self,
+        owner: &str,
+        after: Option<(Timestamp, JobId)>,
+        limit: usize,
+    ) -> Result<Vec<QueueEntry>, StoreError> {
+        self.attempt("reading", |connection| owners::queued(connection, owner, after, limit))
+    }
+
+    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
+        self.transact("marking a job", |connection| write::park(connection, job, why))
+    }
+
+    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        let mut gone = vec![];
+        loop {
+            let some = self.transact("purging", |connection| {
+                write::purge(connection, finished_before, PURGED_AT_ONCE)
+            });
+            let some = match some {
+                // What went before is told: its caller has files of these jobs to remove. The next purge goes on.
+                Err(_) if !gone.is_empty() => return Ok(gone),
+                some => some?,
+            };
+            let last = some.len() < PURGED_AT_ONCE;
+            gone.extend(some);
+            if last {
+                return Ok(gone);
+            }
+        }
+    }
+
+    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
+        self.transact("removing a job", |connection| write::remove(connection, job))
+    }
+}
+
+impl Reader for SqliteStore {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         self.attempt("reading", |connection| read::get(connection, job))
     }
@@ -247,49 +301,8 @@ impl Store for SqliteStore {
         events
     }
 
-    fn due(
-        &mut self,
-        owner: &str,
-        after: Option<(Timestamp, JobId)>,
-        until: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        self.attempt("reading", |connection| owners::due(connection, owner, after, until, limit))
-    }
-
-    fn queued(
-        &mut self,
-        owner: &str,
-        after: Option<(Timestamp, JobId)>,
-        limit: usize,
-    ) -> Result<Vec<QueueEntry>, StoreError> {
-        self.attempt("reading", |connection| owners::queued(connection, owner, after, limit))
-    }
-
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
         self.attempt("reading", |connection| owners::count(connection, owner))
-    }
-
-    fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
-        let mut gone = vec![];
-        loop {
-            let some = self.transact("purging", |connection| {
-                write::purge(connection, finished_before, PURGED_AT_ONCE)
-            })?;
-            let last = some.len() < PURGED_AT_ONCE;
-            gone.extend(some);
-            if last {
-                return Ok(gone);
-            }
-        }
-    }
-
-    fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
-        self.transact("removing a job", |connection| write::remove(connection, job))
-    }
-
-    fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
-        self.transact("marking a job", |connection| write::park(connection, job, why))
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

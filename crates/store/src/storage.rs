@@ -2,7 +2,8 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`Store`] | the journal: groups of decisions, owners and their epochs; and what is read of it |
+//! | [`Journal`] | groups of decisions, owners and their epochs, what an owner has to go on with |
+//! | [`Reader`] | what is asked about jobs: pages, snapshots, events |
 //! | [`Blobs`] | attached files, and what attempts print |
 //! | [`Settings`] | tokens, the key of callbacks |
 //! | [`Space`] | how much room is left for all of it |
@@ -22,7 +23,7 @@ use crate::folder::Folder;
 use crate::lock::lock;
 use crate::settings::{FolderSettings, Settings};
 use crate::sqlite::{InPlace, SqliteStore};
-use crate::{Store, StoreError};
+use crate::{Journal, Reader, StoreError};
 
 /// A lock of another process is told of after this long; it is waited for as long as it takes.
 const LOCKED_AFTER: Duration = Duration::from_secs(1);
@@ -31,11 +32,11 @@ pub trait Storage: Debug + Send + Sync {
     /// For the life of one server: there is no second one meanwhile.
     fn claim(&self) -> Result<Box<dyn Claim>, ClaimError>;
 
-    /// For the one thread that writes, and for what is loaded for it.
-    fn journal(&self) -> Result<Box<dyn Store>, StoreError>;
+    /// For the one thread that writes, and for the one that loads jobs for it.
+    fn journal(&self) -> Result<Box<dyn Journal>, StoreError>;
 
     /// For requests.
-    fn reader(&self) -> Result<Box<dyn Store>, StoreError>;
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;
 
     fn blobs(&self) -> Arc<dyn Blobs>;
 
@@ -119,11 +120,11 @@ impl Storage for FolderStorage {
         Ok(Box::new(FolderClaim { file, alive_at }))
     }
 
-    fn journal(&self) -> Result<Box<dyn Store>, StoreError> {
+    fn journal(&self) -> Result<Box<dyn Journal>, StoreError> {
         Ok(Box::new(SqliteStore::open_waiting(&self.folder.database(), LOCKED_AFTER)?))
     }
 
-    fn reader(&self) -> Result<Box<dyn Store>, StoreError> {
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         Ok(Box::new(SqliteStore::open(&self.folder.database())?))
     }
 

@@ -10,7 +10,7 @@ use common::{log, plan_of, put, write};
 use rusqlite::Connection;
 use steadfast_core::event::{Event, RecordedEvent};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Owner, SqliteStore, Store, StoreError, Write};
+use steadfast_store::{Journal, Owner, Reader, SqliteStore, StoreError, Write};
 use tempfile::TempDir;
 
 /// Events are kept together in rows; so many of [`write`] are in three or more.

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{key, write};
+use common::{Store, key, write};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, MemoryStore, Owner, SqliteStore, Store, Write};
+use steadfast_store::{Filter, Journal, MemoryStore, Owner, SqliteStore, Write};
 
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const OWNERS: [&str; 2] = [Owner::SHARD, "e"];

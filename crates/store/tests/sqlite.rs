@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use steadfast_core::event::{Event, JobState};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Owner, Refused, SqliteStore, Store, StoreError, Write};
+use steadfast_store::{Filter, Journal, Owner, Reader, Refused, SqliteStore, StoreError, Write};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {

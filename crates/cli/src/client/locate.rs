@@ -3,7 +3,7 @@
 //! A server at the default address mostly has the very folder that `run` keeps its jobs in. It shows them,
 //! but only a process here can go on with them.
 
-use steadfast_store::{Filter, Row, SqliteStore, Store as _};
+use steadfast_store::{Filter, Reader as _, Row, SqliteStore};
 
 use super::source::ServerSource;
 use crate::data::{self, Data};

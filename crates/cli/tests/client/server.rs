@@ -26,7 +26,7 @@ use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
 use steadfast_server::queries::JobReader;
-use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
+use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
 use tokio::runtime::Runtime;
 
 /// What a terminal must never be given.

@@ -67,10 +67,11 @@ fn a_purge_leaves_the_files_of_jobs_that_are_being_accepted() {
         let _end = Ends(&done);
         scope.spawn(|| {
             let folder = Folder::new(place.path("data"));
-            let mut store = SqliteStore::open(&folder.database()).expect("the server's");
+            let open = || SqliteStore::open(&folder.database()).expect("the server's");
+            let (mut journal, mut reader, blobs) = (open(), open(), folder.storage().blobs());
             while !done.load(Ordering::Relaxed) {
                 let now = Timestamp(unix_ms());
-                steadfast_server::purge::purge(&mut store, &*folder.storage().blobs(), now, now)
+                steadfast_server::purge::purge(&mut journal, &mut reader, &*blobs, now, now)
                     .expect("purges");
             }
         });

@@ -31,7 +31,7 @@ fn a_job_that_is_taken_away_from_under_a_server_affects_no_other() {
     place.has_lines("ran", 2);
     let file = place.path("data/steadfast.db");
     let mut store = steadfast_store::SqliteStore::open(&file).expect("the server's");
-    assert!(steadfast_store::Store::remove(&mut store, &gone).expect("removed"));
+    assert!(steadfast_store::Journal::remove(&mut store, &gone).expect("removed"));
     place.open("gone");
     server.process.says("JobRefused");
     place.open("stays");

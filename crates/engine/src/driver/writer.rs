@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver as ChannelReceiver;
 use std::time::Duration;
 
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Owner, Store, StoreError, Write};
+use steadfast_store::{Journal, Owner, StoreError};
 
 use super::{Observer, Sent, Stopped, Workers};
 use crate::controller::{Group, Outgoing, Outputs, Parked, ReplyId};
@@ -19,7 +19,7 @@ use crate::mailbox::{Lane, Sender};
 const FULL: Duration = Duration::from_millis(250);
 
 pub(super) struct Writer {
-    pub(super) store: Box<dyn Store>,
+    pub(super) journal: Box<dyn Journal>,
     pub(super) owner: Owner,
     pub(super) workers: Box<dyn Workers>,
     pub(super) observer: Box<dyn Observer>,
@@ -52,20 +52,21 @@ impl Writer {
             callers.extend(replies);
         }
         crash_point("in-append");
-        let mut answers = self.insist(|store, owner| store.commit(owner, &all.writes));
+        let mut answers = self.insist(|journal, owner| journal.commit(owner, &all.writes));
         let mut is_unknown = false;
         while let Err(StoreError::Unknown { .. }) = answers {
             is_unknown = true;
             // In a new epoch the lost transaction is over, or will never be: what is found then is final.
-            self.owner = self.insist(|store, owner| store.take(&owner.id, Timestamp(0), None))?;
-            answers = self.insist(|store, owner| store.commit(owner, &all.writes));
+            self.owner =
+                self.insist(|journal, owner| journal.take(&owner.id, Timestamp(0), None))?;
+            answers = self.insist(|journal, owner| journal.commit(owner, &all.writes));
         }
         let mut answers = answers?;
         if is_unknown {
             for (write, answer) in all.writes.iter().zip(&mut answers) {
                 if answer.is_err()
                     && !write.records.is_empty()
-                    && self.insist(|store, _| is_kept(store, write))?
+                    && self.insist(|journal, _| journal.is_kept(write))?
                 {
                     *answer = Ok(());
                 }
@@ -78,10 +79,10 @@ impl Writer {
     /// Waits for what the operator or another process can help with.
     fn insist<T>(
         &mut self,
-        mut act: impl FnMut(&mut dyn Store, &Owner) -> Result<T, StoreError>,
+        mut act: impl FnMut(&mut dyn Journal, &Owner) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         loop {
-            match act(&mut *self.store, &self.owner) {
+            match act(&mut *self.journal, &self.owner) {
                 // Nothing was written. What was decided is not lost, and no caller has heard of it.
                 Err(StoreError::Full { .. }) if self.patient => std::thread::park_timeout(FULL),
                 // The store has waited for the lock itself.
@@ -135,7 +136,7 @@ impl Writer {
         }
         for Parked { job, why } in &outputs.parked {
             // Found again after a restart, should this be lost.
-            let parked = self.store.park(job, why);
+            let parked = self.journal.park(job, why);
             if let Err(error) = parked
                 && error.is_fatal()
             {
@@ -145,19 +146,4 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// Whether the log has these very events.
-fn is_kept(store: &mut dyn Store, write: &Write) -> Result<bool, StoreError> {
-    let mut after = write.expected_seq;
-    let mut left = &write.records[..];
-    while !left.is_empty() {
-        let stored = store.events(&write.job, after, left.len())?;
-        if stored.is_empty() || stored[..] != left[..stored.len()] {
-            return Ok(false);
-        }
-        after += stored.len() as u64;
-        left = &left[stored.len()..];
-    }
-    Ok(true)
 }

@@ -2,13 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use steadfast_core::event::{JobId, RecordedEvent};
+use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Arriving, Identity, WorkerSpec};
-use steadfast_store::{
-    Filter, Gap, MemoryStore, Owner, Page, QueueEntry, Refused, Row, Store, StoreError, Stored,
-    Write,
-};
+use steadfast_store::{Gap, Journal, MemoryStore, Owner, QueueEntry, Refused, StoreError, Write};
 
 /// What a store answers to a group.
 pub(crate) type Committed = Result<Vec<Result<(), Refused>>, StoreError>;
@@ -18,12 +15,15 @@ pub(crate) struct Hooked<F> {
     pub(crate) commit: F,
 }
 
-impl<F> Store for Hooked<F>
+impl<F> Journal for Hooked<F>
 where
     F: FnMut(&mut MemoryStore, &Owner, &[Write]) -> Committed + Send,
 {
     fn commit(&mut self, owner: &Owner, writes: &[Write]) -> Committed {
         (self.commit)(&mut self.store, owner, writes)
+    }
+    fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
+        self.store.is_kept(write)
     }
     fn take(
         &mut self,
@@ -35,31 +35,6 @@ where
     }
     fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
         self.store.gaps(owner, after)
-    }
-    fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
-        self.store.get(job)
-    }
-    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
-        self.store.row(job)
-    }
-    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
-        self.store.key(key)
-    }
-    fn list(
-        &mut self,
-        filter: &Filter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<Page, StoreError> {
-        self.store.list(filter, cursor, limit)
-    }
-    fn events(
-        &mut self,
-        job: &str,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<RecordedEvent>, StoreError> {
-        self.store.events(job, after, limit)
     }
     fn due(
         &mut self,
@@ -79,9 +54,6 @@ where
         self.store.queued(owner, after, limit)
     }
 
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
-        self.store.count(owner)
-    }
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
         self.store.purge(finished_before)
     }
@@ -90,9 +62,6 @@ where
     }
     fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
         self.store.park(job, why)
-    }
-    fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
-        self.store.damage(job)
     }
 }
 

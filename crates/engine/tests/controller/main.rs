@@ -21,7 +21,7 @@ use steadfast_engine::{
     Adopted, Assignment, CommandError, Controller, Group, Outgoing, Outputs, Placement, Request,
     Slots, state,
 };
-use steadfast_store::{MemoryStore, Owner, Refused, Store, Write};
+use steadfast_store::{Journal, MemoryStore, Owner, Reader, Refused, Write};
 
 fn accepted(id: &str) -> AcceptedJob {
     let policy = Policy::new(PolicyDraft::default()).expect("the defaults are valid");
@@ -152,7 +152,7 @@ fn what_was_decided_on_top_of_a_refused_write_does_not_leave_either() {
 }
 
 /// In the state of a stored job, something that its next event contradicts.
-fn contradicting(store: &mut dyn Store, id: &str) -> Job {
+fn contradicting(store: &mut MemoryStore, id: &str) -> Job {
     let job = state(store, id).expect("readable");
     let mut text: Value = serde_json::to_value(&job).expect("JSON");
     // A step that runs is said to wait for nothing any more: it would begin a second time.

@@ -11,7 +11,7 @@ use steadfast_engine::{
     Assignment, Clock, Engine, FleetRules, Live, Observer, Ownership, Placement, SendError, Work,
     Workers,
 };
-use steadfast_store::{MemoryStore, Owner, Store, Write};
+use steadfast_store::{Journal, MemoryStore, Owner, Write};
 
 use super::accepted;
 use super::hooked::{Hooked, arriving};

@@ -11,9 +11,10 @@
 //! | [`init`], [`Log`] | structured logs |
 //! | [`Spans`] | OpenTelemetry |
 //! | [`requests`] | counts HTTP requests |
-//! | [`TimedStore`] | times the store's commits |
+//! | [`TimedJournal`] | times commits |
 
 mod job;
+mod journal;
 mod lines;
 mod log;
 mod log_events;
@@ -21,7 +22,6 @@ mod metrics;
 mod per_job;
 mod queue;
 mod requests;
-mod store;
 mod text;
 mod trace;
 mod workers;
@@ -36,11 +36,11 @@ use steadfast_store::Refused;
 
 use job::{ObservedJob, Sinks};
 
+pub use journal::TimedJournal;
 pub use log::{Log, LogError, LogFormat, LogOptions, init, init_stderr, subscriber};
 pub use metrics::{Metrics, ProcessFacts};
 pub use per_job::PER_JOB_MOST;
 pub use requests::requests;
-pub use store::TimedStore;
 pub use text::CONTENT_TYPE;
 pub use trace::{Spans, TraceError};
 pub use workers::{Rejected, SessionEnd};

@@ -6,7 +6,7 @@ use steadfast_api::{AttemptRow, AttemptStatus, AttemptsPage, is_process};
 use steadfast_core::event::{Event, ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::{FailureKind, Outcome};
-use steadfast_store::Store;
+use steadfast_store::Reader;
 
 use super::{CHUNK, each_event, plan_of, state};
 use crate::error::ApiError;
@@ -40,15 +40,15 @@ pub enum HowEnded {
 }
 
 pub(super) fn end(
-    store: &mut dyn Store,
+    reader: &mut dyn Reader,
     id: &JobId,
     item: ItemId,
     attempt: u32,
 ) -> Result<AttemptEnd, ApiError> {
-    let job = state(store, id)?;
+    let job = state(reader, id)?;
     let mut end = AttemptEnd { item_goes_on: job.live(item).is_some(), ..AttemptEnd::default() };
     let about = Some((item.run, Some(item.step), Some(item)));
-    each_event(store, id, 0, |record| {
+    each_event(reader, id, 0, |record| {
         match &record.event {
             event if event.place() != about => {}
             Event::AttemptEnded { attempt: ended, by_callback, outcome, .. }
@@ -72,12 +72,12 @@ pub(super) fn end(
 }
 
 pub(super) fn page(
-    store: &mut dyn Store,
+    reader: &mut dyn Reader,
     id: &JobId,
     after: u64,
     limit: usize,
 ) -> Result<AttemptsPage, ApiError> {
-    let first = store.events(id, 0, 1)?;
+    let first = reader.events(id, 0, 1)?;
     let plan = plan_of(&first).ok_or_else(|| ApiError::no_job(id))?;
     let mut page = AttemptsPage::default();
     // Those of the page that have not ended, by what names them in the log.
@@ -85,7 +85,7 @@ pub(super) fn page(
     let mut last_start = 0;
     let mut after = after;
     loop {
-        let events = store.events(id, after, CHUNK)?;
+        let events = reader.events(id, after, CHUNK)?;
         let Some(last) = events.last() else { return Ok(page) };
         after = last.seq;
         for record in &events {

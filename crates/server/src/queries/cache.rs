@@ -9,7 +9,7 @@ use steadfast_core::apply::fold;
 use steadfast_core::event::{Event, JobId};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
-use steadfast_store::Store;
+use steadfast_store::Reader;
 use tokio::sync::Mutex;
 
 use super::CHUNK;
@@ -112,10 +112,10 @@ impl Folded {
 
     pub(super) fn status(
         &mut self,
-        store: &mut dyn Store,
+        reader: &mut dyn Reader,
         id: &JobId,
     ) -> Result<Arc<JobStatus>, ApiError> {
-        self.job(store, id)?;
+        self.job(reader, id)?;
         let Self { job: Some(job), attempts, status, .. } = self else {
             return Err(ApiError::no_job(id));
         };
@@ -123,26 +123,26 @@ impl Folded {
     }
 
     /// As it is stored now.
-    pub(super) fn job(&mut self, store: &mut dyn Store, id: &JobId) -> Result<&Job, ApiError> {
-        if let Err(trouble) = self.catch_up(store, id) {
+    pub(super) fn job(&mut self, reader: &mut dyn Reader, id: &JobId) -> Result<&Job, ApiError> {
+        if let Err(trouble) = self.catch_up(reader, id) {
             *self = Self::default();
             return Err(trouble);
         }
         self.job.as_ref().ok_or_else(|| ApiError::no_job(id))
     }
 
-    fn catch_up(&mut self, store: &mut dyn Store, id: &JobId) -> Result<(), ApiError> {
+    fn catch_up(&mut self, reader: &mut dyn Reader, id: &JobId) -> Result<(), ApiError> {
         let known = self.job.as_ref().map_or(0, |job| job.seq);
         // A log that has lost its end reads like one that never had it.
         if self.job.is_none()
-            && let Some(why) = store.damage(id)?
+            && let Some(why) = reader.damage(id)?
         {
             return Err(ApiError::Stuck { job: id.clone(), why });
         }
         // From the last known event on: if that is gone, so is the job.
         let mut after = known.saturating_sub(1);
         loop {
-            let page = store.events(id, after, CHUNK)?;
+            let page = reader.events(id, after, CHUNK)?;
             let Some(last) = page.last() else { break };
             after = last.seq;
             for record in page.iter().filter(|record| record.seq > known) {

@@ -2,7 +2,7 @@
 
 use steadfast_api::{JobRow, JobsPage, ShownState};
 use steadfast_core::event::JobId;
-use steadfast_store::{Filter, Row, Store, StoreError};
+use steadfast_store::{Filter, Reader, Row, StoreError};
 
 /// All that are set must hold.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub struct JobFilter {
 /// Whether a job is interrupted or stuck is not stored, so what the store finds is looked through, and more is
 /// asked for until the page is full.
 pub fn list(
-    store: &mut dyn Store,
+    reader: &mut dyn Reader,
     is_run: &dyn Fn(&str) -> bool,
     filter: &JobFilter,
     cursor: Option<&str>,
@@ -33,8 +33,8 @@ pub fn list(
     let mut jobs: Vec<JobRow> = Vec::new();
     let mut cursor = cursor.map(str::to_owned);
     loop {
-        let mut page = store.list(&filter, cursor.as_deref(), limit.saturating_sub(jobs.len()))?;
-        page.check(store)?;
+        let mut page = reader.list(&filter, cursor.as_deref(), limit.saturating_sub(jobs.len()))?;
+        page.check(reader)?;
         let mut damaged = page.damaged;
         let shown = page.jobs.into_iter().map(|row| {
             let damage = damaged.remove(&row.id);
@@ -73,14 +73,14 @@ pub fn shown_state(row: &Row, is_run: &dyn Fn(&str) -> bool) -> ShownState {
 
 /// The jobs of `run` that are not over, and that no process has.
 pub fn interrupted(
-    store: &mut dyn Store,
+    reader: &mut dyn Reader,
     is_run: &dyn Fn(&str) -> bool,
 ) -> Result<Vec<JobId>, StoreError> {
     const AT_ONCE: usize = 1000;
     let filter = Filter { local: Some(true), over: Some(false), ..Filter::default() };
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = store.list(&filter, cursor.as_deref(), AT_ONCE)?;
+        let page = reader.list(&filter, cursor.as_deref(), AT_ONCE)?;
         let alone = page.jobs.into_iter().map(|row| row.id).filter(|id| !is_run(id));
         found.extend(alone);
         cursor = page.next;

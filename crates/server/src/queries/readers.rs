@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use steadfast_store::{Storage, Store, StoreError};
+use steadfast_store::{Reader, Storage, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
@@ -10,7 +10,7 @@ use crate::error::ApiError;
 #[derive(Clone)]
 pub(super) struct Readers {
     storage: Arc<dyn Storage>,
-    idle: Arc<Mutex<Vec<Box<dyn Store>>>>,
+    idle: Arc<Mutex<Vec<Box<dyn Reader>>>>,
     /// As many as there are stores. More wait here, not on threads.
     turns: Arc<Semaphore>,
 }
@@ -31,20 +31,20 @@ impl Readers {
 
     pub(super) async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&mut dyn Store) -> Result<T, ApiError> + Send + 'static,
+        read: impl FnOnce(&mut dyn Reader) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let turn = self.turns.clone().acquire_owned().await.map_err(ApiError::internal)?;
         let Self { storage, idle, .. } = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let store = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let reader = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             // One that panicked while it was read is gone: there is a turn for it, so open another.
-            let mut store = match store {
-                Some(store) => store,
+            let mut reader = match reader {
+                Some(reader) => reader,
                 None => storage.reader()?,
             };
-            let done = read(&mut *store);
-            idle.lock().unwrap_or_else(PoisonError::into_inner).push(store);
+            let done = read(&mut *reader);
+            idle.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
             done
         });
         done.await.map_err(ApiError::internal)?

@@ -23,7 +23,7 @@ use steadfast_server::grpc::{JobsService, routes};
 use steadfast_server::health::Health;
 use steadfast_server::notifications::Notifications;
 use steadfast_server::queries::JobReader;
-use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
+use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
 use tempfile::TempDir;
 use tonic::transport::Channel;
 

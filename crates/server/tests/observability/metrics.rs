@@ -15,8 +15,8 @@ use steadfast_engine::{
     Assignment, Clock, Inbox, Live, Observer, Ownership, Placement, Slots, Work, Workers,
 };
 use steadfast_server::health::Health;
-use steadfast_server::observability::{Observability, PER_JOB_MOST, TimedStore};
-use steadfast_store::{Folder, MemoryStore, Owner, Store as _};
+use steadfast_server::observability::{Observability, PER_JOB_MOST, TimedJournal};
+use steadfast_store::{Folder, Journal as _, MemoryStore, Owner};
 
 use crate::page::{Page, promtool};
 use crate::world::{BEST_EFFORT, BUDGET, events, metrics, plan};
@@ -345,7 +345,7 @@ impl Observer for Collect {
 #[test]
 fn the_live_engine_is_watched_on_its_way_to_the_next_observer() {
     let watch = Observability::new(metrics(true), None);
-    let mut store = TimedStore::new(
+    let mut store = TimedJournal::new(
         Box::new(MemoryStore::new()),
         watch.metrics().clone(),
         Health::new(Folder::new(std::env::temp_dir()).storage().space(), 0),

@@ -26,7 +26,7 @@ use steadfast_server::notifications::Notifications;
 use steadfast_server::queries::JobReader;
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
 use steadfast_server::unread::{Client, Unread};
-use steadfast_store::{Folder, Owner, SqliteStore, Store as _};
+use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
 
 pub(crate) struct Server {
     pub url: String,

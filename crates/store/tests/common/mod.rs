@@ -8,7 +8,7 @@ use steadfast_core::event::{AcceptedJob, Event, ItemId, JobState, RecordedEvent,
 use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::Policy;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Owner, Refused, Row, Store, Write};
+use steadfast_store::{IdempotencyKey, Journal, Owner, Reader, Refused, Row, Write};
 
 pub fn row(id: &str) -> Row {
     Row {
@@ -54,6 +54,11 @@ pub fn key(key: &str, digest: &str) -> IdempotencyKey {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "so it is called")]
+/// All that a store promises.
+pub trait Store: Journal + Reader {}
+
+impl<T: Journal + Reader> Store for T {}
+
 pub fn commit(store: &mut impl Store, writes: Vec<Write>) -> Vec<Result<(), Refused>> {
     let owner = owner(store, Owner::SHARD);
     store.commit(&owner, &writes).expect("the store works")

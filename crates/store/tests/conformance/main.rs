@@ -5,14 +5,13 @@ mod common;
 mod lists;
 mod queue;
 
-use common::{commit, key, log, nobody, owner, put, records, row, write};
+use common::{Store, commit, key, log, nobody, owner, put, records, row, write};
 use lists::*;
 use queue::*;
 use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{
-    Filter, Gap, MemoryStore, Owner, Page, Refused, Row, Snapshot, SqliteStore, Store, StoreError,
-    Write,
+    Filter, Gap, MemoryStore, Owner, Page, Refused, Row, Snapshot, SqliteStore, StoreError, Write,
 };
 
 macro_rules! stores {
@@ -30,6 +29,7 @@ macro_rules! cases {
             events_append_in_order_and_are_read_from_anywhere,
             a_write_in_a_group_may_follow_on_an_earlier_one,
             a_conflict_fails_alone_in_its_group,
+            a_write_whose_answer_was_lost_is_known_by_its_events,
             a_writer_that_was_taken_over_is_fenced,
             a_job_is_written_by_its_owner_alone,
             gaps_are_kept_while_an_open_job_may_have_been_in_them,
@@ -135,6 +135,17 @@ fn a_conflict_fails_alone_in_its_group(store: &mut impl Store) {
     assert_eq!(log(store, "a"), records(&write("a", 0, 4)));
     assert_eq!(log(store, "b").len(), 1);
     assert_eq!(store.get("ghost").unwrap(), None);
+}
+
+fn a_write_whose_answer_was_lost_is_known_by_its_events(store: &mut impl Store) {
+    put(store, write("a", 0, 3));
+    let mut is_kept = |write: &Write| store.is_kept(write).unwrap();
+    assert!(is_kept(&write("a", 0, 3)) && is_kept(&write("a", 1, 2)));
+    let mut other = write("a", 1, 2);
+    other.records[1].at = Timestamp(9_999);
+    assert!(!is_kept(&other), "another event has its number");
+    assert!(!is_kept(&write("a", 2, 2)), "one of two is there");
+    assert!(!is_kept(&write("ghost", 0, 1)));
 }
 
 fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
