@@ -354,10 +354,6 @@ async fn asked_to_stop() {
 fn tell(running: &Running, what: &str) {
     let address = paint(BOLD, running.url());
     anstream::println!("steadfast {what} {address}");
-    if running.adopted() > 0 {
-        let many = if running.adopted() == 1 { "job" } else { "jobs" };
-        anstream::println!("going on with {} {many}", running.adopted());
-    }
     anstream::println!("{}", paint(DIM, "Ctrl-C stops it; jobs go on when it is started again"));
 }
 

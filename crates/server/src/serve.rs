@@ -117,7 +117,6 @@ pub struct Running {
     claim: Held,
     retention: Option<Retention>,
     readiness: Readiness,
-    adopted: usize,
 }
 
 impl Running {
@@ -135,11 +134,6 @@ impl Running {
     pub fn url(&self) -> String {
         let scheme = if self.options.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
-    }
-
-    /// Jobs that were not over when the server before this one ended.
-    pub fn adopted(&self) -> usize {
-        self.adopted
     }
 
     /// Serves until `shutdown`, or until the engine can go on no more.
@@ -257,8 +251,9 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let (going, gone) = oneshot::channel();
     let mut writing = TimedJournal::new(writing, metrics.clone(), health.clone());
     let owner = writing.take(Owner::SHARD, clock.now(), claim.claim.alive_at())?;
-    let (open, stuck) = storage.reader()?.count(&owner.id)?;
-    watch.begin(open, stuck);
+    let mut before = storage.reader()?;
+    before.pin()?;
+    let counting = owner.id.clone();
     let loader = Some(Loader::new(storage.journal()?, storage.reader()?, owner.clone()));
     let live = Live::start(
         Box::new(writing),
@@ -273,6 +268,14 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let inbox = live.inbox().clone();
     // Workers come in when what they hold is known.
     live.recovered()?;
+    // Beside what is served: a million sleeping jobs are half a second.
+    tokio::task::spawn_blocking(move || match before.count(&counting) {
+        Ok((open, stuck)) => {
+            watch.stored(open, stuck);
+            tracing::info!(event = "JobsCounted", open, stuck);
+        }
+        Err(error) => tracing::warn!(event = "JobsNotCounted", %error),
+    });
 
     let reader = JobReader::open(storage.clone(), READERS)?;
     let operator = Arc::new(config.operator.clone());
@@ -370,7 +373,6 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         claim,
         retention,
         readiness,
-        adopted: open as usize,
     })
 }
 

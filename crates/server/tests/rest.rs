@@ -8,6 +8,10 @@ mod outputs;
 mod seen;
 #[path = "rest/server.rs"]
 mod server;
+#[path = "rest/starts.rs"]
+mod starts;
+#[path = "rest/watched.rs"]
+mod watched;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -265,6 +265,11 @@ impl Reader for MemoryStore {
         Ok(log[from..].iter().take(limit).cloned().collect())
     }
 
+    fn pin(&mut self) -> Result<(), StoreError> {
+        // It has no other user.
+        Ok(())
+    }
+
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
         let ours = self.jobs.values().map(|kept| &kept.stored).filter(|it| it.owner == owner);
         let stuck = ours.filter(|stored| stored.stuck.is_some()).count();

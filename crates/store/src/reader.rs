@@ -32,7 +32,11 @@ pub trait Reader: Send {
         limit: usize,
     ) -> Result<Vec<RecordedEvent>, StoreError>;
 
-    /// How many jobs of an owner are not over, without those that are stuck, and how many are stuck.
+    /// What is read from here on is as of this moment, until the reader is dropped.
+    fn pin(&mut self) -> Result<(), StoreError>;
+
+    /// How many jobs of an owner are not over, without those that are stuck, and how many are stuck. Looks at an
+    /// index entry of each: half a second for a million.
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError>;
 
     /// Why a job was parked, or what is wrong with its stored log, as far as its checksums tell; none: nothing, or there

@@ -301,6 +301,15 @@ impl Reader for SqliteStore {
         events
     }
 
+    fn pin(&mut self) -> Result<(), StoreError> {
+        // A transaction sees the file as of its first read.
+        self.attempt("reading", |connection| {
+            connection
+                .execute_batch("BEGIN; SELECT count(*) FROM (SELECT 1 FROM owners LIMIT 1)")?;
+            Ok(())
+        })
+    }
+
     fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
         self.attempt("reading", |connection| owners::count(connection, owner))
     }

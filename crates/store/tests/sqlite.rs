@@ -31,6 +31,24 @@ fn wal(path: &Path) -> PathBuf {
 }
 
 #[test]
+fn a_pinned_reader_counts_what_was_there_when_it_was_pinned() {
+    let (_folder, path) = place();
+    let (mut store, mut reader) = (open(&path), open(&path));
+    let due = |id: &str, seq: u64, at: Option<u64>| {
+        let mut write = write(id, seq, 1);
+        write.row.wake_at = at.map(Timestamp);
+        write
+    };
+    put(&mut store, due("a", 0, Some(5)));
+    reader.pin().unwrap();
+    put(&mut store, due("b", 0, Some(5)));
+    put(&mut store, due("a", 1, None));
+    put(&mut store, due("c", 0, Some(5)));
+    assert_eq!(reader.count(Owner::SHARD).unwrap(), (1, 0));
+    assert_eq!(store.count(Owner::SHARD).unwrap(), (2, 0));
+}
+
+#[test]
 fn everything_is_there_after_reopening() {
     let (_folder, path) = place();
     let mut new = Write { key: Some(key("k", "x")), snapshot: Some(vec![9]), ..write("a", 0, 5) };

@@ -83,11 +83,12 @@ impl Observability {
         }
     }
 
-    /// How many jobs the store has that are not over, and how many that are stuck.
-    pub fn begin(&self, open: u64, stuck: u64) {
+    /// How many jobs the store had when the engine began that were not over, and how many that were stuck. What
+    /// was heard since is told beside them.
+    pub fn stored(&self, open: u64, stuck: u64) {
         let counted = self.0.metrics.counted();
-        counted.jobs_live.set(open as i64);
-        counted.jobs_stuck.set(stuck as i64);
+        counted.jobs_live.inc_by(open as i64);
+        counted.jobs_stuck.inc_by(stuck as i64);
     }
 
     /// A job that has nothing to do for a while leaves memory, and is still one that has not ended.

@@ -45,7 +45,7 @@ fn now() -> Timestamp {
 }
 
 #[derive(Debug)]
-struct RealTime;
+pub(crate) struct RealTime;
 
 impl Clock for RealTime {
     fn now(&self) -> Timestamp {

@@ -53,12 +53,12 @@ pub fn key(key: &str, digest: &str) -> IdempotencyKey {
     IdempotencyKey { key: key.to_owned(), digest: digest.to_owned() }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "so it is called")]
 /// All that a store promises.
 pub trait Store: Journal + Reader {}
 
 impl<T: Journal + Reader> Store for T {}
 
+#[allow(clippy::needless_pass_by_value, reason = "so it is called")]
 pub fn commit(store: &mut impl Store, writes: Vec<Write>) -> Vec<Result<(), Refused>> {
     let owner = owner(store, Owner::SHARD);
     store.commit(&owner, &writes).expect("the store works")

@@ -1,0 +1,103 @@
+//! A storage whose readers tell what they are asked for.
+
+use std::sync::{Arc, Barrier, Mutex};
+
+use steadfast_core::event::{JobId, RecordedEvent};
+use steadfast_store::{
+    Blobs, Claim, ClaimError, Filter, Journal, Page, Reader, Row, Settings, Space, Storage,
+    StoreError, Stored,
+};
+
+/// A page of events that was asked for: from which on, how many at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub after: u64,
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedStorage {
+    pub storage: Arc<dyn Storage>,
+    pub asked: Arc<Mutex<Vec<Asked>>>,
+    /// Where a count waits for the test.
+    pub count: Arc<Barrier>,
+}
+
+impl WatchedStorage {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
+        Self { storage, asked: Arc::default(), count: Arc::new(Barrier::new(2)) }
+    }
+}
+
+impl Storage for WatchedStorage {
+    fn claim(&self) -> Result<Box<dyn Claim>, ClaimError> {
+        self.storage.claim()
+    }
+    fn journal(&self) -> Result<Box<dyn Journal>, StoreError> {
+        self.storage.journal()
+    }
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        let (asked, count) = (self.asked.clone(), self.count.clone());
+        Ok(Box::new(WatchedReader { reader: self.storage.reader()?, asked, count }))
+    }
+    fn blobs(&self) -> Arc<dyn Blobs> {
+        self.storage.blobs()
+    }
+    fn settings(&self) -> Arc<dyn Settings> {
+        self.storage.settings()
+    }
+    fn space(&self) -> Arc<dyn Space> {
+        self.storage.space()
+    }
+    fn is_run(&self, job: &str) -> bool {
+        self.storage.is_run(job)
+    }
+    fn place(&self) -> String {
+        self.storage.place()
+    }
+}
+
+struct WatchedReader {
+    reader: Box<dyn Reader>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    count: Arc<Barrier>,
+}
+
+impl Reader for WatchedReader {
+    fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
+        self.reader.get(job)
+    }
+    fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
+        self.reader.row(job)
+    }
+    fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError> {
+        self.reader.key(key)
+    }
+    fn list(
+        &mut self,
+        filter: &Filter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        self.reader.list(filter, cursor, limit)
+    }
+    fn events(
+        &mut self,
+        job: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<RecordedEvent>, StoreError> {
+        self.asked.lock().expect("no reader panics").push(Asked { after, limit });
+        self.reader.events(job, after, limit)
+    }
+    fn pin(&mut self) -> Result<(), StoreError> {
+        self.reader.pin()
+    }
+    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
+        self.count.wait();
+        self.reader.count(owner)
+    }
+    fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
+        self.reader.damage(job)
+    }
+}
