@@ -20,8 +20,10 @@ mod server;
 
 pub const BACKOFF: Duration = Duration::from_millis(100);
 pub const HOUR: Duration = Duration::from_secs(3600);
-/// Jobs that are done before the clock runs, numbered apart.
-const WARM_UP: Range<u32> = 1_000_000_000..1_000_000_100;
+/// Jobs that are done before the clock runs, fewer where each takes its backoffs; numbered apart from the others.
+const WARM_UP: u32 = 100;
+const WARM_UP_FAILING: u32 = 10;
+const WARM_UP_FIRST: u32 = 1_000_000_000;
 /// A repeat that takes longer has stalled.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -58,7 +60,7 @@ pub struct Stage {
 }
 
 /// What the handler has seen.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Seen {
     /// How often a job fails before it succeeds.
     fails: u32,
@@ -105,7 +107,8 @@ impl Seen {
         Ok(job)
     }
 
-    fn end_of(&self, job: u32) -> oneshot::Receiver<()> {
+    /// Resolves when the handler has succeeded.
+    pub fn end_of(&self, job: u32) -> oneshot::Receiver<()> {
         let (end, ended) = oneshot::channel();
         self.ended.lock().expect("no panic").insert(job, end);
         ended
@@ -242,7 +245,8 @@ impl<P: Peer> Running<P> {
             return None;
         };
         let running = Self { peer: Arc::new(peer), stage, workload: workload.to_owned() };
-        if !running.submit(WARM_UP, Until::Called).await {
+        let jobs = if fails > 0 { WARM_UP_FAILING } else { WARM_UP };
+        if !running.submit(WARM_UP_FIRST..WARM_UP_FIRST + jobs, Until::Called).await {
             return None;
         }
         running.stage.seen.done.store(0, Ordering::Relaxed);
