@@ -41,7 +41,7 @@ use crate::observability::{
     requests,
 };
 use crate::purge::purge;
-use crate::queries::JobReader;
+use crate::queries::{JobReader, Projector};
 use crate::sessions::{
     FleetQueries, LARGEST_MESSAGE, Proofs, SessionParts, SessionRegistry, SessionRules,
     WorkerSessions,
@@ -261,9 +261,11 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         Placement::fleet(fleet_rules(&config)),
         Ownership { owner, loader },
         |_| registry.clone(),
-        watch
-            .clone()
-            .and(Box::new(Notifier { notifications: notifications.clone(), _going: going })),
+        watch.clone().and(Box::new(Notifier {
+            notifications: notifications.clone(),
+            projector: Projector::start(storage.clone()),
+            _going: going,
+        })),
     );
     let inbox = live.inbox().clone();
     // Workers come in when what they hold is known.
@@ -424,11 +426,13 @@ impl Clock for SharedClock {
 /// Tells those who follow a job, and by going that the engine has gone.
 struct Notifier {
     notifications: Notifications,
+    projector: Projector,
     _going: oneshot::Sender<()>,
 }
 
 impl Observer for Notifier {
     fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
+        self.projector.committed(job, &records);
         if let Some(last) = records.last() {
             let ended = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
             self.notifications.told(job, last.seq, ended);

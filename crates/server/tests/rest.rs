@@ -2,6 +2,8 @@
 
 #[path = "rest/document.rs"]
 mod document;
+#[path = "rest/long.rs"]
+mod long;
 #[path = "rest/outputs.rs"]
 mod outputs;
 #[path = "rest/seen.rs"]

@@ -23,14 +23,18 @@ use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
-use steadfast_server::queries::JobReader;
+use steadfast_server::queries::{JobReader, Projector};
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
 use steadfast_server::unread::{Client, Unread};
 use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
 
+use super::watched::WatchedStorage;
+
 pub(crate) struct Server {
     pub url: String,
     pub folder: Folder,
+    /// What requests read from.
+    pub watched: WatchedStorage,
     pub notifications: Notifications,
     pub unread: Unread,
     pub client: reqwest::Client,
@@ -96,10 +100,11 @@ impl Workers for Scripted {
     fn settled(&mut self, _: &JobId, _: u64) {}
 }
 
-struct EventSender(Notifications);
+struct EventSender(Notifications, Projector);
 
 impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
+        self.1.committed(job, &records);
         self.0.told(job, records.last().map_or(0, |record| record.seq), false);
     }
 }
@@ -178,9 +183,10 @@ impl Server {
             Placement::here(Slots::unlimited(), "w1"),
             Ownership { owner, loader: None },
             |inbox| Scripted::new(inbox, folder.clone()),
-            Box::new(EventSender(notifications.clone())),
+            Box::new(EventSender(notifications.clone(), Projector::start(folder.storage()))),
         );
-        let reader = JobReader::open(folder.storage(), 3).unwrap();
+        let watched = WatchedStorage::new(folder.storage());
+        let reader = JobReader::open(Arc::new(watched.clone()), 3).unwrap();
         let inbox = live.inbox().clone();
         let commands = JobCommands::new(
             inbox.clone(),
@@ -216,7 +222,7 @@ impl Server {
         tokio::spawn(async move { axum::serve(listener, routes).await });
         steadfast_server::tls::use_ring();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, folder, notifications, unread, client, _root: root, _live: live }
+        Self { url, folder, watched, notifications, unread, client, _root: root, _live: live }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

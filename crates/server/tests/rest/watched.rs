@@ -27,6 +27,11 @@ impl WatchedStorage {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
         Self { storage, asked: Arc::default(), count: Arc::new(Barrier::new(2)) }
     }
+
+    /// What was asked for since the last time.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock().expect("no reader panics"))
+    }
 }
 
 impl Storage for WatchedStorage {
