@@ -59,7 +59,9 @@ async fn status_and_logs_of_a_long_job_do_not_read_its_early_events() {
     let server = Server::start().await;
     let (id, log) = long(&server, "").await;
     let mut attempts = Attempts::default();
-    log.iter().for_each(|record| attempts.add(record));
+    for record in &log {
+        attempts.add(record);
+    }
     let whole = JobStatus::new(&replay(&log).unwrap(), &attempts);
     let projected = server.folder.storage().reader().unwrap().projection(&id).unwrap();
     let projected = projected.expect("it has one").seq;
