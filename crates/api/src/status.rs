@@ -107,13 +107,15 @@ impl JobStatus {
 }
 
 /// Over all items, also those that are not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     pub failures: u32,
     /// Of workers: all that were survived, and those that were one too many.
     pub losses: u32,
     /// When the first attempt of all began.
     pub started_at: Option<Timestamp>,
+    /// The plan has them.
+    #[serde(skip)]
     pub limits: RetryLimits,
 }
 

@@ -74,26 +74,26 @@ impl Data {
     }
 
     /// Why nothing happens to a job that is not over; none: a process or a server is at it.
-    pub(crate) fn rests(&self, job: &Job) -> Option<String> {
-        match (is_of_a_server(job), self.folder.is_served()) {
-            (true, true) => None,
-            (true, false) => {
+    pub(crate) fn rests(&self, job: &Job, owner: JobOwner) -> Option<String> {
+        match owner {
+            JobOwner::Server if self.folder.is_served() => None,
+            JobOwner::Server => {
                 Some("it goes on when a server is started with this data folder".to_owned())
             }
-            (false, _) if self.folder.is_run(&job.id) => None,
-            (false, _) => Some(format!("go on with {}", self.hint("resume", &job.id))),
+            JobOwner::Run if self.folder.is_run(&job.id) => None,
+            JobOwner::Run => Some(format!("go on with {}", self.hint("resume", &job.id))),
         }
     }
 
-    pub(crate) fn shown_state(&self, job: &Job) -> ShownState {
-        let local = !is_of_a_server(job);
+    pub(crate) fn shown_state(&self, job: &Job, owner: JobOwner) -> ShownState {
+        let local = owner == JobOwner::Run;
         ShownState::new(job.state(), local, local && self.folder.is_run(&job.id))
     }
 
     /// Jobs of a server are its own while it has the folder: two writers of one job would fence each
     /// other out.
-    pub(crate) fn may_write(&self, job: &Job) -> Result<(), String> {
-        if is_of_a_server(job) && self.folder.is_served() {
+    pub(crate) fn may_write(&self, job: &Job, owner: JobOwner) -> Result<(), String> {
+        if owner == JobOwner::Server && self.folder.is_served() {
             return Err(format!(
                 "job {} belongs to the server that has this data folder; ask that, with --server \
                  instead of --data",
@@ -128,9 +128,13 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// It came without a job file of its own, through a server.
-pub(crate) fn is_of_a_server(job: &Job) -> bool {
-    job.source.is_none()
+/// Who goes on with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobOwner {
+    /// The server of the data folder.
+    Server,
+    /// A process of `run`, which has this job alone: the job is its own owner.
+    Run,
 }
 
 /// The job of a name: see [`JobRef`].
@@ -237,5 +241,14 @@ pub(crate) fn each_event<E: From<String>>(
 
 /// The state of a stored job.
 pub(crate) fn state(reader: &mut dyn Reader, job: &str) -> Result<Job, String> {
-    steadfast_engine::state(reader, job).map_err(|error| error.to_string())
+    owned(reader, job).map(|(job, _)| job)
+}
+
+/// The state of a stored job, and who goes on with it.
+pub(crate) fn owned(reader: &mut dyn Reader, job: &str) -> Result<(Job, JobOwner), String> {
+    let stored = reader.get(job).map_err(|error| error.to_string())?;
+    let stored = stored.ok_or_else(|| format!("job {job} has no events"))?;
+    let owner = if stored.owner == job { JobOwner::Run } else { JobOwner::Server };
+    let state = steadfast_engine::state_of(reader, job, &stored);
+    Ok((state.map_err(|error| error.to_string())?, owner))
 }

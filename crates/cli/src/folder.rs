@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow};
-use steadfast_core::apply::{apply, fold};
+use steadfast_core::apply::apply;
 use steadfast_core::event::{Event, ItemId};
-use steadfast_core::explain::{Explanation, explain};
+use steadfast_core::explain::{Explainer, Explanation};
 use steadfast_core::job::Job;
 use steadfast_core::plan::Plan;
 use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
 use steadfast_server::arriving::is_arriving;
-use steadfast_server::queries::{self, JobFilter};
+use steadfast_server::queries::{self, FoldedJob, JobFilter};
 use steadfast_store::{Folder, Reader, SqliteStore, log_times};
 
 use crate::args::{Common, ListArgs};
-use crate::data::{self, Data};
+use crate::data::{self, Data, JobOwner};
 use crate::error::{CliError, conclude};
 use crate::input::Wrong;
 use crate::logs::Times;
@@ -49,7 +49,7 @@ pub(crate) struct FolderSource {
     /// None: nothing was ever run with this folder.
     store: Option<SqliteStore>,
     /// The job that was asked for last, as far as its log has been read: `logs -f` asks again every tick.
-    known: Option<Job>,
+    known: Option<(Job, JobOwner)>,
 }
 
 impl FolderSource {
@@ -75,18 +75,19 @@ impl FolderSource {
     }
 
     /// As it is stored now. Of the job that was asked for last only the events since are read.
-    fn job(&mut self, id: &str) -> Result<(&Data, &Job), CliError> {
-        let job = match self.known.take().filter(|job| *job.id == *id) {
-            None => data::state(self.store()?, id)?,
-            Some(mut job) => {
+    fn job(&mut self, id: &str) -> Result<(&Data, &Job, JobOwner), CliError> {
+        let known = match self.known.take().filter(|(job, _)| *job.id == *id) {
+            None => data::owned(self.store()?, id)?,
+            Some((mut job, owner)) => {
                 let after = job.seq;
                 data::each_event(self.store()?, id, after, |record| {
                     apply(&mut job, &record).map(drop).map_err(|error| error.to_string())
                 })?;
-                job
+                (job, owner)
             }
         };
-        Ok((&self.data, self.known.insert(job)))
+        let (job, owner) = self.known.insert(known);
+        Ok((&self.data, job, *owner))
     }
 
     fn select(&mut self, id: &str, step: Option<&str>) -> Result<ItemSelector, CliError> {
@@ -100,19 +101,14 @@ impl FolderSource {
     }
 }
 
-/// The status of a job from its whole log.
+/// The status of a job.
 pub(crate) fn status_of(
     data: &Data,
     reader: &mut dyn Reader,
     id: &str,
 ) -> Result<JobStatus, String> {
-    let (mut job, mut attempts) = (None::<Job>, Attempts::default());
-    data::each_event(reader, id, 0, |record| {
-        attempts.add(&record);
-        fold(&mut job, &record).map_err(|error| error.to_string())
-    })?;
-    let job = job.ok_or_else(|| format!("job {id} has no events"))?;
-    let status = JobStatus::new(&job, &attempts);
+    let status = FoldedJob::default().status(reader, &id.into()).map_err(text)?;
+    let status = Arc::unwrap_or_clone(status);
     Ok(if data.folder.is_run(id) { status } else { status.without_a_process() })
 }
 
@@ -152,12 +148,12 @@ impl JobSource for FolderSource {
             let purge = self.data.hint("purge", id);
             return Ok(JobOverview::stuck(id, name, submitted_at, &why, &purge));
         }
-        let (data, job) = self.job(id)?;
-        Ok(view::overview(job, data))
+        let (data, job, owner) = self.job(id)?;
+        Ok(view::overview(job, owner, data))
     }
 
     fn accepted(&mut self, id: &str) -> Result<(Timestamp, Arc<Plan>), CliError> {
-        if let Some(job) = self.known.as_ref().filter(|job| *job.id == *id) {
+        if let Some((job, _)) = self.known.as_ref().filter(|(job, _)| *job.id == *id) {
             return Ok((job.accepted_at, job.plan.clone()));
         }
         let first = self.store()?.events(id, 0, 1).map_err(text)?.pop();
@@ -185,13 +181,9 @@ impl JobSource for FolderSource {
     }
 
     fn explain(&mut self, id: &str, step: Option<&str>) -> Result<Answer<Explanation>, CliError> {
-        let only = self.select(id, step)?;
-        let mut log = Vec::new();
-        data::each_event(self.store()?, id, 0, |record| {
-            log.push(record);
-            Ok::<(), String>(())
-        })?;
-        Ok(Answer::Made(explain(&log, clock::now(), Some(&only)).map_err(text)?))
+        let mut explainer = Explainer::new(self.select(id, step)?);
+        data::each_event(self.store()?, id, 0, |record| explainer.see(&record).map_err(text))?;
+        Ok(Answer::Made(explainer.explanation(clock::now()).map_err(text)?))
     }
 
     fn replay(&mut self, id: &str) -> Result<Replay, CliError> {
@@ -211,7 +203,7 @@ impl JobSource for FolderSource {
 
     fn logs(&mut self, id: &str, step: Option<&str>) -> Result<Vec<LogRow>, CliError> {
         let only = self.select(id, step)?;
-        let (data, job) = self.job(id)?;
+        let (data, job, _) = self.job(id)?;
         Ok(log_rows(&data.folder, job, only).map_err(text)?)
     }
 
@@ -238,11 +230,11 @@ impl JobSource for FolderSource {
     }
 
     fn activity(&mut self, id: &str) -> Result<Activity, CliError> {
-        let (data, job) = self.job(id)?;
-        Ok(match data.rests(job) {
+        let (data, job, owner) = self.job(id)?;
+        Ok(match data.rests(job, owner) {
             _ if job.is_over() => Activity::Over,
             None => Activity::GoesOn,
-            Some(rests) => Activity::Rests(format!("{}; {rests}", data.shown_state(job))),
+            Some(rests) => Activity::Rests(format!("{}; {rests}", data.shown_state(job, owner))),
         })
     }
 }

@@ -6,7 +6,7 @@ use steadfast_core::retry_job::retry_job;
 
 use crate::args::{Common, Output, ReasonArg, RetryArgs};
 use crate::clock;
-use crate::data::{self, Data};
+use crate::data::{self, Data, JobOwner};
 use crate::input::Wrong;
 use crate::run::{Shown, conclude, start};
 use crate::{Done, Exit, folder, input};
@@ -23,9 +23,9 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
     let row = data::find(&mut store, job)?;
-    let old = data::state(&mut store, &row.id)?;
+    let (old, owner) = data::owned(&mut store, &row.id)?;
     drop(store);
-    if data::is_of_a_server(&old) {
+    if owner == JobOwner::Server {
         return Err(format!(
             "job {} was submitted to a server: start one with this data folder, and retry it there",
             row.id
@@ -53,11 +53,11 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
     let row = data::find(&mut store, job)?;
-    let job = data::state(&mut store, &row.id)?;
+    let (job, owner) = data::owned(&mut store, &row.id)?;
     if job.is_over() {
         return Err(format!("job {} has ended: {}", row.id, row.state).into());
     }
-    data.may_write(&job)?;
+    data.may_write(&job, owner)?;
     match JobLock::take(&data.folder, &row.id) {
         Ok(lock) => {
             let mut shown = Shown::new(common.output)?;

@@ -13,7 +13,7 @@ use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 
 use crate::args::{Here, Output, ResumeArgs, RunArgs};
-use crate::data::{self, Data};
+use crate::data::{self, Data, JobOwner};
 use crate::input::Wrong;
 use crate::style::{BOLD, error_prefix, paint};
 use crate::view::View;
@@ -173,7 +173,7 @@ impl Shown {
             if self.output == Output::Human {
                 anstream::print!(
                     "{}",
-                    crate::view::overview(&job, data).ended(crate::clock::now().0)
+                    crate::view::overview(&job, JobOwner::Run, data).ended(crate::clock::now().0)
                 );
             }
             return Ok(exit_of(job.state()));

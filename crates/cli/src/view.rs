@@ -11,7 +11,7 @@ use steadfast_core::text::shorten;
 use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::args::Output;
-use crate::data::Data;
+use crate::data::{Data, JobOwner};
 use crate::screen::Screen;
 use crate::style::{BAD, BOLD, DIM, GOOD, Line, WAIT, inert, paint, state_style};
 use crate::summary::{
@@ -78,7 +78,7 @@ impl View {
         // The terminal may be what went away.
         let _ = match self.screen {
             Some(_) => {
-                let text = overview(job, data).under_way(crate::clock::now().0);
+                let text = overview(job, JobOwner::Run, data).under_way(crate::clock::now().0);
                 write!(anstream::stdout(), "{text}")
             }
             None => {
@@ -305,7 +305,7 @@ fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String>
 }
 
 /// Where a job of the data folder stands.
-pub(crate) fn overview(job: &Job, data: &Data) -> JobOverview {
+pub(crate) fn overview(job: &Job, owner: JobOwner, data: &Data) -> JobOverview {
     let steps = places(job).map(|(run, step, state)| {
         let failures = state.failed.iter().take(SHOWN_ITEMS).map(|(index, stopped)| {
             let id = ItemId { run, step, role: Role::Item, index: *index };
@@ -332,15 +332,15 @@ pub(crate) fn overview(job: &Job, data: &Data) -> JobOverview {
         name: job.plan.name().to_owned(),
         damage: None,
         hints,
-        state: data.shown_state(job),
+        state: data.shown_state(job, owner),
         submitted_ms: job.accepted_at.0,
         finished_ms: job.finished_at.map(|at| at.0),
         reason: job.completion.map(|completion| completion.reason.name().to_owned()),
         steps: steps.collect(),
-        rests: data.rests(job),
+        rests: data.rests(job, owner),
         notes: notes(
             &runs(job),
-            data.shown_state(job),
+            data.shown_state(job, owner),
             job.cancel.as_ref().map(|cancel| cancel.requested.clone()),
             job.paused_at.map(|_| job.paused_by.clone()),
         ),

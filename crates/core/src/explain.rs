@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::account::{Charges, History, SharedAccounts};
-use crate::apply::{IllegalEvent, apply, replay};
+use crate::apply::{IllegalEvent, fold, replay};
 use crate::event::{Event, FailedOn, ItemId, RecordedEvent, Role};
 use crate::job::{Job, Phase};
 use crate::outcome::Outcome;
@@ -129,65 +129,98 @@ pub fn explain(
     now: Timestamp,
     only: Option<&ItemSelector>,
 ) -> Result<Explanation, IllegalEvent> {
-    let only = only.copied().unwrap_or_default();
-    let mut job = replay(log.first())?;
-    let mut watch = VerdictCollector { only, ..VerdictCollector::default() };
-    for record in log.iter().skip(1) {
-        watch.look(&job, record);
-        apply(&mut job, record)?;
+    let mut explainer = Explainer::new(only.copied().unwrap_or_default());
+    log.iter().try_for_each(|record| explainer.see(record))?;
+    explainer.explanation(now)
+}
+
+/// Explains a job from its log, of which it is shown one event after the other. It keeps the state of the job, and
+/// of the log what an explanation shows.
+#[derive(Debug)]
+pub struct Explainer {
+    job: Option<Job>,
+    watch: VerdictCollector,
+}
+
+impl Explainer {
+    pub fn new(only: ItemSelector) -> Self {
+        Self { job: None, watch: VerdictCollector { only, ..VerdictCollector::default() } }
     }
-    let now = now.max(job.last_at);
-    let (steps, steps_left_out) = summary::steps(&job, only, now);
-    let (waiting, waiting_left_out) = waiting::waiting(&job, &watch.charged, only, now);
-    let (seen, verdicts_left_out) = watch.most_telling();
-    let mut rules = Rules::default();
-    let verdicts = seen.iter().map(|seen| seen.explained(&job, &mut rules)).collect();
-    let left_out =
-        LeftOut { steps: steps_left_out, waiting: waiting_left_out, verdicts: verdicts_left_out };
-    Ok(Explanation { job: summary::job(&job, now), steps, waiting, verdicts, left_out })
+
+    /// The next event of the log.
+    pub fn see(&mut self, record: &RecordedEvent) -> Result<(), IllegalEvent> {
+        if let Some(job) = &self.job {
+            self.watch.look(job, record);
+        }
+        fold(&mut self.job, record)
+    }
+
+    /// Of what was seen.
+    pub fn explanation(self, now: Timestamp) -> Result<Explanation, IllegalEvent> {
+        let Self { job, watch } = self;
+        let job = job.map_or_else(|| replay([]), Ok)?;
+        let (now, only) = (now.max(job.last_at), watch.only);
+        let (steps, steps_left_out) = summary::steps(&job, only, now);
+        let (waiting, waiting_left_out) = waiting::waiting(&job, &watch.charged, only, now);
+        let (seen, verdicts_left_out) = watch.most_telling();
+        let mut rules = Rules::default();
+        let verdicts = seen.iter().map(|seen| seen.explained(&job, &mut rules)).collect();
+        let left_out = LeftOut {
+            steps: steps_left_out,
+            waiting: waiting_left_out,
+            verdicts: verdicts_left_out,
+        };
+        Ok(Explanation { job: summary::job(&job, now), steps, waiting, verdicts, left_out })
+    }
 }
 
 /// A verdict, with the state it was given on.
-#[derive(Clone, Copy)]
-struct ObservedVerdict<'a> {
-    record: &'a RecordedEvent,
+#[derive(Debug)]
+struct ObservedVerdict {
+    record: RecordedEvent,
+    on: ObservedState,
+}
+
+/// What a verdict is given on.
+#[derive(Debug)]
+struct ObservedState {
     item: ItemId,
     /// As the verdict saw it.
     history: History,
     /// Before whatever the verdict is about: a downtime counts between the two.
     history_before: History,
     shared: SharedAccounts,
-    ground: DecisionBasis<'a>,
+    ground: DecisionBasis<Outcome>,
     items_started: u64,
 }
 
 /// What is noted while the log is folded.
-#[derive(Default)]
-struct VerdictCollector<'a> {
+#[derive(Debug, Default)]
+struct VerdictCollector {
     only: ItemSelector,
     /// An attempt that has ended; its verdict is the next event.
-    ended: Option<ObservedVerdict<'a>>,
+    ended: Option<ObservedState>,
     /// What items had been through before the engine came back.
     before_restart: BTreeMap<ItemId, History>,
     /// What the latest retry of each item was charged.
     charged: BTreeMap<ItemId, Charges>,
     /// Successes, retries, stops.
-    kept: [VecDeque<ObservedVerdict<'a>>; 3],
+    kept: [VecDeque<ObservedVerdict>; 3],
     count: u64,
 }
 
-impl<'a> VerdictCollector<'a> {
+impl VerdictCollector {
     /// Looks at an event before it is folded.
-    fn look(&mut self, job: &Job, record: &'a RecordedEvent) {
+    fn look(&mut self, job: &Job, record: &RecordedEvent) {
         match &record.event {
             Event::AttemptEnded { item, attempt, outcome, .. } => {
-                self.ended = ObservedVerdict::new(
-                    job,
-                    record,
-                    *item,
-                    *attempt,
-                    DecisionBasis::Outcome(outcome),
-                );
+                let outcome = match outcome {
+                    // An output may be large, and decides nothing.
+                    Outcome::Succeeded { .. } => Outcome::OK,
+                    outcome => outcome.clone(),
+                };
+                let ground = DecisionBasis::Outcome(outcome);
+                self.ended = ObservedState::new(job, *item, *attempt, ground);
             }
             Event::EngineRestarted { .. } => {
                 self.before_restart =
@@ -213,7 +246,7 @@ impl<'a> VerdictCollector<'a> {
                         }
                         _ => DecisionBasis::Overdue { budget_expires_at: None, due_at: record.at },
                     };
-                    self.ended = ObservedVerdict::new(job, record, *item, *attempt, ground);
+                    self.ended = ObservedState::new(job, *item, *attempt, ground);
                     if let (Some(seen), FailedOn::Restart) = (&mut self.ended, on) {
                         let before = self.before_restart.get(item);
                         seen.history_before = before.copied().unwrap_or(seen.history);
@@ -225,27 +258,27 @@ impl<'a> VerdictCollector<'a> {
         }
     }
 
-    fn judged(&mut self, record: &'a RecordedEvent, class: usize) {
-        let Some(seen) = self.ended.take().filter(|seen| self.only.has(seen.item)) else { return };
+    fn judged(&mut self, record: &RecordedEvent, class: usize) {
+        let Some(on) = self.ended.take().filter(|seen| self.only.has(seen.item)) else { return };
         self.count += 1;
         let kept = &mut self.kept[class];
         if kept.len() == MOST_VERDICTS {
             kept.pop_front();
         }
-        kept.push_back(ObservedVerdict { record, ..seen });
+        kept.push_back(ObservedVerdict { record: record.clone(), on });
     }
 
     /// In order, and how many others there are.
-    fn most_telling(&self) -> (Vec<ObservedVerdict<'a>>, u64) {
+    fn most_telling(&self) -> (Vec<&ObservedVerdict>, u64) {
         let mut of_item: BTreeMap<ItemId, usize> = BTreeMap::new();
         let mut seen = vec![];
         // Stops first, the latest first.
         for kept in self.kept.iter().rev() {
             for one in kept.iter().rev() {
-                let count = of_item.entry(one.item).or_default();
+                let count = of_item.entry(one.on.item).or_default();
                 if *count < MOST_PER_ITEM && seen.len() < MOST_VERDICTS {
                     *count += 1;
-                    seen.push(*one);
+                    seen.push(one);
                 }
             }
         }
@@ -255,24 +288,22 @@ impl<'a> VerdictCollector<'a> {
     }
 }
 
-impl<'a> ObservedVerdict<'a> {
+impl ObservedState {
     /// None: there is no such item, and the fold will say so.
-    fn new(
-        job: &Job,
-        record: &'a RecordedEvent,
-        item: ItemId,
-        attempt: u32,
-        ground: DecisionBasis<'a>,
-    ) -> Option<Self> {
+    fn new(job: &Job, item: ItemId, attempt: u32, ground: DecisionBasis<Outcome>) -> Option<Self> {
         job.step_run(item.run, item.step)?;
         let history = job.live(item).map(|live| live.history).unwrap_or_default();
         let (shared, items_started) = (job.shared(item, attempt), job.items_started);
-        Some(Self { record, item, history, history_before: history, shared, ground, items_started })
+        Some(Self { item, history, history_before: history, shared, ground, items_started })
     }
+}
 
+impl ObservedVerdict {
     fn explained(&self, job: &Job, rules: &mut Rules) -> VerdictExplanation {
         let plan: &Plan = &job.plan;
-        let Self { record, item, history, shared, ground, items_started, .. } = *self;
+        let Self { record, on } = self;
+        let &ObservedState { item, history, shared, items_started, .. } = on;
+        let (history_before, ground) = (&on.history_before, on.ground.as_ref());
         let policy = &plan.step(item.step).policy;
         let outcome = match ground {
             DecisionBasis::Outcome(outcome) => Some(outcome),
@@ -284,7 +315,7 @@ impl<'a> ObservedVerdict<'a> {
         };
         let (step, now) = (item.step, record.at);
         let case = Case { plan, step, history, shared, ground, now, items_started, rule };
-        let before = accounts_after(policy, &self.history_before, &shared, Charges::default(), 0);
+        let before = accounts_after(policy, history_before, &shared, Charges::default(), 0);
         let (recorded, on, attempt, error) = recorded(&record.event, outcome, before);
         let decision = DecisionSummary::from(recorded.decision);
         let answer = match (ground, on) {

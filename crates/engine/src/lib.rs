@@ -36,7 +36,7 @@ pub use fleet::{
     WorkerSpec, WorkerState,
 };
 pub use inbox::{Adopted, Answer, CommandError, Inbox, Lost, Reply, SendError};
-pub use load::{Loader, Unreadable, state};
+pub use load::{Loader, Unreadable, of_snapshot, state, state_of};
 pub use placement::Placement;
 pub use slots::Slots;
 pub use work::Work;

@@ -5,7 +5,7 @@ use steadfast_core::apply::fold;
 use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Journal, Owner, QueueEntry, Reader, StoreError};
+use steadfast_store::{Journal, Owner, QueueEntry, Reader, Snapshot, StoreError, Stored};
 
 use crate::inbox::Adopted;
 
@@ -38,18 +38,15 @@ impl Unreadable {
 
 /// The state of a stored job: its snapshot, and the events since.
 pub fn state(reader: &mut dyn Reader, job: &str) -> Result<Job, Unreadable> {
-    let unreadable = |why: String| Unreadable::State { job: job.into(), why };
     let stored = reader.get(job)?.ok_or_else(|| Unreadable::Missing(job.into()))?;
-    let mut state: Option<Job> = match stored.snapshot {
-        Some(snapshot) => {
-            let without_plan: Job<IgnoredAny> = serde_json::from_slice(&snapshot.state)
-                .map_err(|error| unreadable(error.to_string()))?;
-            let first = reader.events(job, 0, 1)?.into_iter().next();
-            let Some(RecordedEvent { event: Event::JobAccepted(accepted), .. }) = first else {
-                return Err(unreadable("its first event is not that it was accepted".to_owned()));
-            };
-            Some(without_plan.with_plan(accepted.plan))
-        }
+    state_of(reader, job, &stored)
+}
+
+/// The same, of a job whose row and snapshot are known.
+pub fn state_of(reader: &mut dyn Reader, job: &str, stored: &Stored) -> Result<Job, Unreadable> {
+    let unreadable = |why: String| Unreadable::State { job: job.into(), why };
+    let mut state = match &stored.snapshot {
+        Some(snapshot) => Some(of_snapshot(reader, job, snapshot)?),
         None => None,
     };
     let mut after = state.as_ref().map_or(0, |job| job.seq);
@@ -66,6 +63,22 @@ pub fn state(reader: &mut dyn Reader, job: &str) -> Result<Job, Unreadable> {
         return Err(unreadable(format!("event {} of it is missing", after + 1)));
     }
     state.ok_or_else(|| Unreadable::Missing(job.into()))
+}
+
+/// The state that was stored with a job.
+pub fn of_snapshot(
+    reader: &mut dyn Reader,
+    job: &str,
+    snapshot: &Snapshot,
+) -> Result<Job, Unreadable> {
+    let unreadable = |why: String| Unreadable::State { job: job.into(), why };
+    let without_plan: Job<IgnoredAny> =
+        serde_json::from_slice(&snapshot.state).map_err(|error| unreadable(error.to_string()))?;
+    let first = reader.events(job, 0, 1)?.into_iter().next();
+    let Some(RecordedEvent { event: Event::JobAccepted(accepted), .. }) = first else {
+        return Err(unreadable("its first event is not that it was accepted".to_owned()));
+    };
+    Ok(without_plan.with_plan(accepted.plan))
 }
 
 /// Reads the jobs of an owner, on connections of its own.
@@ -96,10 +109,10 @@ impl Loader {
         if *stored.owner != *self.owner.id {
             return Ok(None);
         }
-        if let Some(why) = stored.stuck {
-            return Err(Unreadable::Parked(why));
+        if let Some(why) = &stored.stuck {
+            return Err(Unreadable::Parked(why.clone()));
         }
-        let job = state(&mut *self.reader, job)?;
+        let job = state_of(&mut *self.reader, job, &stored)?;
         let gaps = self.journal.gaps(&self.owner.id, job.last_at)?;
         Ok(Some(Adopted { job, gaps, lost: Vec::new() }))
     }

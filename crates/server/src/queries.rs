@@ -3,16 +3,19 @@
 
 mod attempts;
 mod cache;
+mod folded;
 mod list;
 mod outputs;
+mod projections;
 mod readers;
 
 use std::sync::Arc;
 
 use steadfast_api::{AttemptsPage, JobStatus, JobsPage, OutputsPage, ShownState};
-use steadfast_core::event::{ItemId, JobId, RecordedEvent};
-use steadfast_core::explain::{Explanation, explain};
+use steadfast_core::event::{Event, ItemId, JobId, RecordedEvent};
+use steadfast_core::explain::{Explainer, Explanation};
 use steadfast_core::job::Job;
+use steadfast_core::plan::Plan;
 use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
@@ -24,7 +27,9 @@ use cache::Cache;
 use readers::Readers;
 
 pub use attempts::{AttemptEnd, HowEnded};
+pub use folded::FoldedJob;
 pub use list::{JobFilter, interrupted, list, shown_state};
+pub use projections::{PROJECT_EVERY, Projector};
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;
@@ -34,7 +39,7 @@ pub struct JobReader {
     readers: Readers,
     storage: Arc<dyn Storage>,
     cache: Cache,
-    /// An explanation holds a whole log: one at a time.
+    /// An explanation reads a whole log: one at a time.
     explaining: Arc<Semaphore>,
 }
 
@@ -108,6 +113,16 @@ impl JobReader {
             .await
     }
 
+    pub async fn plan(&self, id: &str) -> Result<Arc<Plan>, ApiError> {
+        let id = job_id(id)?;
+        self.readers
+            .read(move |reader| {
+                let first = reader.events(&id, 0, 1)?;
+                plan_of(&first).cloned().ok_or_else(|| ApiError::no_job(&id))
+            })
+            .await
+    }
+
     pub async fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
         let id = job_id(id)?;
         self.readers.read(move |reader| state(reader, &id).map(Arc::new)).await
@@ -167,19 +182,17 @@ impl JobReader {
         self.readers
             .read(move |reader| {
                 let _turn = turn;
-                let mut log = Vec::new();
-                each_event(reader, &id, 0, |record| {
-                    log.push(record);
-                    Ok(())
-                })?;
-                let select = match (step, plan_of(&log)) {
-                    (_, None) => return Err(ApiError::no_job(&id)),
-                    (None, _) => None,
-                    (Some(name), Some(plan)) => {
-                        Some(plan.select(&name).map_err(|why| no_part(&id, &why))?)
-                    }
+                let first = reader.events(&id, 0, 1)?;
+                let plan = plan_of(&first).ok_or_else(|| ApiError::no_job(&id))?;
+                let only = match step {
+                    None => ItemSelector::default(),
+                    Some(name) => plan.select(&name).map_err(|why| no_part(&id, &why))?,
                 };
-                explain(&log, now, select.as_ref()).map_err(ApiError::internal)
+                let mut explainer = Explainer::new(only);
+                each_event(reader, &id, (0, u64::MAX), |record| {
+                    explainer.see(&record).map_err(ApiError::internal)
+                })?;
+                explainer.explanation(now).map_err(ApiError::internal)
             })
             .await
     }
@@ -235,22 +248,24 @@ pub fn job_id(text: &str) -> Result<JobId, ApiError> {
     if fits { Ok(text.into()) } else { Err(ApiError::no_job(text)) }
 }
 
-fn plan_of(log: &[RecordedEvent]) -> Option<&steadfast_core::plan::Plan> {
+fn plan_of(log: &[RecordedEvent]) -> Option<&Arc<Plan>> {
     match &log.first()?.event {
-        steadfast_core::event::Event::JobAccepted(accepted) => Some(&accepted.plan),
+        Event::JobAccepted(accepted) => Some(&accepted.plan),
         _ => None,
     }
 }
 
-/// Every event after one, in order.
+/// The events after one up to another, in order.
 fn each_event(
     reader: &mut dyn Reader,
     job: &str,
-    mut after: u64,
+    numbers: (u64, u64),
     mut see: impl FnMut(RecordedEvent) -> Result<(), ApiError>,
 ) -> Result<(), ApiError> {
+    let (mut after, last) = numbers;
     loop {
-        let page = reader.events(job, after, CHUNK)?;
+        let limit = usize::try_from(last.saturating_sub(after)).unwrap_or(CHUNK).min(CHUNK);
+        let page = reader.events(job, after, limit)?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.seq;
         for record in page {

@@ -24,6 +24,7 @@ use steadfast_engine::{
     Slots, Stopped, Work, Workers,
 };
 use steadfast_server::clock::SystemClock;
+use steadfast_server::queries::Projector;
 use steadfast_store::{Folder, Journal as _, Owner, Reader as _, SqliteStore};
 use steadfast_worker::http::Outbound;
 
@@ -373,7 +374,7 @@ impl Begin {
                 workers = Some(started.clone());
                 started
             },
-            Box::new(EventSender(tell)),
+            Box::new(EventSender { watch: tell, projector: Projector::start(folder.storage()) }),
         );
         let workers = workers.ok_or_else(|| failed("the engine has no workers"))?;
         begin(&live)?;

@@ -3,7 +3,7 @@
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
-use crate::{Gap, Owner, QueueEntry, Reader, Refused, StoreError, Write};
+use crate::{Gap, Owner, QueueEntry, Reader, Refused, Snapshot, StoreError, Write};
 
 pub trait Journal: Send {
     /// Makes writes durable: all are synced when this returns. One transaction for the whole group;
@@ -54,6 +54,11 @@ pub trait Journal: Send {
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, StoreError>;
+
+    /// Keeps what was made of a job's events up to one, so that a reader need not read them: see
+    /// [`Reader::projection`]. It is of events that are kept already, so that anybody may make it, and the log stays
+    /// the truth. False: there is no such job.
+    fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError>;
 
     /// Marks a job that cannot go on, without reading it: it is woken no more. False: there is no
     /// such job, or it is over.

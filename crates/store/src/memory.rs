@@ -31,6 +31,7 @@ struct Kept {
     stored: Stored,
     log: Vec<RecordedEvent>,
     key: Option<String>,
+    projection: Option<Snapshot>,
 }
 
 impl MemoryStore {
@@ -85,7 +86,7 @@ impl MemoryStore {
                 });
                 let owner = owner.id.to_string();
                 let stored = Stored { row: write.row, seq: last, owner, stuck: None, snapshot };
-                let kept = Kept { stored, log: write.records, key };
+                let kept = Kept { stored, log: write.records, key, projection: None };
                 self.jobs.insert(write.job.clone(), kept);
             }
         }
@@ -173,6 +174,12 @@ impl Journal for MemoryStore {
         Ok(queued.take(limit).collect())
     }
 
+    fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {
+        let Some(kept) = self.jobs.get_mut(job) else { return Ok(false) };
+        kept.projection = Some(projection.clone());
+        Ok(true)
+    }
+
     fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
         let Some(kept) = self.jobs.get_mut(job).filter(|kept| !kept.stored.row.over) else {
             return Ok(false);
@@ -221,6 +228,10 @@ impl Journal for MemoryStore {
 impl Reader for MemoryStore {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         Ok(self.jobs.get(job).map(|kept| kept.stored.clone()))
+    }
+
+    fn projection(&mut self, job: &str) -> Result<Option<Snapshot>, StoreError> {
+        Ok(self.jobs.get(job).and_then(|kept| kept.projection.clone()))
     }
 
     fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {

@@ -2,10 +2,13 @@
 
 use steadfast_core::event::{JobId, RecordedEvent};
 
-use crate::{Filter, Page, Row, StoreError, Stored};
+use crate::{Filter, Page, Row, Snapshot, StoreError, Stored};
 
 pub trait Reader: Send {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
+
+    /// What was last kept by [`Journal::project`](crate::Journal::project). None: nothing, or it does not fit its checksum.
+    fn projection(&mut self, job: &str) -> Result<Option<Snapshot>, StoreError>;
 
     /// What lists show of the job, and the number of its last event: [`Reader::get`] without the
     /// snapshot, which may be large.

@@ -8,6 +8,7 @@ mod events;
 mod fault;
 mod in_place;
 mod owners;
+mod projections;
 mod read;
 mod schema;
 mod upgrade;
@@ -25,8 +26,8 @@ use steadfast_core::time::Timestamp;
 
 use crate::journal::is_kept;
 use crate::{
-    Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, StoreError, Stored,
-    Write,
+    Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, Snapshot,
+    StoreError, Stored, Write,
 };
 use checkpointer::Checkpointer;
 use fault::Fault;
@@ -236,6 +237,10 @@ impl Journal for SqliteStore {
         self.attempt("reading", |connection| owners::queued(connection, owner, after, limit))
     }
 
+    fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {
+        self.transact("writing", |connection| projections::put(connection, job, projection))
+    }
+
     fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
         self.transact("marking a job", |connection| write::park(connection, job, why))
     }
@@ -244,7 +249,9 @@ impl Journal for SqliteStore {
         let mut gone = vec![];
         loop {
             let some = self.transact("purging", |connection| {
-                write::purge(connection, finished_before, PURGED_AT_ONCE)
+                let gone = write::purge(connection, finished_before, PURGED_AT_ONCE)?;
+                gone.iter().try_for_each(|job| projections::remove(connection, job))?;
+                Ok(gone)
             });
             let some = match some {
                 // What went before is told: its caller has files of these jobs to remove. The next purge goes on.
@@ -260,13 +267,20 @@ impl Journal for SqliteStore {
     }
 
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
-        self.transact("removing a job", |connection| write::remove(connection, job))
+        self.transact("removing a job", |connection| {
+            projections::remove(connection, job)?;
+            write::remove(connection, job)
+        })
     }
 }
 
 impl Reader for SqliteStore {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         self.attempt("reading", |connection| read::get(connection, job))
+    }
+
+    fn projection(&mut self, job: &str) -> Result<Option<Snapshot>, StoreError> {
+        self.attempt("reading", |connection| projections::get(connection, job))
     }
 
     fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {

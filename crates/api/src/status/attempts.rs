@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use steadfast_core::account::{Accounts, Charges};
 use steadfast_core::event::{Event, FailedOn, ItemId, RecordedEvent};
 use steadfast_core::outcome::Outcome;
@@ -12,17 +13,20 @@ use steadfast_core::verdict::StopReason;
 
 use super::{AttemptStatus, SHOWN, Totals, is_process};
 
-/// What the log tells of the items that are shown.
-#[derive(Clone, Debug, Default)]
+/// What the log tells of the items that are shown. It can be stored, without the plan, and given to a status with
+/// the events since.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Attempts {
+    #[serde(skip)]
     plan: Option<Arc<Plan>>,
+    #[serde(serialize_with = "in_pairs", deserialize_with = "from_pairs")]
     pub(super) items: BTreeMap<ItemId, ItemHistory>,
     pub(super) totals: Totals,
     /// The attempt that ended last was lost; its verdict is the next event. Whether it had started.
     lost: Option<bool>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ItemHistory {
     pub(super) attempts: VecDeque<AttemptStatus>,
     pub(super) accounts: Option<Accounts>,
@@ -30,7 +34,32 @@ pub(super) struct ItemHistory {
     pub(super) reason: Option<StopReason>,
 }
 
+/// An item is no text, as keys of JSON are.
+fn in_pairs<S: Serializer>(
+    items: &BTreeMap<ItemId, ItemHistory>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(items)
+}
+
+fn from_pairs<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<ItemId, ItemHistory>, D::Error> {
+    Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+}
+
 impl Attempts {
+    /// As they were stored; `plan`: of their job.
+    #[must_use]
+    pub fn with_plan(self, plan: Arc<Plan>) -> Self {
+        Self { plan: Some(plan), ..self }
+    }
+
+    /// How many attempts are held.
+    pub fn count(&self) -> usize {
+        self.items.values().map(|history| history.attempts.len()).sum()
+    }
+
     /// Takes the next event of the log.
     pub fn add(&mut self, record: &RecordedEvent) {
         match &record.event {

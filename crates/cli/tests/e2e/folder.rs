@@ -434,3 +434,30 @@ fn a_log_that_has_not_arrived_is_not_taken_for_whole() {
         assert!(shown.stdout.ends_with(b"100000\n"));
     }
 }
+
+/// Three events for each item, and a projection for each 5,000.
+#[test]
+fn status_and_logs_of_a_long_job_of_run_do_not_read_its_early_events() {
+    let place = Place::new();
+    let (file, data) = (place.text("long.yaml"), place.text("data"));
+    let job = "name: long\nsteps: { a: { run: echo one, for_each: { range: 1800 } } }\n";
+    std::fs::write(&file, job).expect("writes");
+    let says = |exit: i32, args: &[&str]| {
+        let output =
+            place.command(&[args, &["--data", &data]].concat()).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(exit), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    says(0, &["run", &file]);
+    let shown = || {
+        let status = says(0, &["status", "last", "-o", "json"]);
+        (status, says(0, &["status", "last"]), says(0, &["logs", "last", "a[7]"]))
+    };
+    let before = shown();
+    assert!(before.0.contains("\"succeeded\"") && before.2.contains("one"), "{before:?}");
+    let file = Connection::open(place.path("data/steadfast.db")).expect("opens");
+    let damage = "UPDATE events SET lines = 'x' WHERE first BETWEEN 2000 AND 2100";
+    assert!(file.execute(damage, []).expect("writes") > 0);
+    assert_eq!(shown(), before);
+    says(2, &["explain", "last"]);
+}

@@ -56,13 +56,24 @@ impl Counterfactual {
 
 /// What a decision was made on.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum DecisionBasis<'a> {
-    Outcome(&'a Outcome),
+pub(super) enum DecisionBasis<O> {
+    Outcome(O),
     /// A restart or the end of a pause found the item backing off.
     Overdue {
         budget_expires_at: Option<Timestamp>,
         due_at: Timestamp,
     },
+}
+
+impl DecisionBasis<Outcome> {
+    pub(super) fn as_ref(&self) -> DecisionBasis<&Outcome> {
+        match self {
+            Self::Outcome(outcome) => DecisionBasis::Outcome(outcome),
+            &Self::Overdue { budget_expires_at, due_at } => {
+                DecisionBasis::Overdue { budget_expires_at, due_at }
+            }
+        }
+    }
 }
 
 /// One decision, to be asked again.
@@ -72,7 +83,7 @@ pub(super) struct Case<'a> {
     pub(super) step: u32,
     pub(super) history: History,
     pub(super) shared: SharedAccounts,
-    pub(super) ground: DecisionBasis<'a>,
+    pub(super) ground: DecisionBasis<&'a Outcome>,
     pub(super) now: Timestamp,
     /// What a ratio budget is a ratio of.
     pub(super) items_started: u64,

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Arriving, Identity, WorkerSpec};
-use steadfast_store::{Gap, Journal, MemoryStore, Owner, QueueEntry, Refused, StoreError, Write};
+use steadfast_store::{
+    Gap, Journal, MemoryStore, Owner, QueueEntry, Refused, Snapshot, StoreError, Write,
+};
 
 /// What a store answers to a group.
 pub(crate) type Committed = Result<Vec<Result<(), Refused>>, StoreError>;
@@ -59,6 +61,9 @@ where
     }
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         self.store.remove(job)
+    }
+    fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {
+        self.store.project(job, projection)
     }
     fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
         self.store.park(job, why)

@@ -192,8 +192,8 @@ fn no_log(id: &str, step: &str, name: &str) -> ApiError {
 /// The step is one of the plan, and the name is made of it and of numbers: neither leads elsewhere.
 async fn log_name(app: &App, id: &str, step: &str, name: &str) -> Result<LogName, ApiError> {
     let id = job_id(id)?;
-    let job = app.reader.job(&id).await?;
-    if job.plan.find(step).is_none() || ItemId::read_attempt_name(0, step, name).is_none() {
+    let plan = app.reader.plan(&id).await?;
+    if plan.find(step).is_none() || ItemId::read_attempt_name(0, step, name).is_none() {
         return Err(no_log(&id, step, name));
     }
     Ok(LogName { job: id, step: step.to_owned(), name: name.to_owned() })

@@ -2,7 +2,7 @@
 
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Gap, Journal, Owner, QueueEntry, Refused, StoreError, Write};
+use steadfast_store::{Gap, Journal, Owner, QueueEntry, Refused, Snapshot, StoreError, Write};
 use tokio::time::Instant;
 
 use super::Metrics;
@@ -101,6 +101,10 @@ impl Journal for TimedJournal {
 
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         self.journal.remove(job)
+    }
+
+    fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {
+        self.journal.project(job, projection)
     }
 
     fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {

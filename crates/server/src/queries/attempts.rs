@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use steadfast_api::{AttemptRow, AttemptStatus, AttemptsPage, is_process};
 use steadfast_core::event::{Event, ItemId, JobId};
-use steadfast_core::job::Job;
+use steadfast_core::job::{Job, WorkItem};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_store::Reader;
 
@@ -48,25 +48,33 @@ pub(super) fn end(
     let job = state(reader, id)?;
     let mut end = AttemptEnd { item_goes_on: job.live(item).is_some(), ..AttemptEnd::default() };
     let about = Some((item.run, Some(item.step), Some(item)));
-    each_event(reader, id, 0, |record| {
-        match &record.event {
-            event if event.place() != about => {}
-            Event::AttemptEnded { attempt: ended, by_callback, outcome, .. }
-                if *ended == attempt =>
-            {
-                end.how = match outcome {
-                    outcome if *by_callback => HowEnded::ByCallback(outcome.clone()),
-                    Outcome::Failed(failure) if failure.kind == FailureKind::TimedOut => {
-                        HowEnded::TimedOut
-                    }
-                    _ => HowEnded::Otherwise,
-                };
+    // From the end back to the attempt: it ended lately, mostly, and the log may be long.
+    let (mut last, mut is_found) = (job.seq, false);
+    while last > 0 && !is_found {
+        let before = last.saturating_sub(CHUNK as u64);
+        each_event(reader, id, (before, last), |record| {
+            match &record.event {
+                event if event.place() != about => {}
+                Event::AttemptStarted { attempt: started, .. } => is_found |= *started == attempt,
+                Event::AttemptEnded { attempt: ended, by_callback, outcome, .. }
+                    if *ended == attempt =>
+                {
+                    is_found = true;
+                    end.how = match outcome {
+                        outcome if *by_callback => HowEnded::ByCallback(outcome.clone()),
+                        Outcome::Failed(failure) if failure.kind == FailureKind::TimedOut => {
+                            HowEnded::TimedOut
+                        }
+                        _ => HowEnded::Otherwise,
+                    };
+                }
+                Event::LateCallback { attempt: late, .. } => end.noted |= *late == attempt,
+                _ => {}
             }
-            Event::LateCallback { attempt: late, .. } => end.noted |= *late == attempt,
-            _ => {}
-        }
-        Ok(())
-    })?;
+            Ok(())
+        })?;
+        last = before;
+    }
     end.ended = job.is_over().then_some(job);
     Ok(end)
 }
@@ -82,7 +90,7 @@ pub(super) fn page(
     let mut page = AttemptsPage::default();
     // Those of the page that have not ended, by what names them in the log.
     let mut open: HashMap<(ItemId, u32), usize> = HashMap::new();
-    let mut last_start = 0;
+    let (mut last_start, mut is_asked) = (0, false);
     let mut after = after;
     loop {
         let events = reader.events(id, after, CHUNK)?;
@@ -121,6 +129,15 @@ pub(super) fn page(
                 }
                 _ => {}
             }
+        }
+        // What is under way now has no end in the log: that is not read to its own for it.
+        if page.next.is_some() && !open.is_empty() && !is_asked {
+            is_asked = true;
+            let job = state(reader, id)?;
+            open.retain(|(item, attempt), _| {
+                let live = job.live(*item).filter(|live| live.history.attempts == *attempt);
+                !live.is_some_and(WorkItem::is_under_way)
+            });
         }
         if page.next.is_some() && open.is_empty() {
             return Ok(page);

@@ -4,8 +4,8 @@ use std::sync::{Arc, Barrier, Mutex};
 
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_store::{
-    Blobs, Claim, ClaimError, Filter, Journal, Page, Reader, Row, Settings, Space, Storage,
-    StoreError, Stored,
+    Blobs, Claim, ClaimError, Filter, Journal, Page, Reader, Row, Settings, Snapshot, Space,
+    Storage, StoreError, Stored,
 };
 
 /// A page of events that was asked for: from which on, how many at most.
@@ -17,8 +17,8 @@ pub(crate) struct Asked {
 
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedStorage {
-    pub storage: Arc<dyn Storage>,
-    pub asked: Arc<Mutex<Vec<Asked>>>,
+    storage: Arc<dyn Storage>,
+    asked: Arc<Mutex<Vec<Asked>>>,
     /// Where a count waits for the test.
     pub count: Arc<Barrier>,
 }
@@ -66,6 +66,9 @@ struct WatchedReader {
 impl Reader for WatchedReader {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError> {
         self.reader.get(job)
+    }
+    fn projection(&mut self, job: &str) -> Result<Option<Snapshot>, StoreError> {
+        self.reader.projection(job)
     }
     fn row(&mut self, job: &str) -> Result<Option<(Row, u64)>, StoreError> {
         self.reader.row(job)

@@ -9,6 +9,7 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::{JobId, RecordedEvent, Requester};
 use steadfast_core::job::Job;
 use steadfast_engine::{Live, Observer};
+use steadfast_server::queries::Projector;
 use steadfast_store::Refused;
 
 use super::lock::JobLock;
@@ -23,7 +24,10 @@ const LAST_TICK: Duration = Duration::from_millis(20);
 const LOCK_TICKS: u32 = 10;
 
 /// Tells the one who watches of every durable event.
-pub(super) struct EventSender(pub(super) SyncSender<Progress>);
+pub(super) struct EventSender {
+    pub(super) watch: SyncSender<Progress>,
+    pub(super) projector: Projector,
+}
 
 pub(super) enum Progress {
     Events(Vec<RecordedEvent>),
@@ -41,17 +45,18 @@ impl Progress {
 }
 
 impl Observer for EventSender {
-    fn committed(&mut self, _: &JobId, records: Vec<RecordedEvent>) {
-        let _ = self.0.send(Progress::Events(records));
+    fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
+        self.projector.committed(job, &records);
+        let _ = self.watch.send(Progress::Events(records));
     }
 
     fn refused(&mut self, job: &JobId, why: &Refused) {
         let why = format!("job {job} belongs to another process now: {why}");
-        let _ = self.0.send(Progress::Gone(why));
+        let _ = self.watch.send(Progress::Gone(why));
     }
 
     fn parked(&mut self, job: &JobId, why: &str) {
-        let _ = self.0.send(Progress::Gone(format!("job {job} is stuck: {why}")));
+        let _ = self.watch.send(Progress::Gone(format!("job {job} is stuck: {why}")));
     }
 }
 

@@ -52,6 +52,7 @@ macro_rules! cases {
             a_job_is_removed_with_its_key_and_the_others_stay,
             a_job_that_is_removed_leaves_nothing_and_the_others_alone,
             a_snapshot_is_kept_and_replaced,
+            a_projection_is_kept_until_its_job_goes,
             a_write_without_events_changes_the_row,
             a_later_write_does_not_rename_the_job,
             of_an_unknown_job_there_is_nothing,
@@ -397,6 +398,27 @@ fn a_snapshot_is_kept_and_replaced(store: &mut impl Store) {
     assert_eq!(snapshot(write("a", 4, 1)), Some((4, vec![0, 255, 7])));
     let second = Write { snapshot: Some(vec![]), ..write("a", 5, 0) };
     assert_eq!(snapshot(second), Some((5, vec![])));
+}
+
+fn a_projection_is_kept_until_its_job_goes(store: &mut impl Store) {
+    let made = |seq, byte| Snapshot { seq, state: vec![byte; 9] };
+    assert!(!store.project("a", &made(1, 0)).unwrap(), "there is no such job");
+    for id in ["a", "b"] {
+        put(store, write(id, 0, 3));
+        assert_eq!(store.projection(id).unwrap(), None);
+        assert!(store.project(id, &made(1, 1)).unwrap() && store.project(id, &made(3, 2)).unwrap());
+    }
+    assert_eq!(store.projection("a").unwrap(), Some(made(3, 2)));
+    assert!(store.remove("a").unwrap());
+    put(store, write("a", 0, 3));
+    assert_eq!(store.projection("a").unwrap(), None);
+    assert_eq!(store.projection("b").unwrap(), Some(made(3, 2)));
+    let mut over = write("b", 3, 1);
+    (over.row.over, over.row.finished_at) = (true, Some(Timestamp(5)));
+    put(store, over);
+    assert_eq!(store.purge(Timestamp(6)).unwrap().len(), 1);
+    put(store, write("b", 0, 3));
+    assert_eq!(store.projection("b").unwrap(), None);
 }
 
 fn a_write_without_events_changes_the_row(store: &mut impl Store) {

@@ -1,6 +1,8 @@
 //! What only a file can get wrong: other programs, other processes, bad disks, full ones.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod damage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use steadfast_core::event::{Event, JobState};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Filter, Journal, Owner, Reader, Refused, SqliteStore, StoreError, Write};
+use steadfast_store::{Journal, Owner, Reader, Refused, SqliteStore, StoreError, Write};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {
@@ -182,166 +184,6 @@ fn a_torn_wal_is_cut_to_whole_groups_and_loses_nothing_that_was_synced() {
     }
 }
 
-/// Turns a bit of the first byte of `text` in the file, which must be there once.
-fn flip(path: &Path, text: &str, bit: u8) {
-    let mut bytes = fs::read(path).unwrap();
-    let places: Vec<_> =
-        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text.as_bytes())).collect();
-    assert_eq!(places.len(), 1, "{text} is in the file once");
-    bytes[places[0]] ^= 1 << bit;
-    fs::write(path, bytes).unwrap();
-}
-
-fn corrupt<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
-    match answer {
-        Err(StoreError::Corrupt { place, .. }) => place,
-        answer => panic!("not noticed: {answer:?}"),
-    }
-}
-
-/// Events are kept together in rows; so many of [`write`] are in three or more.
-const SEVERAL_ROWS: u64 = 40;
-
-/// The numbers of the events that are kept in one row with this one.
-fn row_of(path: &Path, seq: u64) -> (u64, u64) {
-    let sql = "SELECT first, last FROM events WHERE ?1 BETWEEN first AND last";
-    let (first, last): (i64, i64) = Connection::open(path)
-        .unwrap()
-        .query_row(sql, [seq as i64], |row| Ok((row.get(0)?, row.get(1)?)))
-        .unwrap();
-    (first as u64, last as u64)
-}
-
-/// Broken JSON, broken text, and the wicked one: a number that is still a number.
-#[test]
-fn a_flipped_bit_in_an_event_is_named() {
-    for (text, bit) in [("\"token\":16", 0), ("16,\"worker\"", 0), ("16,\"worker\"", 7)] {
-        let (_folder, path) = place();
-        put(&mut open(&path), write("a", 0, SEVERAL_ROWS));
-        let (first, last) = row_of(&path, 16);
-        assert!(first > 1 && first < last && last < SEVERAL_ROWS, "{first} to {last}");
-        flip(&path, text, bit);
-        let mut store = open(&path);
-        let place = format!("events {first} to {last} of job a");
-        assert_eq!(corrupt(store.events("a", 0, 100)), place);
-        assert_eq!(corrupt(store.events("a", 15, 1)), place);
-        assert_eq!(store.events("a", 0, first as usize - 1).unwrap().len() as u64, first - 1);
-        assert_eq!(store.events("a", last, 100).unwrap().len() as u64, SEVERAL_ROWS - last);
-    }
-}
-
-/// A job whose log is damaged, and one beside it that is not: the file opens, both are listed, and what is
-/// wrong with the first is told.
-#[track_caller]
-fn damages(harm: impl FnOnce(&Path), expected: &str) {
-    let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, 3));
-    put(&mut open(&path), write("a", 3, 1));
-    put(&mut open(&path), write("b", 0, SEVERAL_ROWS));
-    harm(&path);
-    let mut store = open(&path);
-    let mut page = store.list(&Filter::default(), None, 9).unwrap();
-    page.check(&mut store).unwrap();
-    assert_eq!(page.jobs.iter().map(|row| &*row.id).collect::<Vec<_>>(), ["b", "a"]);
-    assert_eq!(page.damaged, [("a".into(), expected.to_owned())].into());
-    assert_eq!(log(&mut store, "b").len() as u64, SEVERAL_ROWS);
-    assert!(store.remove("a").unwrap(), "what is damaged can be removed");
-    assert_eq!(store.list(&Filter::default(), None, 9).unwrap().jobs.len(), 1);
-}
-
-fn execute(sql: &str) -> impl FnOnce(&Path) {
-    move |path| Connection::open(path).unwrap().execute_batch(sql).unwrap()
-}
-
-#[test]
-fn a_damaged_job_is_named_and_the_others_are_readable() {
-    damages(
-        execute(
-            "UPDATE events SET lines = replace(lines, '\"token\":4', '\"token\":5') WHERE job = 'a'",
-        ),
-        "events 4 to 4: the checksum does not fit",
-    );
-    damages(execute("DELETE FROM events WHERE job = 'a' AND last = 4"), "event 4: it is missing");
-    damages(execute("DELETE FROM events WHERE job = 'a' AND last = 3"), "event 1: it is missing");
-    damages(
-        execute(
-            "UPDATE events SET last = 5 WHERE job = 'a' AND last = 4; UPDATE jobs SET seq = 5 WHERE id = 'a'",
-        ),
-        "events 4 to 5: the checksum does not fit",
-    );
-    damages(execute("DELETE FROM events WHERE job = 'a'"), "event 1: it is missing");
-    damages(
-        execute("UPDATE jobs SET state = 'rumming' WHERE id = 'a'"),
-        "its row: \"rumming\" is no state",
-    );
-    damages(
-        execute("UPDATE jobs SET labels = '{' WHERE id = 'a'"),
-        "its row: its labels: EOF while parsing an object at line 1 column 1",
-    );
-    damages(
-        execute("UPDATE jobs SET name = CAST(x'6eff' AS TEXT) WHERE id = 'a'"),
-        "its row: \"n\u{fffd}\" is no text",
-    );
-}
-
-/// Beyond the rows that are looked at from the first one on.
-#[test]
-fn the_end_of_a_long_log_is_looked_at() {
-    let (_folder, path) = place();
-    let mut store = open(&path);
-    for n in 0..100 {
-        put(&mut store, write("a", n * 2, 2));
-    }
-    assert_eq!(store.damage("a").unwrap(), None);
-    execute("DELETE FROM events WHERE last = 200")(&path);
-    assert_eq!(store.damage("a").unwrap().as_deref(), Some("event 199: it is missing"));
-}
-
-#[test]
-fn a_missing_event_is_named() {
-    let (_folder, path) = place();
-    put(&mut open(&path), write("a", 0, SEVERAL_ROWS));
-    let (first, last) = row_of(&path, 16);
-    let delete = "DELETE FROM events WHERE last = ?1";
-    Connection::open(&path).unwrap().execute(delete, [last as i64]).unwrap();
-    for after in [0, first - 1] {
-        let place = corrupt(open(&path).events("a", after, 100));
-        assert_eq!(place, format!("event {first} of job a"));
-    }
-}
-
-/// Wherever a reader begins and however much it asks for, rows are not what it sees.
-#[test]
-fn a_log_can_be_read_from_anywhere() {
-    let (_folder, path) = place();
-    let mut store = open(&path);
-    let all = write("a", 0, SEVERAL_ROWS);
-    put(&mut store, all.clone());
-    for after in 0..=SEVERAL_ROWS + 1 {
-        for limit in [0, 1, 2, 7, 100] {
-            let expected: Vec<_> = all.records.iter().skip(after as usize).take(limit).collect();
-            assert_eq!(
-                store.events("a", after, limit).unwrap().iter().collect::<Vec<_>>(),
-                expected
-            );
-        }
-    }
-    assert!(store.events("a", u64::MAX, 100).unwrap().is_empty());
-}
-
-/// The log has all that was in it.
-#[test]
-fn a_flipped_bit_in_a_snapshot_costs_the_snapshot_alone() {
-    let (_folder, path) = place();
-    let state = b"the state of things".to_vec();
-    put(&mut open(&path), Write { snapshot: Some(state), ..write("a", 0, 1) });
-    flip(&path, "the state of things", 2);
-    let stored = open(&path).get("a").unwrap().expect("the job is there");
-    assert_eq!((stored.seq, stored.snapshot), (1, None));
-    assert_eq!(log(&mut open(&path), "a").len(), 1);
-}
-
-/// Whatever lies there afterwards: nothing, another database, or the log beside it replaced.
 #[test]
 fn what_is_written_after_the_file_was_moved_is_not_acknowledged() {
     let replaced: [fn(&Path, &Path); 3] = [
@@ -490,31 +332,4 @@ fn a_plan_is_stored_once_and_goes_with_its_last_job() {
     store.remove("first").unwrap();
     assert_eq!(read("SELECT count(*) FROM plans"), 1);
     assert_eq!(log(&mut open(&path), "other"), records(&new_job("other", "weekly")));
-}
-
-#[test]
-fn a_damaged_or_missing_plan_stops_the_jobs_that_have_it_and_no_other() {
-    for (sql, why) in [
-        (
-            "UPDATE plans SET plan = replace(plan, 'true', 'false') WHERE id = 1",
-            "the digest does not fit",
-        ),
-        ("DELETE FROM plans WHERE id = 1", "it is missing"),
-    ] {
-        let (_folder, path) = place();
-        let mut store = open(&path);
-        for (id, plan) in [("a", "nightly"), ("b", "nightly"), ("c", "weekly")] {
-            put(&mut store, new_job(id, plan));
-        }
-        drop(store);
-        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-        let mut store = open(&path);
-        for id in ["a", "b"] {
-            assert_eq!(corrupt(store.events(id, 0, 9)), format!("the plan of job {id}"));
-            assert_eq!(store.damage(id).unwrap(), Some(format!("its plan: {why}")));
-        }
-        assert_eq!(log(&mut store, "c"), records(&new_job("c", "weekly")));
-        assert_eq!(store.damage("c").unwrap(), None);
-        assert!(store.remove("a").unwrap() && store.remove("b").unwrap(), "without reading it");
-    }
 }
