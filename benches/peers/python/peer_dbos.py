@@ -1,5 +1,5 @@
 """DBOS: a library whose state is in PostgreSQL, as initdb makes it (fsync and synchronous_commit on). Workflows are async
-functions started in this process, so their rate is that of one Python; the server is PostgreSQL."""
+functions started in this one process; the server is PostgreSQL."""
 
 import asyncio
 import os

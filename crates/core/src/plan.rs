@@ -19,7 +19,7 @@ use check::PlanCheck;
 pub use check::nearest;
 pub use draft::{
     Action, AfterFailure, Allowance, BestEffort, Budget, BudgetCounts, Cwd, ForEach, Http,
-    HttpExpect, HttpMode, LateResults, MaxFailed, NotBefore, OnFailure, PlanDraft,
+    HttpExpect, HttpMode, LateResults, MaxFailed, NotBefore, OnFailure, PlanArguments, PlanDraft,
     ProcessEnvironment, Ratio, Resources, StepDraft,
 };
 pub use reach::Reachability;

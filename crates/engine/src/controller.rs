@@ -33,6 +33,9 @@ pub use group::{Group, Outgoing, Outputs, Parked};
 const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 /// Events after which the state is stored too, so that recovery does not read a long log.
 const SNAPSHOT_EVERY: u64 = 1000;
+/// Of a job that has ended, this many events since the last stored state are read again when somebody looks at it;
+/// with more the state is stored.
+const SNAPSHOT_AT_END: u64 = 64;
 
 /// Jobs that wait for a worker with nothing under way, and are in memory all the same: what workers take in the
 /// next moments is there at once. More of them are entries of the queue.
@@ -445,14 +448,15 @@ impl Controller {
         let owned = self.owned.get_mut(&id)?;
         let over = job.is_over();
         // Seldom enough that what is written of the state is no more than a few times its events, however
-        // large it is; and always at the end.
+        // large it is; and at the end of what is more than a page of events.
         let steps = job.runs.iter().flat_map(|run| &run.steps);
         let size = |step: &StepRun| step.live.len() + step.outputs.len() + step.failed.len();
         let size: usize = steps.map(size).sum();
         let grown = job.seq - owned.snapshot_seq >= SNAPSHOT_EVERY + size as u64;
         // The plan is in the first event.
         let state = || serde_json::to_vec(&job.clone().with_plan(())).ok();
-        let snapshot = (over || grown).then(state).flatten();
+        let long = job.seq - owned.snapshot_seq >= SNAPSHOT_AT_END;
+        let snapshot = (over && long || grown).then(state).flatten();
         if snapshot.is_some() {
             owned.snapshot_seq = job.seq;
         }

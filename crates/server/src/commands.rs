@@ -14,8 +14,8 @@ use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{CommandError, Inbox};
-use steadfast_jobfile::{JobFile, Operator, Warning, load};
-use steadfast_store::{Blobs, IdempotencyKey};
+use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
+use steadfast_store::{Blobs, IdempotencyKey, Refused as NotWritten};
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -27,7 +27,9 @@ use crate::queries::{JobReader, job_id};
 pub use files::Attached;
 pub use steadfast_store::AttachedFile;
 
-/// Job files that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
+/// Job files up to this many bytes are read where they arrive, in much less than a millisecond.
+const READ_HERE: usize = 8 << 10;
+/// Larger ones that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
 /// when its client has left.
 const READ_AT_ONCE: usize = 4;
 /// Submissions whose files are written at the same time: a stalled disk holds no more threads than this.
@@ -46,6 +48,7 @@ pub struct JobCommands {
     health: Health,
     /// Services know where to call back.
     callbacks: bool,
+    loaded: Loaded,
     /// Turns to read a job file.
     reading: Arc<Semaphore>,
     /// Turns to write the files of one.
@@ -77,6 +80,8 @@ impl From<Refused> for ApiError {
 /// A job that is to be run.
 #[derive(Clone, Debug)]
 pub struct Submission {
+    /// If it is not known by its key.
+    pub id: JobId,
     pub plan: Arc<Plan>,
     pub files: Vec<AttachedFile>,
     /// What the door found odd about it.
@@ -131,7 +136,20 @@ impl JobCommands {
         let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
         let reading = Arc::new(Semaphore::new(READ_AT_ONCE));
         let writing = Arc::new(Semaphore::new(WRITE_AT_ONCE));
-        Self { inbox, reader, operator, blobs, keys, attached, health, callbacks, reading, writing }
+        let loaded = Loaded::default();
+        Self {
+            inbox,
+            reader,
+            operator,
+            blobs,
+            keys,
+            attached,
+            health,
+            callbacks,
+            loaded,
+            reading,
+            writing,
+        }
     }
 
     /// How much may come with a job.
@@ -155,6 +173,7 @@ impl JobCommands {
     /// A job file and what came with it. `name` is what messages call it.
     pub async fn submit_file(
         &self,
+        id: JobId,
         text: Vec<u8>,
         name: &str,
         files: Vec<AttachedFile>,
@@ -165,8 +184,36 @@ impl JobCommands {
         let attached = files.iter().zip(&flags);
         let parts = attached.flat_map(|(file, flag)| [file.path.as_bytes(), &file.content, flag]);
         let digest = digest(std::iter::once(text.as_slice()).chain(parts));
-        // The same body again is the same job, whatever reading it gives: what is valid may have changed since.
-        let known = self.known(key.as_deref(), &digest).await?;
+        let is_small = text.len() <= READ_HERE;
+        let (plan, warnings) = match self.loaded.get(&digest) {
+            Some(loaded) => loaded,
+            None => match self.load(text, name).await? {
+                Ok(job) => {
+                    let warnings = [job.warnings, job.worker_warnings].concat();
+                    let loaded = (Arc::new(job.plan), warnings);
+                    if is_small {
+                        self.loaded.put(&digest, &loaded);
+                    }
+                    loaded
+                }
+                // The same body again is the same job, whatever reading it gives: what is valid may have changed.
+                Err(problems) => {
+                    let known = self.known(key.as_deref(), &digest).await?;
+                    return known.ok_or(ApiError::InvalidJob(problems));
+                }
+            },
+        };
+        self.submit(Submission { id, plan, files, warnings, key, digest }).await
+    }
+
+    async fn load(
+        &self,
+        text: Vec<u8>,
+        name: &str,
+    ) -> Result<Result<JobFile, Vec<Problem>>, ApiError> {
+        if text.len() <= READ_HERE {
+            return Ok(load(name, &text, &self.operator));
+        }
         let (operator, name) = (self.operator.clone(), name.to_owned());
         // Who left while waiting for a turn leaves nothing to be done.
         let turn = self.reading.clone().acquire_owned().await.map_err(ApiError::internal)?;
@@ -174,23 +221,17 @@ impl JobCommands {
             let _until_it_is_read = turn;
             load(&name, &text, &operator)
         });
-        let loaded = loaded.await.map_err(ApiError::internal)?;
-        if let Some(known) = known {
-            // Whoever asks again may not have heard the first answer.
-            let warnings = loaded.map(|job| warned(&job)).unwrap_or_default();
-            return Ok(Submitted { warnings, ..known });
-        }
-        let job = loaded.map_err(ApiError::InvalidJob)?;
-        let warnings = warned(&job);
-        let plan = Arc::new(job.plan);
-        self.submit(Submission { plan, files, warnings, key, digest }).await
+        loaded.await.map_err(ApiError::internal)
     }
 
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, ApiError> {
-        let Submission { plan, files, warnings, key, digest } = submission;
-        self.fits(&plan)?;
-        let files = files::checked(files, &plan, self.attached)?;
-        let id = new_id();
+        let Submission { id, plan, files, warnings, key, digest } = submission;
+        let fits = self.fits(&plan).and_then(|()| files::checked(files, &plan, self.attached));
+        let files = match fits {
+            Ok(files) => files,
+            // It may have fitted when it was submitted first.
+            Err(why) => return self.known(key.as_deref(), &digest).await?.ok_or(why),
+        };
         let accepted = AcceptedJob::new(id.clone(), plan);
         let blobs = self.blobs.clone();
         let has_files = !files.is_empty();
@@ -257,11 +298,50 @@ impl JobCommands {
         }
     }
 
-    /// Its files are there before the job is: the worker that runs it finds them. `put` writes them, if there are any.
+    /// `put` writes its files, if there are any.
     async fn accept(
         &self,
         accepted: AcceptedJob,
         put: Option<impl FnOnce() -> Result<(), ApiError> + Send + 'static>,
+        key: Option<String>,
+        digest: String,
+    ) -> Result<Submitted, ApiError> {
+        match put {
+            Some(put) => self.accept_with_files(accepted, put, key, digest).await,
+            None => self.accept_alone(accepted, key, digest).await,
+        }
+    }
+
+    /// Whether its key is taken, the store says when the job is written: nothing was done for it before.
+    async fn accept_alone(
+        &self,
+        accepted: AcceptedJob,
+        key: Option<String>,
+        digest: String,
+    ) -> Result<Submitted, ApiError> {
+        if let Some(key) = &key {
+            check_key(key)?;
+        }
+        if let Err(why) = self.health.takes_jobs() {
+            return self.known(key.as_deref(), &digest).await?.ok_or(why);
+        }
+        let id = accepted.id.clone();
+        let key = key.map(|key| IdempotencyKey { key, digest });
+        let submit = |reply| self.inbox.try_submit(accepted.clone(), key.clone(), reply);
+        let Some(answer) = confirmed(hand_over(submit).await?).await else {
+            return Err(ApiError::Unconfirmed { job: id });
+        };
+        match answer {
+            Ok(()) => Ok(Submitted { id, existing: false, warnings: vec![] }),
+            Err(why) => known_by_key(why),
+        }
+    }
+
+    /// Its files are there before the job is: the worker that runs it finds them.
+    async fn accept_with_files(
+        &self,
+        accepted: AcceptedJob,
+        put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
         key: Option<String>,
         digest: String,
     ) -> Result<Submitted, ApiError> {
@@ -280,10 +360,9 @@ impl JobCommands {
         // Its own task: a client that hangs up must not let go of the key, or of the files, half way.
         let accepting = tokio::spawn(async move {
             let _turn = turn;
-            let has_files = put.is_some();
             let taken = commands.take(accepted, put, key, handed).await;
             // Whether a job was taken that met the engine's end is not known: its files stay.
-            if has_files && taken.as_ref().is_err_and(|why| !matches!(why, Refused::Stopped)) {
+            if taken.as_ref().is_err_and(|why| !matches!(why, Refused::Stopped)) {
                 let blobs = commands.blobs.clone();
                 let _ = tokio::task::spawn_blocking(move || blobs.remove_files(&job)).await;
             }
@@ -310,20 +389,18 @@ impl JobCommands {
     async fn take(
         &self,
         accepted: AcceptedJob,
-        put: Option<impl FnOnce() -> Result<(), ApiError> + Send + 'static>,
+        put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
         key: Option<IdempotencyKey>,
         handed: oneshot::Sender<()>,
     ) -> Result<(), Refused> {
-        if let Some(put) = put {
-            let turn = self.writing.clone().acquire_owned().await.map_err(ApiError::internal)?;
-            let written = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
-                put()
-            });
-            written.await.map_err(ApiError::internal)??;
-            if handed.is_closed() {
-                return Err(ApiError::Overloaded("the client did not wait for it".into()).into());
-            }
+        let turn = self.writing.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        let written = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            put()
+        });
+        written.await.map_err(ApiError::internal)??;
+        if handed.is_closed() {
+            return Err(ApiError::Overloaded("the client did not wait for it".into()).into());
         }
         let submit = |reply| self.inbox.try_submit(accepted.clone(), key.clone(), reply);
         let confirmation = hand_over(submit).await?;
@@ -382,12 +459,22 @@ impl JobCommands {
     }
 }
 
-/// What is odd about a job anywhere, and on workers elsewhere in particular.
-fn warned(job: &JobFile) -> Vec<Warning> {
-    [job.warnings.as_slice(), &job.worker_warnings].concat()
+/// The job that has the key already, if that is why a submission was not taken.
+fn known_by_key(why: CommandError) -> Result<Submitted, ApiError> {
+    match why {
+        CommandError::Taken { why: NotWritten::KeyTaken { job, same_body }, .. } => {
+            if same_body {
+                Ok(Submitted { id: job, existing: true, warnings: vec![] })
+            } else {
+                Err(ApiError::IdempotencyConflict { job })
+            }
+        }
+        why => Err(why.into()),
+    }
 }
 
-fn new_id() -> JobId {
+/// They sort by when they were made.
+pub fn new_id() -> JobId {
     ulid::Ulid::generate().to_string().to_lowercase().into()
 }
 
@@ -413,6 +500,30 @@ fn check_key(key: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest(format!(
         "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
     )))
+}
+
+/// The last small job files that were read, by the digest of what was submitted: who submits the same again and again has
+/// it read once, and all its jobs share a plan.
+#[derive(Clone, Debug, Default)]
+struct Loaded(Arc<Held<HashMap<String, LoadedJob>>>);
+
+type LoadedJob = (Arc<Plan>, Vec<Warning>);
+
+/// So many of up to [`READ_HERE`] are kept; then all are forgotten.
+const LOADED: usize = 256;
+
+impl Loaded {
+    fn get(&self, digest: &str) -> Option<LoadedJob> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
+    }
+
+    fn put(&self, digest: &str, loaded: &LoadedJob) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= LOADED {
+            all.clear();
+        }
+        all.insert(digest.to_owned(), loaded.clone());
+    }
 }
 
 /// A lock for each key that is being used, gone with its last user.

@@ -9,9 +9,10 @@ mod watch;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::{StreamExt as _, stream};
 use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
 use steadfast_api::proto::workers_server::WorkersServer;
-use steadfast_api::{JobRow, JobStatus, ShownState, proto, wire_state};
+use steadfast_api::{JobRow, JobStatus, RunStatus, ShownState, proto, wire_state};
 use steadfast_jobfile::fluster::{self, FlusterDefaults};
 use steadfast_jobfile::{Operator, Warning};
 use tokio::sync::Semaphore;
@@ -21,7 +22,8 @@ use tonic::{Request, Response, Status};
 use tonic_health::server::HealthReporter;
 
 use crate::caller::Caller;
-use crate::commands::{JobCommands, Submission};
+use crate::commands::{JobCommands, Submission, new_id};
+use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
 use crate::queries::{JobFilter, JobReader, job_id};
@@ -95,10 +97,17 @@ pub async fn routes(
     Ok((routes, reporter))
 }
 
+/// The status of a job with so many steps and items is written at once, in some microseconds.
+const TOLD_HERE: usize = 16;
 /// A large job's status takes a while to write, and some megabytes: more than so many wait.
 static WRITING: Semaphore = Semaphore::const_new(4);
 
 async fn told(status: Arc<JobStatus>) -> Result<proto::JobStatus, ApiError> {
+    let shown =
+        |run: &RunStatus| run.steps.0.iter().map(|(_, step)| 1 + step.items.len()).sum::<usize>();
+    if status.runs.iter().map(shown).sum::<usize>() <= TOLD_HERE {
+        return Ok(proto::JobStatus::from(&*status));
+    }
     let _turn = WRITING.acquire().await.map_err(ApiError::internal)?;
     let writing = tokio::task::spawn_blocking(move || proto::JobStatus::from(&*status));
     writing.await.map_err(ApiError::internal)
@@ -118,6 +127,7 @@ fn key(text: String) -> Option<String> {
 
 #[tonic::async_trait]
 impl Jobs for JobsService {
+    type RunJobStream = Pin<Box<dyn Stream<Item = Result<proto::RunJobResponse, Status>> + Send>>;
     type WatchJobStream = Pin<Box<dyn Stream<Item = Result<proto::JobStatus, Status>> + Send>>;
 
     async fn launch_job(
@@ -127,16 +137,17 @@ impl Jobs for JobsService {
         let mut request = request.into_inner();
         let key = key(std::mem::take(&mut request.idempotency_key));
         let digest = launch::digest(&request);
-        // The same request again is answered before it is read: what is valid may have changed since.
-        let submitted = match self.commands.known(key.as_deref(), &digest).await? {
-            Some(known) => known,
-            None => {
-                let (job, files) = launch::job(request);
-                let plan = fluster::plan(&job, self.defaults, &self.operator);
-                let plan = plan.map_err(|wrong| ApiError::BadRequest(wrong.to_string()))?;
-                let warnings = fluster::warnings(&plan);
-                let plan = Arc::new(plan);
-                self.commands.submit(Submission { plan, files, warnings, key, digest }).await?
+        let (job, files) = launch::job(request);
+        let submitted = match fluster::plan(&job, self.defaults, &self.operator) {
+            Ok(plan) => {
+                let (warnings, plan) = (fluster::warnings(&plan), Arc::new(plan));
+                let id = new_id();
+                self.commands.submit(Submission { id, plan, files, warnings, key, digest }).await?
+            }
+            // The same request again is the same job: what is valid may have changed since.
+            Err(wrong) => {
+                let known = self.commands.known(key.as_deref(), &digest).await?;
+                known.ok_or_else(|| ApiError::BadRequest(wrong.to_string()))?
             }
         };
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
@@ -151,9 +162,30 @@ impl Jobs for JobsService {
         let files = files.into_iter().map(launch::attached).collect();
         let key = key(idempotency_key);
         let submitted =
-            self.commands.submit_file(file.into_bytes(), "job.yaml", files, key).await?;
+            self.commands.submit_file(new_id(), file.into_bytes(), "job.yaml", files, key).await?;
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
         Ok(Response::new(proto::SubmitJobResponse { job_id, warnings }))
+    }
+
+    async fn run_job(
+        &self,
+        request: Request<proto::SubmitJobRequest>,
+    ) -> Result<Response<Self::RunJobStream>, Status> {
+        let proto::SubmitJobRequest { file, files, idempotency_key } = request.into_inner();
+        let files = files.into_iter().map(launch::attached).collect();
+        let (commands, reader, notifications) = (&self.commands, &self.reader, &self.notifications);
+        let (file, key) = ((file.into_bytes(), "job.yaml"), key(idempotency_key));
+        let (submitted, end) =
+            EndOfJob::submit(commands, reader, notifications, file, files, key).await?;
+        let job_id = submitted.id.to_string();
+        let warnings = warned(submitted.warnings);
+        let begun = proto::RunJobResponse { job_id: job_id.clone(), warnings, job: None };
+        let ended = async move {
+            let job = Some(told(end.status().await?).await?);
+            Ok(proto::RunJobResponse { job_id, warnings: vec![], job })
+        };
+        let told = stream::once(async { Ok(begun) }).chain(stream::once(ended));
+        Ok(Response::new(Box::pin(told)))
     }
 
     async fn get_job_status(
@@ -170,12 +202,12 @@ impl Jobs for JobsService {
     ) -> Result<Response<Self::WatchJobStream>, Status> {
         let proto::WatchJobRequest { job_id: id, end_only } = request.into_inner();
         let id = job_id(&id)?;
-        let changes = self.notifications.follow(&id);
         if end_only {
-            let is_over = self.reader.row(&id).await?.state.is_terminal();
-            let end = watch::end(self.reader.clone(), id, is_over, changes);
+            let end = EndOfJob::of(&self.reader, &self.notifications, id).await?;
+            let end = stream::once(async move { Ok(told(end.status().await?).await?) });
             return Ok(Response::new(Box::pin(end)));
         }
+        let changes = self.notifications.follow(&id);
         let status = self.reader.status(&id).await?;
         let watched = watch::statuses(self.reader.clone(), id, status, changes);
         Ok(Response::new(Box::pin(watched)))

@@ -1,17 +1,20 @@
 //! Who follows a job, and how far its log is durable.
 //!
 //! Only numbers pass through here. Whoever follows reads the events themselves from the reader, at
-//! its own pace: a slow reader holds up nobody.
+//! its own pace: a slow reader holds up nobody. Of a small job that somebody waits for since before it was submitted,
+//! the log is kept: then nothing needs to be read.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use steadfast_core::event::JobId;
+use steadfast_core::event::{Event, JobId, RecordedEvent};
 use tokio::sync::watch;
 
 /// Jobs that nobody follows any more are looked for when there are so many, and then at every
 /// doubling.
 const SWEEP: usize = 64;
+/// Events that are kept of a job that somebody waits for. Those of a larger one are read when it has ended.
+const LOG_MOST: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub struct Notifications(Arc<Mutex<Followed>>);
@@ -27,9 +30,16 @@ pub struct Durable {
 
 #[derive(Debug, Default)]
 struct Followed {
-    jobs: HashMap<JobId, watch::Sender<Durable>>,
+    jobs: HashMap<JobId, Follow>,
     sweep_at: usize,
     closed: bool,
+}
+
+#[derive(Debug)]
+struct Follow {
+    sender: watch::Sender<Durable>,
+    /// All of it so far, if nobody has missed any of it and it is short.
+    log: Option<Vec<RecordedEvent>>,
 }
 
 impl Notifications {
@@ -37,12 +47,21 @@ impl Notifications {
         Self::default()
     }
 
-    /// The job's log is durable up to `seq`; `ended`: the job's end is in what is new. Waits for nobody.
-    pub fn told(&self, job: &JobId, seq: u64, ended: bool) {
+    /// These are durable. Waits for nobody.
+    pub fn told(&self, job: &JobId, records: &[RecordedEvent]) {
+        let Some(last) = records.last() else { return };
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(sender) = followed.jobs.get(job) else { return };
+        let Some(Follow { sender, log }) = followed.jobs.get_mut(job) else { return };
+        if let Some(kept) = log {
+            if kept.len() + records.len() <= LOG_MOST {
+                kept.extend_from_slice(records);
+            } else {
+                *log = None;
+            }
+        }
+        let ended = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
         sender.send_modify(|durable| {
-            durable.seq = seq;
+            durable.seq = last.seq;
             durable.ended |= ended;
         });
         if sender.is_closed() {
@@ -53,17 +72,32 @@ impl Notifications {
     /// What becomes durable from now on. Ends when the server does. Begin to follow, then read: what comes
     /// after the reading is told.
     pub fn follow(&self, job: &str) -> watch::Receiver<Durable> {
+        self.begin(job, None)
+    }
+
+    /// Of a job that is not yet submitted. Its log is [kept](Self::log).
+    pub fn follow_new(&self, job: &str) -> watch::Receiver<Durable> {
+        self.begin(job, Some(Vec::new()))
+    }
+
+    /// All of the job's log, if it was followed from the start and is short.
+    pub fn log(&self, job: &str) -> Option<Vec<RecordedEvent>> {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        followed.jobs.get_mut(job)?.log.take()
+    }
+
+    fn begin(&self, job: &str, log: Option<Vec<RecordedEvent>>) -> watch::Receiver<Durable> {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if followed.jobs.len() >= followed.sweep_at.max(SWEEP) {
-            followed.jobs.retain(|_, sender| !sender.is_closed());
+            followed.jobs.retain(|_, follow| !follow.sender.is_closed());
             followed.sweep_at = followed.jobs.len() * 2;
         }
-        if let Some(sender) = followed.jobs.get(job) {
-            return sender.subscribe();
+        if let Some(follow) = followed.jobs.get(job) {
+            return follow.sender.subscribe();
         }
         let (sender, receiver) = watch::channel(Durable::default());
         if !followed.closed {
-            followed.jobs.insert(job.into(), sender);
+            followed.jobs.insert(job.into(), Follow { sender, log });
         }
         receiver
     }
@@ -78,22 +112,55 @@ impl Notifications {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_core::event::{CompletionReason, JobState};
+    use steadfast_core::time::Timestamp;
+
     use super::*;
 
     fn followed(notifications: &Notifications) -> usize {
         notifications.0.lock().unwrap().jobs.len()
     }
 
+    fn record(seq: u64, event: Event) -> RecordedEvent {
+        RecordedEvent { seq, at: Timestamp(seq), event }
+    }
+
+    fn started(seq: u64) -> RecordedEvent {
+        record(seq, Event::JobStarted)
+    }
+
+    fn ended(seq: u64) -> RecordedEvent {
+        let (state, reason) = (JobState::Succeeded, CompletionReason::AllReported);
+        record(seq, Event::JobEnded { state, reason, succeeded: 1, of: 1 })
+    }
+
+    #[test]
+    fn the_log_of_a_short_job_is_kept_for_who_waits_since_before_it_was_there() {
+        let notifications = Notifications::new();
+        let _waits = notifications.follow_new("a");
+        notifications.told(&"a".into(), &[started(1)]);
+        notifications.told(&"a".into(), &[ended(2)]);
+        assert_eq!(notifications.log("a"), Some(vec![started(1), ended(2)]));
+        let _came_later = notifications.follow("b");
+        notifications.told(&"b".into(), &[ended(2)]);
+        assert_eq!(notifications.log("b"), None);
+        let _waits = notifications.follow_new("c");
+        for seq in 1..=LOG_MOST as u64 + 1 {
+            notifications.told(&"c".into(), &[started(seq)]);
+        }
+        assert_eq!(notifications.log("c"), None, "it is long");
+    }
+
     #[tokio::test]
     async fn what_is_told_after_following_began_is_not_missed() {
         let notifications = Notifications::new();
         let mut receiver = notifications.follow("a");
-        notifications.told(&"a".into(), 3, false);
-        notifications.told(&"a".into(), 4, false);
+        notifications.told(&"a".into(), &[started(3)]);
+        notifications.told(&"a".into(), &[started(4)]);
         receiver.changed().await.unwrap();
         assert_eq!(*receiver.borrow_and_update(), Durable { seq: 4, ended: false });
-        notifications.told(&"a".into(), 5, true);
-        notifications.told(&"a".into(), 6, false);
+        notifications.told(&"a".into(), &[ended(5)]);
+        notifications.told(&"a".into(), &[started(6)]);
         receiver.changed().await.unwrap();
         assert_eq!(*receiver.borrow_and_update(), Durable { seq: 6, ended: true });
         notifications.close();
@@ -104,7 +171,7 @@ mod tests {
     fn jobs_that_nobody_follows_are_let_go() {
         let notifications = Notifications::new();
         drop(notifications.follow("a"));
-        notifications.told(&"a".into(), 1, false);
+        notifications.told(&"a".into(), &[started(1)]);
         assert_eq!(followed(&notifications), 0);
         for n in 0..1000 {
             drop(notifications.follow(&n.to_string()));

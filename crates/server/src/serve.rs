@@ -15,7 +15,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use steadfast_api::proto::jobs_server::JobsServer;
 use steadfast_api::proto::workers_server::WorkersServer;
-use steadfast_core::event::{Event, JobId, RecordedEvent};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
     Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
@@ -433,10 +433,7 @@ struct Notifier {
 impl Observer for Notifier {
     fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         self.projector.committed(job, &records);
-        if let Some(last) = records.last() {
-            let ended = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
-            self.notifications.told(job, last.seq, ended);
-        }
+        self.notifications.told(job, &records);
     }
 }
 

@@ -50,6 +50,25 @@ async fn a_job_is_submitted_followed_to_its_end_and_shown() {
 }
 
 #[tokio::test]
+async fn who_submits_can_wait_for_the_end() {
+    let server = Server::start().await;
+    let submission = |wait: &str, yaml: &str| {
+        let request = server.client.post(format!("{}/v1/jobs?wait={wait}", server.url));
+        request.header("content-type", "application/yaml").body(yaml.to_owned())
+    };
+    for (yaml, state) in [(OK, "succeeded"), (FAILS, "failed")] {
+        let answer = Answer::of(submission("true", yaml)).await;
+        assert_eq!((answer.status, &answer.json["job"]["state"]), (201, &json!(state)));
+        let id = answer.json["id"].as_str().unwrap();
+        assert_eq!(server.get(&format!("/v1/jobs/{id}")).await.json, answer.json["job"]);
+    }
+    let plain = Answer::of(submission("false", OK)).await;
+    assert_eq!((plain.status, plain.json.get("job")), (201, None));
+    let wrong = Answer::of(submission("5s", OK)).await;
+    assert_eq!(wrong.status, 400, "{wrong:?}");
+}
+
+#[tokio::test]
 async fn a_status_is_brought_up_to_date_by_what_has_happened_since() {
     let server = Server::start().await;
     let id = server.submit(HOLD).await;

@@ -133,6 +133,54 @@ impl Client {
         Ok(answer.job_id)
     }
 
+    /// [Submits](Self::submit) the job and [waits](Self::wait) for it, in one call.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let client = steadfast::Client::connect("http://127.0.0.1:7117").await?;
+    /// use steadfast::{Job, Step};
+    ///
+    /// let job = Job::new("resize").step(Step::call("one", "resize").input(&"cat.png")?);
+    /// assert!(client.run(&job).await?.is_success());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run(&self, job: &Job) -> Result<Status, ClientError> {
+        self.run_with_key(job, &new_key()?).await
+    }
+
+    /// The same job under the same key is run once: who asks again waits for it, or hears at once how it ended.
+    pub async fn run_with_key(&self, job: &Job, key: &str) -> Result<Status, ClientError> {
+        let file = serde_json::to_string(job).map_err(ClientError::unintelligible)?;
+        let files = job.attached();
+        let request = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
+        let mut pauses = self.pauses();
+        loop {
+            let mut jobs = self.jobs.clone();
+            let mut told = match jobs.run_job(request.clone()).await {
+                Ok(told) => told.into_inner(),
+                Err(status) => {
+                    pauses.after(status).await?;
+                    continue;
+                }
+            };
+            let mut id = None;
+            while let Ok(Some(answer)) = told.message().await {
+                if let Some(job) = answer.job {
+                    return Status::read(job);
+                }
+                id = Some(answer.job_id);
+            }
+            // The server went away: it is known by its id, or by its key.
+            match id {
+                Some(id) => return self.wait(&id).await,
+                None => {
+                    pauses.after(tonic::Status::unavailable("the server ended the stream")).await?
+                }
+            }
+        }
+    }
+
     pub async fn status(&self, job: &str) -> Result<Status, ClientError> {
         let request = proto::GetJobStatusRequest { job_id: job.to_owned() };
         let answer = self.ask(|mut jobs| {

@@ -150,6 +150,17 @@ pub struct SubmitJobResponse {
     #[prost(message, repeated, tag = "2")]
     pub warnings: ::prost::alloc::vec::Vec<Warning>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RunJobResponse {
+    #[prost(string, tag = "1")]
+    pub job_id: ::prost::alloc::string::String,
+    /// As in LaunchJobResponse; with the first message.
+    #[prost(message, repeated, tag = "2")]
+    pub warnings: ::prost::alloc::vec::Vec<Warning>,
+    /// Unset in the first message, terminal in the second.
+    #[prost(message, optional, tag = "3")]
+    pub job: ::core::option::Option<JobStatus>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetJobStatusRequest {
     #[prost(string, tag = "1")]
@@ -497,6 +508,29 @@ pub mod jobs_client {
                 .insert(GrpcMethod::new("steadfast.v1.Jobs", "SubmitJob"));
             self.inner.unary(req, path, codec).await
         }
+        /// SubmitJob and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
+        /// with UNAVAILABLE, if the server does: watch the job, or run it again with the same key.
+        pub async fn run_job(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SubmitJobRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::RunJobResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/steadfast.v1.Jobs/RunJob");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("steadfast.v1.Jobs", "RunJob"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         pub async fn get_job_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetJobStatusRequest>,
@@ -630,6 +664,18 @@ pub mod jobs_server {
             tonic::Response<super::SubmitJobResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the RunJob method.
+        type RunJobStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::RunJobResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// SubmitJob and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
+        /// with UNAVAILABLE, if the server does: watch the job, or run it again with the same key.
+        async fn run_job(
+            &self,
+            request: tonic::Request<super::SubmitJobRequest>,
+        ) -> std::result::Result<tonic::Response<Self::RunJobStream>, tonic::Status>;
         async fn get_job_status(
             &self,
             request: tonic::Request<super::GetJobStatusRequest>,
@@ -826,6 +872,52 @@ pub mod jobs_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/steadfast.v1.Jobs/RunJob" => {
+                    #[allow(non_camel_case_types)]
+                    struct RunJobSvc<T: Jobs>(pub Arc<T>);
+                    impl<
+                        T: Jobs,
+                    > tonic::server::ServerStreamingService<super::SubmitJobRequest>
+                    for RunJobSvc<T> {
+                        type Response = super::RunJobResponse;
+                        type ResponseStream = T::RunJobStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SubmitJobRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Jobs>::run_job(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RunJobSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -109,7 +109,7 @@ struct EventSender(Notifications);
 
 impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
-        self.0.told(job, records.last().map_or(0, |record| record.seq), false);
+        self.0.told(job, &records);
     }
 }
 

@@ -18,37 +18,6 @@ use crate::queries::JobReader;
 
 /// A job with many items changes thousands of times a second, and each status is all of it.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often a job that somebody waits for is read up to where it is.
-const FOLD: Duration = Duration::from_millis(100);
-
-/// One status: the last. `changes` were followed from before it was read that the job `is_over`. A large job is folded as it
-/// goes, now and then, so that little is left to read when it ends.
-pub(super) fn end(
-    reader: JobReader,
-    id: JobId,
-    mut is_over: bool,
-    mut changes: watch::Receiver<Durable>,
-) -> impl Stream<Item = Result<proto::JobStatus, Status>> + Send {
-    stream::once(async move {
-        let mut folded = 0;
-        while !is_over {
-            let waited = timeout(FOLD, changes.wait_for(|durable| durable.ended)).await;
-            match waited.map(|ended| ended.is_ok()) {
-                Ok(true) => is_over = true,
-                Ok(false) => return Err(ending()),
-                Err(_) => {
-                    let seq = changes.borrow().seq;
-                    if seq > folded {
-                        reader.status(&id).await?;
-                        folded = seq;
-                    }
-                }
-            }
-        }
-        Ok(told(reader.status(&id).await?).await?)
-    })
-}
-
 fn ending() -> Status {
     Status::unavailable("the server is ending; watch the job again")
 }

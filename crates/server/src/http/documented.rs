@@ -45,8 +45,11 @@ pub(super) fn routes(limits: Limits) -> Routes {
         json!({"type": "string", "pattern": r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}$"});
     let (get, post) = (HttpMethod::Get, HttpMethod::Post);
 
+    let waits =
+        "Answer once the job has ended, with its status as `job`; without, if it takes over 30 s.";
     let submit = Described::new("submitJob", "Submit a job")
         .parameter(key())
+        .parameter(query("wait", waits, &json!({"type": "boolean"})))
         .job_file()
         .answer(201, "The job is accepted, and durable.", "Created")
         .answer(200, "It was submitted before, with the same key and body.", "Created")

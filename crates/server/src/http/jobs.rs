@@ -1,5 +1,7 @@
 //! Jobs: submitted, listed, looked at, and told to cancel, pause, resume or run again.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -8,19 +10,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_api::ShownState;
+use steadfast_api::{JobStatus, ShownState};
 use steadfast_core::event::Requester;
+use tokio::time::timeout;
 
 use super::query::{Names, Params};
 use super::{App, body};
 use crate::caller::Caller;
-use crate::commands::{AttachedFile, RetryRequest, Submitted};
+use crate::commands::{AttachedFile, RetryRequest, Submitted, new_id};
+use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
 use crate::queries::JobFilter;
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
 const WRAPPING: usize = 1 << 20;
+/// How long a submission waits for its job's end, if it is asked to.
+const WAITS: Duration = Duration::from_secs(30);
 /// What `cancel`, `retry` and the like are told.
 const COMMAND_BYTES: usize = 64 << 10;
 
@@ -76,10 +82,12 @@ impl TryFrom<f64> for Whole {
 
 pub(super) async fn submit(
     State(app): State<App>,
+    params: Params,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
+    let waits = params.flag("wait")?;
     let most = app.operator.max_file_bytes;
     let content_type = body::content_type(&headers);
     let (name, text, files) = match content_type.as_deref() {
@@ -103,7 +111,14 @@ pub(super) async fn submit(
             )));
         }
     };
-    created(&app.commands.submit_file(text, name, files, key).await?)
+    if !waits {
+        return created(&app.commands.submit_file(new_id(), text, name, files, key).await?, None);
+    }
+    let App { commands, reader, notifications, .. } = &app;
+    let (submitted, end) =
+        EndOfJob::submit(commands, reader, notifications, (text, name), files, key).await?;
+    let ended = timeout(WAITS, end.status()).await.ok().transpose()?;
+    created(&submitted, ended.as_deref())
 }
 
 fn submission(bytes: &[u8]) -> Result<(Vec<u8>, Vec<AttachedFile>), ApiError> {
@@ -135,10 +150,14 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 }
 
 /// 201 of a new job, 200 of one that this very submission has made before.
-fn created(submitted: &Submitted) -> Result<Response, ApiError> {
+fn created(submitted: &Submitted, ended: Option<&JobStatus>) -> Result<Response, ApiError> {
     let Submitted { id, existing, warnings } = submitted;
     let status = if *existing { StatusCode::OK } else { StatusCode::CREATED };
-    let mut response = super::json(status, &json!({ "id": id, "warnings": warnings }))?;
+    let mut body = json!({ "id": id, "warnings": warnings });
+    if let Some(ended) = ended {
+        body["job"] = serde_json::to_value(ended).map_err(ApiError::internal)?;
+    }
+    let mut response = super::json(status, &body)?;
     let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).map_err(ApiError::internal)?;
     response.headers_mut().insert("location", location);
     Ok(response)
@@ -277,5 +296,5 @@ pub(super) async fn retry(
     let RetryBody { from, grant, reason } = optional_json(&headers, body).await?;
     let requested = caller.requests(reason.as_deref())?;
     let grant = grant.map(|Whole(grant)| grant);
-    created(&app.commands.retry(&id, RetryRequest { from, grant, requested, key }).await?)
+    created(&app.commands.retry(&id, RetryRequest { from, grant, requested, key }).await?, None)
 }

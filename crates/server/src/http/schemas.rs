@@ -13,7 +13,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     let mut all = job_file();
     let more = [
         ("Submission", submission()),
-        ("Created", object(&[("id", id()), ("warnings", list(&reference("Warning")))])),
+        ("Created", created()),
         ("Unconfirmed", object(&[("id", id()), ("code", text()), ("detail", text())])),
         ("Warning", warning()),
         ("Command", command()),
@@ -113,6 +113,13 @@ fn reference(name: &str) -> Value {
 }
 
 /// Everything in it is always there.
+/// `job`: how it ended, for who waited.
+fn created() -> Value {
+    let mut created = object(&[("id", id()), ("warnings", list(&reference("Warning")))]);
+    created["properties"]["job"] = reference("JobStatus");
+    created
+}
+
 fn object(properties: &[(&str, Value)]) -> Value {
     let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
     let properties: Map<String, Value> =

@@ -8,8 +8,8 @@
 
 use steadfast_core::account::Accounts;
 use steadfast_core::event::{
-    AcceptedJob, CompletionReason, FailedOn, ItemId, JobState, RecordedEvent, Requester, Role,
-    RunEnd,
+    AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester,
+    Role, RunEnd,
 };
 use steadfast_core::job::Completion;
 use steadfast_core::outcome::{FailureKind, Outcome};
@@ -21,10 +21,21 @@ use super::job::ObservedJob;
 use super::lines::JsonList;
 use super::metrics::cause_name;
 
+/// What is as it should be is for whoever looks closely: thousands of small jobs a second would fill the log with it.
+macro_rules! info_unless {
+    ($usual:expr, $($line:tt)+) => {
+        if $usual {
+            debug!($($line)+);
+        } else {
+            info!($($line)+);
+        }
+    };
+}
+
 pub(super) fn accepted(accepted: &AcceptedJob) {
     let plan = &accepted.plan;
     let budget = plan.budget();
-    info!(
+    debug!(
         target: "steadfast::job",
         job_id = &*accepted.id,
         job = plan.name(),
@@ -42,7 +53,8 @@ pub(super) fn accepted(accepted: &AcceptedJob) {
 
 /// What of a job happened to it as a whole and needs no more words than its name and who asked for it.
 pub(super) fn simple(job: &ObservedJob, record: &RecordedEvent, requested: &Requester) {
-    info!(
+    info_unless!(
+        matches!(record.event, Event::JobStarted),
         target: "steadfast::job",
         job_id = &*job.id,
         event_seq = record.seq,
@@ -80,7 +92,8 @@ pub(super) fn step_failed(job: &ObservedJob, run: u32, step: u32, continues: boo
 
 pub(super) fn run_ended(job: &ObservedJob, run: u32, end: RunEnd) {
     let state = run_state(end).name();
-    info!(
+    info_unless!(
+        end == RunEnd::Succeeded && job.plan.datacenters().is_empty(),
         target: "steadfast::job",
         job_id = &*job.id,
         datacenter = job.plan.datacenter(run),
@@ -99,7 +112,8 @@ pub(super) const fn run_state(end: RunEnd) -> JobState {
 }
 
 pub(super) fn job_ended(job: &ObservedJob, state: JobState, completion: Completion, took_ms: u64) {
-    info!(
+    info_unless!(
+        state == JobState::Succeeded,
         target: "steadfast::job",
         job_id = &*job.id,
         job = job.plan.name(),

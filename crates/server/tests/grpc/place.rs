@@ -9,7 +9,7 @@ use steadfast_api::proto::{
     WatchJobRequest, entrypoint,
 };
 use steadfast_core::decide::Input;
-use steadfast_core::event::{Event, JobId, RecordedEvent};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::outcome::{Failure, FailureKind, Outcome};
 use steadfast_core::plan::Action;
 use steadfast_core::time::Timestamp;
@@ -180,10 +180,7 @@ struct EventSender(Notifications);
 
 impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
-        let over = records.iter().any(|record| matches!(record.event, Event::JobEnded { .. }));
-        if let Some(last) = records.last() {
-            self.0.told(job, last.seq, over);
-        }
+        self.0.told(job, &records);
     }
 }
 

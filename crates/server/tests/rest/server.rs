@@ -105,7 +105,7 @@ struct EventSender(Notifications, Projector);
 impl Observer for EventSender {
     fn committed(&mut self, job: &JobId, records: Vec<RecordedEvent>) {
         self.1.committed(job, &records);
-        self.0.told(job, records.last().map_or(0, |record| record.seq), false);
+        self.0.told(job, &records);
     }
 }
 

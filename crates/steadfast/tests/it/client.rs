@@ -91,3 +91,27 @@ async fn a_server_that_restarts_is_waited_for_and_one_that_does_not_is_given_up(
     assert_eq!(last.expect("told").state, JobState::Succeeded);
     assert!(ended(&server.client().await, &job("after")).await.is_success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_run_in_one_call_survives_a_restart_of_the_server() {
+    let mut server = Server::start().await;
+    let client = server.client().await;
+    // There is no worker yet: it cannot end before the restart.
+    let (running, name) = (client.clone(), "run");
+    let runs = tokio::spawn(async move { running.run_with_key(&job(name), "once").await });
+    let query = Query::new().name(name);
+    let listed = || client.list(&query);
+    while listed().await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    server.stop().await;
+    server.begin().await;
+    let _working = server.work(nothing());
+    let status = tokio::time::timeout(LONG, runs).await.expect("it ends").unwrap().unwrap();
+    assert!(status.is_success(), "{status:?}");
+    let again = client.run_with_key(&job(name), "once").await.unwrap();
+    assert_eq!(format!("{again:?}"), format!("{status:?}"));
+    assert_eq!(listed().await.unwrap().len(), 1);
+    assert!(client.run(&job(name)).await.unwrap().is_success());
+    assert_eq!(listed().await.unwrap().len(), 2);
+}

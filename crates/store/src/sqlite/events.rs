@@ -1,6 +1,7 @@
 //! A job's events in rows: several that were written together in one, each a line of JSON, with a checksum.
 //! The plan of an accepted job is kept apart, once for all jobs that have the same.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::types::ValueRef;
@@ -11,7 +12,7 @@ use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
 
 use super::fault::Fault;
-use crate::plans::{Plans, digest, written as plan_written};
+use crate::plans::{PlanRef, Plans, digest};
 use crate::{StoreError, Write};
 
 /// Events that are kept in one row: `[AT_MS,EVENT]` each, with [`BETWEEN`] between them.
@@ -83,11 +84,11 @@ fn depth(json: &str) -> usize {
     deepest
 }
 
-/// A first event as it is stored: with the digest of its plan instead of the plan.
+/// A first event as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "event")]
 pub(super) enum First {
-    JobAccepted(Box<AcceptedJob<String>>),
+    JobAccepted(Box<AcceptedJob<PlanRef>>),
 }
 
 impl First {
@@ -99,27 +100,52 @@ impl First {
     }
 }
 
-/// A plan, as it is stored.
-pub(super) struct StoredPlan {
+/// The shape of a plan, as it is stored.
+pub(super) struct StoredShape {
     digest: String,
     json: String,
 }
 
-impl StoredPlan {
+/// Shapes that jobs of a group have, and how many of them: each is looked for once, and counted at the end.
+#[derive(Default)]
+pub(super) struct Shapes(HashMap<String, (i64, i64)>);
+
+impl Shapes {
     /// Of a job that has just been made. Returns the number that its row has for it.
-    pub(super) fn keep(&self, connection: &Connection) -> Result<i64, Fault> {
-        let mut keep = connection.prepare_cached(
-            "INSERT INTO plans (digest, plan, jobs) VALUES (?1, ?2, 1) \
-             ON CONFLICT (digest) DO UPDATE SET jobs = jobs + 1 RETURNING id",
-        )?;
-        Ok(keep.query_row([&self.digest, &self.json], |row| row.get(0))?)
+    pub(super) fn keep(
+        &mut self,
+        connection: &Connection,
+        shape: &StoredShape,
+    ) -> Result<i64, Fault> {
+        if let Some((id, jobs)) = self.0.get_mut(&shape.digest) {
+            *jobs += 1;
+            return Ok(*id);
+        }
+        let mut find = connection.prepare_cached("SELECT id FROM plans WHERE digest = ?1")?;
+        let id = match find.query_row([&shape.digest], |row| row.get(0)).optional()? {
+            Some(id) => id,
+            None => connection
+                .prepare_cached("INSERT INTO plans (digest, plan, jobs) VALUES (?1, ?2, 0)")?
+                .insert([&shape.digest, &shape.json])?,
+        };
+        self.0.insert(shape.digest.clone(), (id, 1));
+        Ok(id)
+    }
+
+    pub(super) fn count(self, connection: &Connection) -> Result<(), Fault> {
+        let mut count =
+            connection.prepare_cached("UPDATE plans SET jobs = jobs + ?2 WHERE id = ?1")?;
+        for (id, jobs) in self.0.into_values() {
+            count.execute([id, jobs])?;
+        }
+        Ok(())
     }
 }
 
 /// What a write comes to, made before its transaction: others wait while that is open.
 pub(super) struct Written {
     pub(super) rows: Vec<Lines>,
-    pub(super) plan: Option<StoredPlan>,
+    pub(super) shape: Option<StoredShape>,
 }
 
 impl Written {
@@ -129,41 +155,41 @@ impl Written {
 }
 
 pub(super) fn written(write: &Write) -> Result<Written, StoreError> {
-    let (mut rows, mut plan) = (Vec::new(), None);
+    let (mut rows, mut shape) = (Vec::new(), None);
     let mut line = Vec::with_capacity(ROW);
     let unfit = |json: &str| json.len() > DEPTH * 2 && depth(json) > DEPTH;
     for RecordedEvent { seq, at, event } in &write.records {
         line.clear();
         // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
         if let Event::JobAccepted(accepted) = event {
-            let (digest, json) = plan_written(&accepted.plan);
-            let first =
-                First::JobAccepted(Box::new((**accepted).clone().with_plan(digest.clone())));
+            let (plan, json) = PlanRef::new(&accepted.plan);
+            shape = Some(StoredShape { digest: plan.shape.clone(), json });
+            let first = First::JobAccepted(Box::new((**accepted).clone().with_plan(plan)));
             serde_json::to_writer(&mut line, &(at, first)).expect("an event is JSON");
-            plan = Some(StoredPlan { digest, json });
         } else {
             serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");
         }
         let line = str::from_utf8(&line).expect("JSON is text");
-        if unfit(line) || plan.as_ref().is_some_and(|plan| unfit(&plan.json)) {
+        if unfit(line) || shape.as_ref().is_some_and(|shape| unfit(&shape.json)) {
             let why = "one of its events is nested too deeply to be read back";
             return Err(StoreError::Unfit { job: write.job.clone(), why });
         }
         Lines::add(&mut rows, *seq, line);
     }
-    Ok(Written { rows, plan })
+    Ok(Written { rows, shape })
 }
 
 /// The lines of a row; the format before had the plan in the first event, and its line is made anew.
-pub(super) fn with_plan_apart(text: &str) -> Option<(String, StoredPlan)> {
+pub(super) fn with_plan_apart(text: &str) -> Option<(String, StoredShape)> {
     let mut lines = text.split(BETWEEN);
     let (at, event): (Timestamp, Event) = serde_json::from_str(lines.next()?).ok()?;
     let Event::JobAccepted(accepted) = event else { return None };
-    let (digest, json) = plan_written(&accepted.plan);
-    let first = First::JobAccepted(Box::new(accepted.with_plan(digest.clone())));
+    let (plan, json) = PlanRef::new(&accepted.plan);
+    let digest = plan.shape.clone();
+    let first = First::JobAccepted(Box::new(accepted.with_plan(plan)));
     let mut text = serde_json::to_string(&(at, first)).ok()?;
     lines.for_each(|line| text.extend([BETWEEN, line]));
-    Some((text, StoredPlan { digest, json }))
+    Some((text, StoredShape { digest, json }))
 }
 
 pub(super) fn read(
@@ -220,15 +246,16 @@ fn plan(
     connection: &Connection,
     plans: &mut Plans,
     job: &str,
-    digest: &str,
+    stored: &PlanRef,
 ) -> Result<Arc<Plan>, Fault> {
-    if let Some(plan) = plans.get(digest) {
+    let key = stored.key();
+    if let Some(plan) = plans.get(&key) {
         return Ok(plan);
     }
     let damaged = |why: String| Fault::damaged(job, format!("the plan of job {job}"), why);
-    let json = stored_plan(connection, digest)?.map_err(damaged)?;
-    let plan = serde_json::from_str(&json).map_err(|error| damaged(error.to_string()))?;
-    Ok(plans.put(digest.to_owned(), Arc::new(plan)))
+    let shape = stored_plan(connection, &stored.shape)?.map_err(damaged)?;
+    let plan = stored.plan(&shape).map_err(damaged)?;
+    Ok(plans.put(key, Arc::new(plan)))
 }
 
 /// The JSON, or why there is none to be trusted.

@@ -142,6 +142,14 @@ pub(super) fn list(
     if let Some(state) = filter.state {
         conditions.push("jobs.state = ?");
         values.push(Box::new(state.name()));
+        // So that the index of these is used, which is of part of the rows.
+        match state {
+            JobState::Failed | JobState::Cancelled => {
+                conditions.push("jobs.state IN ('failed', 'cancelled')");
+            }
+            state if !state.is_terminal() => conditions.push("jobs.over = 0"),
+            _ => {}
+        }
     }
     if let Some(name) = filter.name.clone() {
         conditions.push("jobs.name = ?");

@@ -20,7 +20,8 @@ const OLDEST: i64 = 1;
 const WAL_PAGES: i64 = 4096;
 
 /// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
-/// twice: with the job to be shown, and by themselves to be found.
+/// twice: with the job to be shown, and by themselves to be found. By state are found the open jobs, which are few
+/// (`jobs_live`), those that ended badly, and the others among all.
 const TABLES: &str = "
 CREATE TABLE jobs (
     id TEXT NOT NULL PRIMARY KEY,
@@ -62,8 +63,12 @@ CREATE UNIQUE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
 CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE over = 1;
 CREATE INDEX jobs_live ON jobs (submitted_at, id) WHERE over = 0;
 CREATE INDEX jobs_newest ON jobs (submitted_at, id);
-CREATE INDEX jobs_by_state ON jobs (state, submitted_at, id);
 CREATE INDEX jobs_by_name ON jobs (name, submitted_at, id);
+";
+
+/// A small part of a store in good health.
+pub(super) const ENDED_BADLY: &str = "
+CREATE INDEX IF NOT EXISTS jobs_ended_badly ON jobs (state, submitted_at, id) WHERE state IN ('failed', 'cancelled');
 ";
 
 /// Who may write which jobs: a row's epoch is what a group is held against. A gap is a time in which an owner
@@ -189,6 +194,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
             transaction.execute_batch(EVENTS)?;
             transaction.execute_batch(OWNERS)?;
             transaction.execute_batch(PLANS)?;
+            transaction.execute_batch(ENDED_BADLY)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         }
     }

@@ -3,10 +3,10 @@
 
 use rusqlite::{Transaction, params};
 
-use super::events::{Lines, crc, with_plan_apart};
+use super::events::{Lines, Shapes, crc, with_plan_apart};
 use super::fault::Fault;
 use super::read::at;
-use super::schema::{EVENTS, OWNERS, PLANS};
+use super::schema::{ENDED_BADLY, EVENTS, OWNERS, PLANS};
 use crate::Owner;
 
 fn crc_of_1(seq: u64, at_ms: i64, text: &[u8]) -> u32 {
@@ -64,6 +64,8 @@ pub(super) fn from_4(file: &Transaction<'_>) -> Result<(), Fault> {
     file.execute_batch(&format!(
         "ALTER TABLE jobs ADD COLUMN queued TEXT;
          ALTER TABLE jobs ADD COLUMN plan INTEGER;
+         DROP INDEX IF EXISTS jobs_by_state;
+         {ENDED_BADLY}
          {PLANS}"
     ))?;
     let mut old = file.prepare("SELECT job, last FROM events WHERE first = 1")?;
@@ -74,18 +76,19 @@ pub(super) fn from_4(file: &Transaction<'_>) -> Result<(), Fault> {
     let jobs = old.query_map([], |from| Ok((from.get::<_, String>(0)?, from.get::<_, i64>(1)?)))?;
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     let mut one = file.prepare("SELECT lines, crc FROM events WHERE job = ?1 AND last = ?2")?;
+    let mut shapes = Shapes::default();
     for (job, last) in jobs {
         let (text, sum): (Vec<u8>, i64) = one.query_row(params![job, last], |from| {
             Ok((from.get_ref(0)?.as_bytes()?.to_vec(), from.get(1)?))
         })?;
         let fits = sum == i64::from(crc(1, last as u64, &text));
         let Some(text) = str::from_utf8(&text).ok().filter(|_| fits) else { continue };
-        let Some((text, plan)) = with_plan_apart(text) else { continue };
-        let plan = plan.keep(file)?;
+        let Some((text, shape)) = with_plan_apart(text) else { continue };
+        let plan = shapes.keep(file, &shape)?;
         line.execute(params![job, last, text, crc(1, last as u64, text.as_bytes())])?;
         row.execute(params![job, plan])?;
     }
-    Ok(())
+    shapes.count(file)
 }
 
 fn events(file: &Transaction<'_>) -> Result<(), Fault> {

@@ -4,7 +4,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, par
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
-use super::events::{Written, crc};
+use super::events::{Shapes, Written, crc};
 use super::fault::Fault;
 use super::owners;
 use crate::{Owner, Refused, Row, Write};
@@ -16,6 +16,7 @@ pub(super) fn ms(at: Timestamp) -> i64 {
 
 struct Statements<'a> {
     connection: &'a Connection,
+    shapes: Shapes,
     key: CachedStatement<'a>,
     current: CachedStatement<'a>,
     job: CachedStatement<'a>,
@@ -62,7 +63,9 @@ pub(super) fn group(
     }
     let mut statements = Statements::prepare(connection)?;
     let group = writes.iter().zip(written);
-    group.map(|(write, written)| statements.write(owner, write, written)).collect()
+    let answers = group.map(|(write, written)| statements.write(owner, write, written)).collect();
+    statements.shapes.count(connection)?;
+    answers
 }
 
 impl<'a> Statements<'a> {
@@ -70,6 +73,7 @@ impl<'a> Statements<'a> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Self {
             connection,
+            shapes: Shapes::default(),
             key: prepare("SELECT id, key_digest FROM jobs WHERE key = ?1")?,
             current: prepare(
                 "SELECT seq, owner, state, finished_at, wake_at, over, queued FROM jobs WHERE id = ?1",
@@ -158,7 +162,8 @@ impl<'a> Statements<'a> {
 
     fn new_job(&mut self, owner: &Owner, write: &Write, written: &Written) -> Result<(), Fault> {
         let row = &write.row;
-        let plan = written.plan.as_ref().map(|plan| plan.keep(self.connection)).transpose()?;
+        let mut keep = |shape| self.shapes.keep(self.connection, shape);
+        let plan = written.shape.as_ref().map(&mut keep).transpose()?;
         let labels = serde_json::to_string(&row.labels).expect("strings are JSON");
         self.job.execute(named_params! {
             ":id": &*row.id,

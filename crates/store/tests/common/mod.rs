@@ -94,9 +94,9 @@ pub fn records(write: &Write) -> Vec<RecordedEvent> {
     write.records.clone()
 }
 
-/// A job that is accepted with a plan of this name, and a second event.
+/// A job that is accepted with a plan of this name, of a shape of its own, and a second event.
 pub fn new_job(id: &str, plan: &str) -> Write {
-    let step = StepDraft::new("s", Action::Run("true".to_owned()), Policy::default());
+    let step = StepDraft::new("s", Action::Run(format!("true {plan}")), Policy::default());
     let plan = Plan::new(PlanDraft::new(plan, vec![step])).expect("valid");
     let accepted = AcceptedJob::new(id.into(), Arc::new(plan));
     let event = Event::JobAccepted(Box::new(accepted));

@@ -164,6 +164,16 @@ class SubmitJobResponse(_message.Message):
     warnings: _containers.RepeatedCompositeFieldContainer[Warning]
     def __init__(self, job_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
 
+class RunJobResponse(_message.Message):
+    __slots__ = ("job_id", "warnings", "job")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    job: JobStatus
+    def __init__(self, job_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., job: _Optional[_Union[JobStatus, _Mapping]] = ...) -> None: ...
+
 class GetJobStatusRequest(_message.Message):
     __slots__ = ("job_id",)
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

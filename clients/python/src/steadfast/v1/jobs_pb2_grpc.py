@@ -44,6 +44,11 @@ class JobsStub(object):
                 request_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
                 response_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobResponse.FromString,
                 _registered_method=True)
+        self.RunJob = channel.unary_stream(
+                '/steadfast.v1.Jobs/RunJob',
+                request_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
+                response_deserializer=steadfast_dot_v1_dot_jobs__pb2.RunJobResponse.FromString,
+                _registered_method=True)
         self.GetJobStatus = channel.unary_unary(
                 '/steadfast.v1.Jobs/GetJobStatus',
                 request_serializer=steadfast_dot_v1_dot_jobs__pb2.GetJobStatusRequest.SerializeToString,
@@ -78,6 +83,14 @@ class JobsServicer(object):
 
     def SubmitJob(self, request, context):
         """Takes a job file. Durable when it answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunJob(self, request, context):
+        """SubmitJob and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
+        with UNAVAILABLE, if the server does: watch the job, or run it again with the same key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +138,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.SubmitJob,
                     request_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.FromString,
                     response_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobResponse.SerializeToString,
+            ),
+            'RunJob': grpc.unary_stream_rpc_method_handler(
+                    servicer.RunJob,
+                    request_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.FromString,
+                    response_serializer=steadfast_dot_v1_dot_jobs__pb2.RunJobResponse.SerializeToString,
             ),
             'GetJobStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJobStatus,
@@ -201,6 +219,33 @@ class Jobs(object):
             '/steadfast.v1.Jobs/SubmitJob',
             steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
             steadfast_dot_v1_dot_jobs__pb2.SubmitJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/steadfast.v1.Jobs/RunJob',
+            steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
+            steadfast_dot_v1_dot_jobs__pb2.RunJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
