@@ -36,10 +36,10 @@ fn main() {
         let number = |at: usize, or| args.get(at).and_then(|it| it.parse().ok()).unwrap_or(or);
         match args.first().map(String::as_str) {
             Some("separate") => {
-                many("separate jobs", number(1, 64), number(2, JOBS), Until::Called).await
+                many("separate jobs", number(1, 64), number(2, JOBS), Until::Called).await;
             }
             Some("wait") => {
-                many("jobs waited for", number(1, 64), number(2, JOBS), Until::Told).await
+                many("jobs waited for", number(1, 64), number(2, JOBS), Until::Told).await;
             }
             Some("alone") => alone(number(1, ALONE)).await,
             Some("retries") => retries(number(1, 64), number(2, JOBS / 2)).await,

@@ -4,25 +4,29 @@
 //! one key is one job however many ask at once.
 
 mod files;
+mod keys;
+mod loaded;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex as Held, PoisonError};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
-use steadfast_engine::{CommandError, Inbox};
+use steadfast_engine::{Answer, CommandError, Inbox, Reply};
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
 use steadfast_store::{Blobs, IdempotencyKey, Refused as NotWritten};
-use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::error::ApiError;
 use crate::hand_over::{CONFIRM, HAND_OVER, confirmed, hand_over};
 use crate::health::Health;
 use crate::queries::{JobReader, job_id};
+
+use keys::Keys;
+use loaded::Loaded;
 
 pub use files::Attached;
 pub use steadfast_store::AttachedFile;
@@ -319,16 +323,28 @@ impl JobCommands {
         key: Option<String>,
         digest: String,
     ) -> Result<Submitted, ApiError> {
+        let mut turn = None;
         if let Some(key) = &key {
             check_key(key)?;
+            turn = Some(Arc::new(self.keys.turn(key).await?));
         }
         if let Err(why) = self.health.takes_jobs() {
             return self.known(key.as_deref(), &digest).await?.ok_or(why);
         }
         let id = accepted.id.clone();
         let key = key.map(|key| IdempotencyKey { key, digest });
-        let submit = |reply| self.inbox.try_submit(accepted.clone(), key.clone(), reply);
-        let Some(answer) = confirmed(hand_over(submit).await?).await else {
+        let submit = |reply: Reply<Answer>| {
+            // Until it is answered, also if its client has left: the next with this key would be told a wrong id.
+            let turn = turn.clone();
+            let reply = Box::new(move |answer| {
+                drop(turn);
+                reply(answer);
+            });
+            self.inbox.try_submit(accepted.clone(), key.clone(), reply)
+        };
+        let confirmation = hand_over(submit).await?;
+        drop(turn);
+        let Some(answer) = confirmed(confirmation).await else {
             return Err(ApiError::Unconfirmed { job: id });
         };
         match answer {
@@ -500,48 +516,4 @@ fn check_key(key: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest(format!(
         "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
     )))
-}
-
-/// The last small job files that were read, by the digest of what was submitted: who submits the same again and again has
-/// it read once, and all its jobs share a plan.
-#[derive(Clone, Debug, Default)]
-struct Loaded(Arc<Held<HashMap<String, LoadedJob>>>);
-
-type LoadedJob = (Arc<Plan>, Vec<Warning>);
-
-/// So many of up to [`READ_HERE`] are kept; then all are forgotten.
-const LOADED: usize = 256;
-
-impl Loaded {
-    fn get(&self, digest: &str) -> Option<LoadedJob> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
-    }
-
-    fn put(&self, digest: &str, loaded: &LoadedJob) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= LOADED {
-            all.clear();
-        }
-        all.insert(digest.to_owned(), loaded.clone());
-    }
-}
-
-/// A lock for each key that is being used, gone with its last user.
-#[derive(Clone, Debug, Default)]
-struct Keys(Arc<Held<HashMap<String, Arc<Mutex<()>>>>>);
-
-impl Keys {
-    async fn turn(&self, key: &str) -> Result<OwnedMutexGuard<()>, ApiError> {
-        let turn = timeout(HAND_OVER, self.of(key).lock_owned()).await;
-        turn.map_err(|_| {
-            let why = "another submission with this idempotency key is under way; try again";
-            ApiError::Overloaded(why.to_owned())
-        })
-    }
-
-    fn of(&self, key: &str) -> Arc<Mutex<()>> {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.retain(|_, lock| Arc::strong_count(lock) > 1);
-        keys.entry(key.to_owned()).or_default().clone()
-    }
 }

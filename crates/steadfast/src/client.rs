@@ -165,18 +165,20 @@ impl Client {
                 }
             };
             let mut id = None;
-            while let Ok(Some(answer)) = told.message().await {
-                if let Some(job) = answer.job {
-                    return Status::read(job);
+            let status = loop {
+                match told.message().await {
+                    Ok(Some(proto::RunJobResponse { job: Some(job), .. })) => {
+                        return Status::read(job);
+                    }
+                    Ok(Some(begun)) => id = Some(begun.job_id),
+                    Ok(None) => break tonic::Status::unavailable("the server ended the stream"),
+                    Err(status) => break status,
                 }
-                id = Some(answer.job_id);
-            }
-            // The server went away: it is known by its id, or by its key.
+            };
+            // The server went away: the job is known by its id, or by its key.
             match id {
                 Some(id) => return self.wait(&id).await,
-                None => {
-                    pauses.after(tonic::Status::unavailable("the server ended the stream")).await?
-                }
+                None => pauses.after(status).await?,
             }
         }
     }

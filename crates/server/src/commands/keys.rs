@@ -1,0 +1,42 @@
+//! Idempotency keys of submissions that are not yet durable.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex as Held, PoisonError};
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
+
+use crate::error::ApiError;
+use crate::hand_over::HAND_OVER;
+
+/// Locks that nobody has any more are looked for when there are so many, and then at every doubling.
+const SWEEP: usize = 256;
+
+/// A lock for each key that is being used.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keys(Arc<Held<Used>>);
+
+#[derive(Debug, Default)]
+struct Used {
+    locks: HashMap<String, Arc<Mutex<()>>>,
+    sweep_at: usize,
+}
+
+impl Keys {
+    pub(super) async fn turn(&self, key: &str) -> Result<OwnedMutexGuard<()>, ApiError> {
+        let turn = timeout(HAND_OVER, self.of(key).lock_owned()).await;
+        turn.map_err(|_| {
+            let why = "another submission with this idempotency key is under way; try again";
+            ApiError::Overloaded(why.to_owned())
+        })
+    }
+
+    fn of(&self, key: &str) -> Arc<Mutex<()>> {
+        let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if used.locks.len() >= used.sweep_at.max(SWEEP) {
+            used.locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            used.sweep_at = used.locks.len() * 2;
+        }
+        used.locks.entry(key.to_owned()).or_default().clone()
+    }
+}
