@@ -79,6 +79,8 @@ impl Decider {
                 return;
             }
             self.look_ahead();
+            // Before it sleeps: at the start nobody else would wake it, and nobody is served until this is read.
+            self.load();
             let lane = if self.unsent.is_some() { Lane::Liveness } else { Lane::Work };
             self.controller.engine.hear(self.clock.monotonic_ms(), 0);
             let wait = self.wait();
