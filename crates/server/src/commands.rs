@@ -1,7 +1,7 @@
 //! What people and programs want of jobs: taken to the engine, answered once it is durable.
 //!
-//! Nothing is decided here. An idempotency key is looked up and used under a lock of its own, so that
-//! one key is one job however many ask at once.
+//! Nothing is decided here. An idempotency key is used under a lock of its own until its submission is durable, so that
+//! one key is one job however many ask at once, and each is told its id.
 
 mod files;
 mod keys;
