@@ -4,7 +4,9 @@
 //!     cargo build --release && cargo bench -p steadfast-benches --bench jobs
 //!
 //! `-- separate 64 20000` runs one workload: `separate`, `wait` (submit and wait for the result), `alone` (one at a
-//! time), `retries` (each fails twice, 100 ms between), with so many in flight and so many jobs.
+//! time), `retries` (each fails twice, 100 ms between), with so many in flight and so many jobs; `half` (retries at half
+//! the rate that saturates), `bulk`, `delayed` (for an hour, and a server that is killed with all of them) and `history` (`separate`
+//! again behind so many finished ones), with so many jobs.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -22,6 +24,12 @@ use tokio::sync::Notify;
 const REPEATS: usize = 3;
 const JOBS: u32 = 20_000;
 const ALONE: u32 = 500;
+const BULK: u32 = 50_000;
+const DELAYED: u32 = 1_000_000;
+const HISTORY: u32 = 1_000_000;
+const HOUR: Duration = Duration::from_hours(1);
+/// Delayed jobs that are made and sent together.
+const CHUNK: u32 = 50_000;
 const PROBES: usize = 200;
 const BACKOFF: Duration = Duration::from_millis(100);
 
@@ -42,14 +50,23 @@ fn main() {
                 many("jobs waited for", number(1, 64), number(2, JOBS), Until::Told).await;
             }
             Some("alone") => alone(number(1, ALONE)).await,
-            Some("retries") => retries(number(1, 64), number(2, JOBS / 2)).await,
+            Some("retries") => drop(retries(number(1, 64), number(2, JOBS / 2), None).await),
+            Some("half") => half(number(1, JOBS / 4)).await,
+            Some("bulk") => bulk(number(1, BULK)).await,
+            Some("delayed") => delayed(number(1, DELAYED)).await,
+            Some("recovery") => recovery(number(1, JOBS / 2)).await,
+            Some("history") => history(number(1, HISTORY)).await,
             _ => {
                 many("separate jobs", 64, JOBS, Until::Called).await;
                 many("separate jobs", 256, JOBS, Until::Called).await;
                 many("jobs waited for", 64, JOBS, Until::Told).await;
                 alone(ALONE).await;
-                retries(1, 50).await;
-                retries(64, JOBS / 2).await;
+                bulk(BULK).await;
+                retries(1, 50, None).await;
+                half(JOBS / 4).await;
+                recovery(JOBS / 2).await;
+                delayed(DELAYED).await;
+                history(HISTORY).await;
             }
         }
     });
@@ -57,7 +74,7 @@ fn main() {
 
 /// A server with a worker, and what its function has seen.
 struct Bench {
-    folder: Folder,
+    folder: Arc<Folder>,
     server: Server,
     client: Client,
     seen: Arc<Seen>,
@@ -104,24 +121,31 @@ impl Seen {
 
 impl Bench {
     async fn start(slots: u32, fails: u32) -> Self {
-        let folder = Folder::new();
+        let folder = Arc::new(Folder::new());
         let server = Server::start("server", &folder, &[]);
         let address = format!("http://{}", server.address);
         let client = Client::connect(&*address).await.expect("a server");
         let seen = Arc::new(Seen::default());
-        let calls = Arc::clone(&seen);
-        let function = move |context: Context, job: u32| {
-            let called = calls.call(job, context.attempt(), fails);
-            async move { called }
-        };
-        let worker = Worker::builder().slots(slots).function("nothing", function).build();
-        let working = tokio::spawn(async move { drop(worker.run(address).await) });
+        let working = work(address, &seen, slots, fails);
         let bench = Self { folder, server, client, seen, working };
         // The first job waits for the worker to come in.
         let id = bench.client.submit(&job(u32::MAX)).await.expect("taken");
         assert!(bench.client.wait(&id).await.expect("ended").is_success());
         bench.seen.done.store(0, Ordering::Relaxed);
         bench
+    }
+
+    /// All that were submitted have been called.
+    async fn done(&self, jobs: u32) {
+        while self.seen.done.load(Ordering::Relaxed) < jobs {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn submit_all(&self, jobs: impl Iterator<Item = Job> + Send) {
+        for answer in self.client.submit_all(jobs).await {
+            answer.expect("accepted");
+        }
     }
 
     fn stored(&self) -> u64 {
@@ -175,6 +199,16 @@ impl Drop for Bench {
     }
 }
 
+fn work(address: String, seen: &Arc<Seen>, slots: u32, fails: u32) -> tokio::task::JoinHandle<()> {
+    let calls = Arc::clone(seen);
+    let function = move |context: Context, job: u32| {
+        let called = calls.call(job, context.attempt(), fails);
+        async move { called }
+    };
+    let worker = Worker::builder().slots(slots).function("nothing", function).build();
+    tokio::spawn(async move { drop(worker.run(address).await) })
+}
+
 fn job(number: u32) -> Job {
     let retry = Retry::new()
         .max_attempts(3)
@@ -215,22 +249,166 @@ async fn alone(jobs: u32) {
     }
 }
 
-/// Each job fails twice, with a fixed backoff: how much later than that its attempts begin.
-async fn retries(in_flight: u32, jobs: u32) {
+/// Each job fails twice, with a fixed backoff: how much later than that its attempts begin. `every`: one is submitted in each
+/// such time, instead of when another is done. Returns the rate.
+async fn retries(in_flight: u32, jobs: u32, every: Option<Duration>) -> f64 {
+    let mut rate = 0.0;
     for _ in 0..REPEATS {
         let bench = Bench::start(in_flight, 2).await;
         bench.seen.late.lock().expect("no panic").clear();
         let begun = Instant::now();
-        bench.submit(in_flight, jobs, Until::Called).await;
+        match every {
+            None => bench.submit(in_flight, jobs, Until::Called).await,
+            Some(every) => {
+                let mut ticks = tokio::time::interval(every);
+                let mut tasks = Vec::new();
+                for number in 0..jobs {
+                    ticks.tick().await;
+                    let client = bench.client.clone();
+                    tasks.push(tokio::spawn(async move {
+                        client.submit(&job(number)).await.expect("taken");
+                    }));
+                }
+                for task in tasks {
+                    task.await.expect("no panic");
+                }
+                bench.done(jobs).await;
+            }
+        }
         let took = begun.elapsed();
+        rate = f64::from(jobs) / took.as_secs_f64();
         let mut late = std::mem::take(&mut *bench.seen.late.lock().expect("no panic"));
         assert_eq!(late.len() as u32 + bench.seen.early.load(Ordering::Relaxed), jobs * 2);
         let (p50, p99) = centiles(&mut late);
         println!(
-            "{jobs} jobs that fail twice, {in_flight} in flight: {took:?}; lateness p50 {p50:?}, p99 {p99:?}, {} early",
+            "{jobs} jobs that fail twice, {in_flight} in flight: {rate:.0}/s; lateness p50 {p50:?}, p99 {p99:?}, {} early",
             bench.seen.early.load(Ordering::Relaxed),
         );
     }
+    rate
+}
+
+/// As many as there is room for, and then half as many in a second.
+async fn half(jobs: u32) {
+    let rate = retries(1024, jobs, None).await;
+    retries(1024, jobs, Some(Duration::from_secs_f64(2.0 / rate))).await;
+}
+
+/// All at once: accepted, and done.
+async fn bulk(jobs: u32) {
+    let (mut accepted, mut measured) = (Vec::new(), Measured::default());
+    for _ in 0..REPEATS {
+        let bench = Bench::start(256, 0).await;
+        let (before, stored) = (bench.server.standing(), bench.stored());
+        bench.submit_all((0..jobs).map(job)).await;
+        accepted.push(f64::from(jobs) / before.at.elapsed().as_secs_f64());
+        bench.done(jobs).await;
+        measured.add(&bench, before, stored, jobs);
+    }
+    let (rate, low, high) = median(&accepted);
+    println!("{jobs} jobs in bulk: accepted {rate:.0}/s ({low:.0}–{high:.0}), done {measured}");
+}
+
+/// Jobs that wait for an hour, and how soon a server goes on that was killed with them.
+async fn delayed(jobs: u32) {
+    let bench = Bench::start(64, 0).await;
+    let (before, stored) = (bench.server.standing(), bench.stored());
+    for from in (0..jobs).step_by(CHUNK as usize) {
+        let until = jobs.min(from + CHUNK);
+        bench.submit_all((from..until).map(|number| job(number).start_in(HOUR))).await;
+    }
+    let now = bench.server.standing();
+    let each = |all: f64| all / f64::from(jobs);
+    println!(
+        "{jobs} jobs delayed an hour: accepted {:.0}/s, {:.1} µs CPU a job, {:.0} bytes stored; {now}",
+        f64::from(jobs) / (now.at - before.at).as_secs_f64(),
+        each((now.cpu - before.cpu) * 1e6),
+        each((bench.stored() - stored) as f64)
+    );
+    restarted(bench, "delayed jobs").await;
+}
+
+/// A server that is killed with so many jobs open, all of which wait for a worker.
+async fn recovery(jobs: u32) {
+    for _ in 0..REPEATS {
+        let bench = Bench::start(64, 0).await;
+        bench.working.abort();
+        bench.submit_all((0..jobs).map(job)).await;
+        let seen = restarted(bench, &format!("{jobs} open jobs")).await;
+        assert!(seen.done.load(Ordering::Relaxed) >= 1);
+    }
+}
+
+/// From the start of a server on what a killed one has left, to the first call.
+async fn restarted(bench: Bench, with: &str) -> Arc<Seen> {
+    bench.working.abort();
+    let folder = bench.folder.clone();
+    drop(bench);
+    let begun = Instant::now();
+    let server = Server::start("server", &folder, &[]);
+    let ready = begun.elapsed();
+    let address = format!("http://{}", server.address);
+    let seen = Arc::new(Seen::default());
+    let working = work(address.clone(), &seen, 64, 0);
+    let client = Client::connect(&*address).await.expect("a server");
+    client.submit(&job(u32::MAX - 1)).await.expect("taken");
+    while seen.done.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+    println!(
+        "kill -9 with {with}: listens after {ready:?}, first call after {:?}",
+        begun.elapsed()
+    );
+    working.abort();
+    seen
+}
+
+/// What a job costs behind so many that have ended, and what is asked about them meanwhile.
+async fn history(finished: u32) {
+    let bench = Bench::start(256, 0).await;
+    let mut done = 0;
+    for from in (0..finished).step_by(CHUNK as usize) {
+        let until = finished.min(from + CHUNK);
+        bench.submit_all((from..until).map(job)).await;
+        done += until - from;
+        bench.done(done).await;
+    }
+    let first = bench.client.submit_with_key(&job(0), "asked again").await.expect("taken");
+    bench.done(done + 1).await;
+    let asking = {
+        let client = bench.client.clone();
+        tokio::spawn(async move {
+            let (mut lists, mut statuses, mut keyed) = (vec![], vec![], vec![]);
+            loop {
+                let begun = Instant::now();
+                let query = steadfast::Query::new().name("separate").at_most(100);
+                client.list(&query).await.expect("listed");
+                lists.push(begun.elapsed());
+                let begun = Instant::now();
+                client.status(&first).await.expect("told");
+                statuses.push(begun.elapsed());
+                let begun = Instant::now();
+                client.submit_with_key(&job(0), "asked again").await.expect("known");
+                keyed.push(begun.elapsed());
+                let is_told = [&mut lists, &mut statuses, &mut keyed].map(|it| centiles(it).1);
+                if lists.len().is_multiple_of(100) {
+                    println!("behind them, list, status, keyed submit: p99 {is_told:?}");
+                }
+            }
+        })
+    };
+    let mut measured = Measured::default();
+    for _ in 0..REPEATS {
+        bench.seen.done.store(0, Ordering::Relaxed);
+        let (before, stored) = (bench.server.standing(), bench.stored());
+        bench.submit(64, JOBS, Until::Called).await;
+        measured.add(&bench, before, stored, JOBS);
+    }
+    asking.abort();
+    println!(
+        "{JOBS} separate jobs, 64 in flight, behind {finished} others: {measured}; {}",
+        bench.server.standing()
+    );
 }
 
 /// Of all repeats.
@@ -256,11 +434,6 @@ impl Measured {
 
 impl std::fmt::Display for Measured {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let median = |values: &[f64]| {
-            let mut values = values.to_vec();
-            values.sort_by(f64::total_cmp);
-            (values[values.len() / 2], values[0], values[values.len() - 1])
-        };
         let (rate, low, high) = median(&self.rates);
         let (cpu, least, most) = median(&self.cpu);
         write!(
@@ -271,6 +444,13 @@ impl std::fmt::Display for Measured {
             median(&self.written).0
         )
     }
+}
+
+/// And the least and the most.
+fn median(values: &[f64]) -> (f64, f64, f64) {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0], values[values.len() - 1])
 }
 
 fn centiles(times: &mut [Duration]) -> (Duration, Duration) {

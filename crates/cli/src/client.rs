@@ -7,6 +7,7 @@
 //! | `api`, `shapes` | requests and answers |
 //! | `source`, `find`, `overview` | a server as a [`JobSource`](crate::source::JobSource) |
 //! | `submit`, `files` | a job file and what it names, handed over once |
+//! | `submit_each` | a file with a job in each line |
 //! | `follow`, `sse` | a job followed to its end, over restarts of the server |
 //! | `commands` | what a server is told to do; its workers |
 //!
@@ -25,6 +26,7 @@ mod shapes;
 mod source;
 mod sse;
 mod submit;
+mod submit_each;
 mod target;
 mod token;
 
@@ -42,7 +44,13 @@ pub(crate) use target::names_a_server;
 pub(crate) use token::Token;
 
 pub(crate) fn submit(args: &SubmitArgs) -> Done {
-    on_server(&args.remote, args.output, async |client| submit::submit(client, args).await)
+    on_server(&args.remote, args.output, async |client| {
+        if args.each {
+            submit_each::submit_each(client, args).await
+        } else {
+            submit::submit(client, args).await
+        }
+    })
 }
 
 pub(crate) fn wait(args: &WaitArgs) -> Done {

@@ -136,6 +136,40 @@ fn submit_prints_the_id_alone() {
 }
 
 #[test]
+fn each_line_of_a_file_is_a_job_of_its_own() {
+    let bed = TestBed::new("each");
+    let job = |name: &str| format!(r#"{{"name": "{name}", "steps": {{"a": {{"run": "ok"}}}}}}"#);
+    let good = [job("one"), String::new(), job("two")].join("\n");
+    let file = bed.place.write("good.ndjson", &good);
+    let each = ["submit", "--each", file.to_str().unwrap(), "--idempotency-key", "nightly"];
+    let ids = bed.says(&each);
+    assert!(ids.lines().count() == 2 && ids.lines().all(is_id), "{ids}");
+    assert_eq!(bed.says(&each), ids, "the same key");
+    let names = bed.json(&["list"])["jobs"].clone();
+    let names: Vec<_> = names.as_array().unwrap().iter().map(|job| job["name"].clone()).collect();
+    assert_eq!(names, ["two", "one"]);
+
+    let bad = [job("three"), r#"{"name": "no steps"}"#.to_owned(), "{".to_owned(), job("four")];
+    let file = bed.place.write("bad.ndjson", bad.join("\n"));
+    let output = bed.call(&["submit", "--each", file.to_str().unwrap()]);
+    assert_eq!(exit(&output), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+    assert!(told.contains("line 2: ") && told.contains("steps"), "{told}");
+    assert!(told.contains("line 3: it is no JSON"), "{told}");
+    assert!(told.ends_with("2 accepted, 2 refused\n"), "{told}");
+    let output = bed.call(&["submit", "--each", file.to_str().unwrap(), "-o", "json"]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines: Vec<_> = told.iter().map(|it| (&it["line"], it["id"].is_string())).collect();
+    lines.sort_by_key(|(line, _)| line.as_u64());
+    let lines: Vec<_> = lines.into_iter().map(|(_, is_accepted)| is_accepted).collect();
+    assert_eq!(lines, [true, false, false, true], "{told:?}");
+    let missing = bed.refuses(&["submit", "--each", "nowhere.ndjson"]);
+    assert!(missing.contains("nowhere.ndjson"), "{missing}");
+}
+
+#[test]
 fn the_same_key_is_the_same_job() {
     let bed = TestBed::new("key");
     let file = bed.place.write("job.yaml", OK);

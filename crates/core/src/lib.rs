@@ -32,6 +32,7 @@ pub mod event;
 pub mod explain;
 pub mod follow;
 pub mod forecast;
+pub mod hex;
 pub mod job;
 pub mod outcome;
 mod pattern;

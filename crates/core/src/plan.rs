@@ -6,6 +6,7 @@
 mod check;
 mod draft;
 mod reach;
+mod shape;
 
 use std::collections::BTreeMap;
 
@@ -19,10 +20,11 @@ use check::PlanCheck;
 pub use check::nearest;
 pub use draft::{
     Action, AfterFailure, Allowance, BestEffort, Budget, BudgetCounts, Cwd, ForEach, Http,
-    HttpExpect, HttpMode, LateResults, MaxFailed, NotBefore, OnFailure, PlanArguments, PlanDraft,
+    HttpExpect, HttpMode, LateResults, MaxFailed, NotBefore, OnFailure, PlanDraft,
     ProcessEnvironment, Ratio, Resources, StepDraft,
 };
 pub use reach::Reachability;
+pub use shape::PlanArguments;
 
 /// Enough for any job a person can read; every run holds a record for each.
 pub const MAX_STEPS: usize = 10_000;

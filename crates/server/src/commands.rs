@@ -12,6 +12,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
+use steadfast_core::hex::hex;
 use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{Answer, CommandError, Inbox, Reply};
@@ -58,6 +59,9 @@ pub struct JobCommands {
     /// Turns to write the files of one.
     writing: Arc<Semaphore>,
 }
+
+/// Of many jobs in one request, so many are on their way to the store: some of its groups.
+pub const AT_ONCE: usize = 1024;
 
 /// Why a submission did not become a job.
 enum Refused {
@@ -123,10 +127,7 @@ pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        text.push_str(&format!("{byte:02x}"));
-        text
-    })
+    hex(&hash.finalize())
 }
 
 impl JobCommands {

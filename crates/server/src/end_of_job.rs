@@ -9,7 +9,7 @@ use steadfast_core::event::{JobId, RecordedEvent};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::commands::{AttachedFile, JobCommands, Submitted, new_id};
+use crate::commands::{Submitted, new_id};
 use crate::error::ApiError;
 use crate::notifications::{Durable, Notifications};
 use crate::queries::JobReader;
@@ -40,18 +40,18 @@ impl EndOfJob {
         Ok(Self { reader, notifications, id, is_over, changes })
     }
 
-    /// Submits the job, and is followed from before.
-    pub async fn submit(
-        commands: &JobCommands,
+    /// Submits a job under the id that it is given, which is followed from before.
+    pub async fn submit<F>(
         reader: &JobReader,
         notifications: &Notifications,
-        (text, name): (Vec<u8>, &str),
-        files: Vec<AttachedFile>,
-        key: Option<String>,
-    ) -> Result<(Submitted, Self), ApiError> {
+        submit: impl FnOnce(JobId) -> F,
+    ) -> Result<(Submitted, Self), ApiError>
+    where
+        F: Future<Output = Result<Submitted, ApiError>>,
+    {
         let id = new_id();
         let changes = notifications.follow_new(&id);
-        let submitted = commands.submit_file(id.clone(), text, name, files, key).await?;
+        let submitted = submit(id.clone()).await?;
         if submitted.existing {
             let end = Self::of(reader, notifications, submitted.id.clone()).await?;
             return Ok((submitted, end));

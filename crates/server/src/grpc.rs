@@ -9,20 +9,22 @@ mod watch;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
+use steadfast_api::proto::new_job::Kind;
 use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_api::{JobRow, JobStatus, RunStatus, ShownState, proto, wire_state};
+use steadfast_core::event::JobId;
 use steadfast_jobfile::fluster::{self, FlusterDefaults};
 use steadfast_jobfile::{Operator, Warning};
 use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::service::Routes;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use tonic_health::server::HealthReporter;
 
 use crate::caller::Caller;
-use crate::commands::{JobCommands, Submission, new_id};
+use crate::commands::{AT_ONCE, JobCommands, Submission, Submitted, new_id};
 use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
@@ -31,6 +33,8 @@ use crate::sessions::WorkerSessions;
 
 /// The largest request: a job file of 10 MiB, and some files with it.
 pub const LARGEST_REQUEST: usize = 16 << 20;
+/// Answers to many jobs that are sent together, if they are there.
+const TOLD_TOGETHER: usize = 256;
 /// Jobs of a page if nothing is said, and at most.
 const PAGE: usize = 100;
 const MOST_PER_PAGE: usize = 1000;
@@ -62,6 +66,68 @@ impl JobsService {
     #[must_use]
     pub fn with_pages(self, page: usize, most_per_page: usize) -> Self {
         Self { page: page.min(most_per_page), most_per_page, ..self }
+    }
+
+    /// `id`: of the job, if it is a new one.
+    async fn take(&self, id: JobId, job: proto::NewJob) -> Result<Submitted, ApiError> {
+        match job.kind {
+            Some(Kind::Submit(request)) => self.submit(id, request).await,
+            Some(Kind::Launch(request)) => self.launch(id, request).await,
+            None => Err(ApiError::BadRequest("there is no job in it".to_owned())),
+        }
+    }
+
+    async fn launch(
+        &self,
+        id: JobId,
+        mut request: proto::LaunchJobRequest,
+    ) -> Result<Submitted, ApiError> {
+        let key = key(std::mem::take(&mut request.idempotency_key));
+        let digest = launch::digest(&request);
+        let (job, files) = launch::job(request);
+        match fluster::plan(&job, self.defaults, &self.operator) {
+            Ok(plan) => {
+                let (warnings, plan) = (fluster::warnings(&plan), Arc::new(plan));
+                self.commands.submit(Submission { id, plan, files, warnings, key, digest }).await
+            }
+            // The same request again is the same job: what is valid may have changed since.
+            Err(wrong) => {
+                let known = self.commands.known(key.as_deref(), &digest).await?;
+                known.ok_or_else(|| ApiError::BadRequest(wrong.to_string()))
+            }
+        }
+    }
+
+    async fn submit(
+        &self,
+        id: JobId,
+        request: proto::SubmitJobRequest,
+    ) -> Result<Submitted, ApiError> {
+        let proto::SubmitJobRequest { file, files, idempotency_key } = request;
+        let files = files.into_iter().map(launch::attached).collect();
+        let (file, key) = (file.into_bytes(), key(idempotency_key));
+        self.commands.submit_file(id, file, "job.yaml", files, key).await
+    }
+
+    async fn take_one_of_many(&self, job: proto::NewJob) -> proto::NewJobResult {
+        match self.take(new_id(), job).await {
+            Ok(Submitted { id, existing, warnings }) => proto::NewJobResult {
+                job_id: id.to_string(),
+                existing,
+                warnings: warned(warnings),
+                refusal: None,
+            },
+            Err(why) => {
+                let job_id = match &why {
+                    ApiError::Unconfirmed { job } => job.to_string(),
+                    _ => String::new(),
+                };
+                let status = Status::from(why);
+                let (code, message) = (status.code().into(), status.message().to_owned());
+                let refusal = Some(proto::Refusal { code, message });
+                proto::NewJobResult { job_id, refusal, ..proto::NewJobResult::default() }
+            }
+        }
     }
 
     fn limit(&self, asked: i32) -> Result<usize, ApiError> {
@@ -128,28 +194,15 @@ fn key(text: String) -> Option<String> {
 #[tonic::async_trait]
 impl Jobs for JobsService {
     type RunJobStream = Pin<Box<dyn Stream<Item = Result<proto::RunJobResponse, Status>> + Send>>;
+    type SubmitJobsStream =
+        Pin<Box<dyn Stream<Item = Result<proto::SubmitJobsResponse, Status>> + Send>>;
     type WatchJobStream = Pin<Box<dyn Stream<Item = Result<proto::JobStatus, Status>> + Send>>;
 
     async fn launch_job(
         &self,
         request: Request<proto::LaunchJobRequest>,
     ) -> Result<Response<proto::LaunchJobResponse>, Status> {
-        let mut request = request.into_inner();
-        let key = key(std::mem::take(&mut request.idempotency_key));
-        let digest = launch::digest(&request);
-        let (job, files) = launch::job(request);
-        let submitted = match fluster::plan(&job, self.defaults, &self.operator) {
-            Ok(plan) => {
-                let (warnings, plan) = (fluster::warnings(&plan), Arc::new(plan));
-                let id = new_id();
-                self.commands.submit(Submission { id, plan, files, warnings, key, digest }).await?
-            }
-            // The same request again is the same job: what is valid may have changed since.
-            Err(wrong) => {
-                let known = self.commands.known(key.as_deref(), &digest).await?;
-                known.ok_or_else(|| ApiError::BadRequest(wrong.to_string()))?
-            }
-        };
+        let submitted = self.launch(new_id(), request.into_inner()).await?;
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
         Ok(Response::new(proto::LaunchJobResponse { job_id, warnings }))
     }
@@ -158,25 +211,36 @@ impl Jobs for JobsService {
         &self,
         request: Request<proto::SubmitJobRequest>,
     ) -> Result<Response<proto::SubmitJobResponse>, Status> {
-        let proto::SubmitJobRequest { file, files, idempotency_key } = request.into_inner();
-        let files = files.into_iter().map(launch::attached).collect();
-        let key = key(idempotency_key);
-        let submitted =
-            self.commands.submit_file(new_id(), file.into_bytes(), "job.yaml", files, key).await?;
+        let submitted = self.submit(new_id(), request.into_inner()).await?;
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
         Ok(Response::new(proto::SubmitJobResponse { job_id, warnings }))
     }
 
+    async fn submit_jobs(
+        &self,
+        request: Request<Streaming<proto::SubmitJobsRequest>>,
+    ) -> Result<Response<Self::SubmitJobsStream>, Status> {
+        let messages = request.into_inner();
+        let jobs = messages.map_ok(|message| stream::iter(message.jobs).map(Ok)).try_flatten();
+        let service = Arc::new(self.clone());
+        let results = jobs.map(move |job: Result<_, Status>| {
+            let service = service.clone();
+            async move { Ok(service.take_one_of_many(job?).await) }
+        });
+        let together = results.buffered(AT_ONCE).ready_chunks(TOLD_TOGETHER);
+        let told = together.map(|results: Vec<Result<_, Status>>| {
+            let results = results.into_iter().collect::<Result<_, _>>()?;
+            Ok(proto::SubmitJobsResponse { results })
+        });
+        Ok(Response::new(Box::pin(told)))
+    }
+
     async fn run_job(
         &self,
-        request: Request<proto::SubmitJobRequest>,
+        request: Request<proto::NewJob>,
     ) -> Result<Response<Self::RunJobStream>, Status> {
-        let proto::SubmitJobRequest { file, files, idempotency_key } = request.into_inner();
-        let files = files.into_iter().map(launch::attached).collect();
-        let (commands, reader, notifications) = (&self.commands, &self.reader, &self.notifications);
-        let (file, key) = ((file.into_bytes(), "job.yaml"), key(idempotency_key));
-        let (submitted, end) =
-            EndOfJob::submit(commands, reader, notifications, file, files, key).await?;
+        let take = |id| self.take(id, request.into_inner());
+        let (submitted, end) = EndOfJob::submit(&self.reader, &self.notifications, take).await?;
         let job_id = submitted.id.to_string();
         let warnings = warned(submitted.warnings);
         let begun = proto::RunJobResponse { job_id: job_id.clone(), warnings, job: None };

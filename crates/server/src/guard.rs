@@ -38,7 +38,9 @@ use hosts::{Caller, Hosts};
 use refusal::Refusal;
 use routes::Need;
 
-/// A worker's session, the one request whose body has no end. Its token is looked at with its beats.
+/// Many jobs, which come one after the other.
+const MANY_JOBS: [&str; 2] = ["/steadfast.v1.Jobs/SubmitJobs", "/v1/jobs/bulk"];
+/// A worker's session, whose body has no end. Its token is looked at with its beats.
 const SESSION: &str = "/steadfast.v1.Workers/Session";
 /// Who has no token has so long to say what it wants, and to take the answer.
 const STRANGERS_BODY: Duration = Duration::from_secs(10);
@@ -96,6 +98,7 @@ impl Guard {
         let caller = self.0.hosts.check(request)?;
         let path = request.uri().path();
         let (is_grpc, is_session) = (routes::is_grpc(path), path == SESSION);
+        let is_many = MANY_JOBS.contains(&path);
         let need = routes::need(request.method(), path);
         let is_preflight = caller.is_preflight(request);
         let granted = if is_preflight { None } else { self.authenticate(need, request)? };
@@ -110,7 +113,9 @@ impl Guard {
             request.headers_mut().remove(header::AUTHORIZATION);
             check_content_type(request.headers(), is_grpc)?;
         }
-        if !is_session {
+        if is_many {
+            body::keep_coming(request, body_timeout);
+        } else if !is_session {
             let within = if is_stranger { STRANGERS_BODY.min(body_timeout) } else { body_timeout };
             body::bound(request, self.0.max_body_bytes, within)?;
         }
@@ -226,7 +231,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
 fn check_content_type(headers: &HeaderMap, is_grpc: bool) -> Result<(), Refusal> {
     let is_taken = |kind: &str| {
         is_grpc && kind.starts_with("application/grpc")
-            || ["json", "yaml"].iter().any(|format| {
+            || ["json", "ndjson", "yaml"].iter().any(|format| {
                 let (_, name) = kind.split_once('/').unwrap_or_default();
                 name.rsplit(['+', '-']).next() == Some(format)
             })

@@ -17,6 +17,9 @@ use crate::error::ApiError;
 const MIB: u64 = 1 << 20;
 /// With less than this and without ballast a commit is as good as refused.
 const NOTHING_LEFT: u64 = 256 << 10;
+/// After a look at the disk found room, this long no other is taken for a new job: thousands may come in a second. A write
+/// that does not fit is refused all the same.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The size of the ballast is this share of the reserve.
 const BALLAST_SHARE: u64 = 4;
 
@@ -29,6 +32,8 @@ struct Shared {
     space: Arc<dyn Space>,
     reserve: u64,
     store: Mutex<StoreState>,
+    /// When the disk was last found to have room.
+    room_at: Mutex<Option<Instant>>,
 }
 
 /// As the last write found it.
@@ -97,7 +102,8 @@ impl fmt::Display for Unready {
 impl Health {
     /// `reserve`: bytes that are left to the events of jobs that run.
     pub fn new(space: Arc<dyn Space>, reserve: u64) -> Self {
-        Self(Arc::new(Shared { space, reserve, store: Mutex::new(StoreState::Writes) }))
+        let (store, room_at) = (Mutex::new(StoreState::Writes), Mutex::new(None));
+        Self(Arc::new(Shared { space, reserve, store, room_at }))
     }
 
     fn store(&self) -> MutexGuard<'_, StoreState> {
@@ -126,7 +132,16 @@ impl Health {
 
     /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory.
     pub fn takes_jobs(&self) -> Result<(), ApiError> {
-        match self.unready() {
+        let mut room_at = self.0.room_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if room_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN)
+            && *self.store() == StoreState::Writes
+            && self.is_in_place()
+        {
+            return Ok(());
+        }
+        let unready = self.unready();
+        *room_at = unready.is_none().then(Instant::now);
+        match unready {
             None | Some(Unready::Locked { .. } | Unready::Silent) => Ok(()),
             Some(Unready::Full | Unready::LowDisk { .. }) => Err(ApiError::DiskFull),
             Some(moved @ Unready::Moved) => Err(ApiError::NotReady(moved.to_string())),

@@ -4,6 +4,7 @@
 //! the reader and to the commands, as gRPC's does.
 
 mod body;
+mod bulk;
 mod callbacks;
 mod documented;
 mod events;

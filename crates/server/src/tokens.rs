@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use steadfast_core::hex::hex;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Settings, Version};
 use subtle::ConstantTimeEq;
@@ -362,8 +363,4 @@ fn random_hex<const BYTES: usize>() -> Result<String, TokenError> {
 
 fn hash(secret: &str) -> String {
     hex(&Sha256::digest(secret.as_bytes()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

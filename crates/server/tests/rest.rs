@@ -69,6 +69,39 @@ async fn who_submits_can_wait_for_the_end() {
 }
 
 #[tokio::test]
+async fn many_jobs_come_in_one_request_and_each_is_answered_by_itself() {
+    let server = Server::start().await;
+    let job = |name: &str| json!({ "name": name, "steps": { "a": { "run": "ok" } } });
+    let lines = [
+        json!({ "job": job("one"), "idempotency_key": "k1" }).to_string(),
+        String::new(),
+        json!({ "job": { "name": "no steps" } }).to_string(),
+        "{".to_owned(),
+        json!({ "job": job("two") }).to_string(),
+        json!({ "job": job("other"), "idempotency_key": "k1" }).to_string(),
+        json!({ "job": job("one"), "idempotency_key": "k1" }).to_string(),
+        json!({ "job": job("three"), "idempotency_key": "with space" }).to_string(),
+    ];
+    let url = format!("{}/v1/jobs/bulk", server.url);
+    let request = |kind: &'static str| {
+        server.client.post(&url).header("content-type", kind).body(lines.join("\n"))
+    };
+    let answer = request("application/x-ndjson").send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let text = answer.text().await.unwrap();
+    let told: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let codes: Vec<Option<&str>> = told.iter().map(|it| it["code"].as_str()).collect();
+    let (invalid, bad) = (Some("invalid_job"), Some("bad_request"));
+    let conflict = Some("idempotency_conflict");
+    assert_eq!(codes, [None, invalid, bad, None, conflict, None, bad]);
+    assert_eq!((&told[5]["id"], &told[5]["existing"]), (&told[0]["id"], &json!(true)));
+    assert_eq!(told[1]["status"], 400);
+    assert!(told[1]["errors"][0]["message"].is_string(), "{}", told[1]);
+    assert_eq!(server.get("/v1/jobs").await.json["jobs"].as_array().unwrap().len(), 2);
+    Answer::of(request("application/json")).await.is_problem(415, "unsupported_media_type");
+}
+
+#[tokio::test]
 async fn a_status_is_brought_up_to_date_by_what_has_happened_since() {
     let server = Server::start().await;
     let id = server.submit(HOLD).await;

@@ -1,13 +1,15 @@
 //! Jobs on a server: submitted, followed, ended.
 
+mod bulk;
 mod rest;
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{self, Stream};
 use steadfast_api::proto;
 use steadfast_api::proto::jobs_client::JobsClient;
+use steadfast_api::proto::new_job::Kind;
 use steadfast_worker::remote::{Connected, LocalToken, RemoteError};
 use tokio::time::Instant;
 use tonic::{Code, Streaming};
@@ -153,7 +155,8 @@ impl Client {
     pub async fn run_with_key(&self, job: &Job, key: &str) -> Result<Status, ClientError> {
         let file = serde_json::to_string(job).map_err(ClientError::unintelligible)?;
         let files = job.attached();
-        let request = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
+        let submit = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
+        let request = proto::NewJob { kind: Some(Kind::Submit(submit)) };
         let mut pauses = self.pauses();
         loop {
             let mut jobs = self.jobs.clone();
@@ -276,10 +279,13 @@ impl Client {
     }
 }
 
-/// So that a request whose answer was lost can be sent again.
+/// So that a request whose answer was lost can be sent again. It begins with the time: keys that come one after the
+/// other lie side by side in the store's index.
+#[allow(clippy::disallowed_methods, reason = "nothing depends on the time in a key")]
 fn new_key() -> Result<String, ClientError> {
-    let random = || getrandom::u64().map_err(|error| ClientError::Failed(error.to_string()));
-    Ok(format!("rust-{:016x}{:016x}", random()?, random()?))
+    let random = getrandom::u64().map_err(|error| ClientError::Failed(error.to_string()))?;
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(format!("{:011x}{random:016x}", since_1970.as_millis()))
 }
 
 fn is_over(told: &proto::JobStatus) -> bool {

@@ -152,7 +152,7 @@ pub fn source(path: String, text: Option<&[u8]>) -> SourceFile {
 
 fn digest(text: &[u8]) -> String {
     let hash = Sha256::digest(text);
-    hash.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+    steadfast_core::hex::hex(&hash)
 }
 
 /// Processes mostly wait for something; a few more than there are cores keep those busy.

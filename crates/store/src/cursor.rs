@@ -1,25 +1,21 @@
-//! Where a list goes on: after the job with this moment and id.
+//! Where a list goes on: after the job with this number.
 
-use steadfast_core::time::Timestamp;
+use std::fmt;
 
-use crate::{Row, StoreError};
+use crate::StoreError;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor {
-    pub(crate) submitted_at: Timestamp,
-    pub(crate) id: String,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor(pub(crate) i64);
 
 impl Cursor {
     pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
-        let read = || {
-            let (at, id) = text.split_once('~')?;
-            Some(Self { submitted_at: Timestamp(at.parse().ok()?), id: id.to_owned() })
-        };
-        read().ok_or_else(|| StoreError::BadCursor { cursor: text.to_owned() })
+        let number = text.parse().ok().filter(|number| *number >= 0);
+        number.map(Self).ok_or_else(|| StoreError::BadCursor { cursor: text.to_owned() })
     }
+}
 
-    pub(crate) fn after(row: &Row) -> String {
-        format!("{}~{}", row.submitted_at.0, row.id)
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }

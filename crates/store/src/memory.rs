@@ -19,6 +19,8 @@ pub struct MemoryStore {
     jobs: BTreeMap<JobId, Kept>,
     keys: BTreeMap<String, (JobId, String)>,
     by_time: BTreeSet<(Timestamp, JobId)>,
+    /// In the order in which they were accepted.
+    by_number: BTreeMap<i64, JobId>,
     /// By owner.
     due: BTreeSet<(String, Timestamp, JobId)>,
     owners: BTreeMap<Arc<str>, u64>,
@@ -28,6 +30,7 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Kept {
+    number: i64,
     stored: Stored,
     log: Vec<RecordedEvent>,
     key: Option<String>,
@@ -86,7 +89,9 @@ impl MemoryStore {
                 });
                 let owner = owner.id.to_string();
                 let stored = Stored { row: write.row, seq: last, owner, stuck: None, snapshot };
-                let kept = Kept { stored, log: write.records, key, projection: None };
+                let number = self.by_number.last_key_value().map_or(1, |(last, _)| last + 1);
+                self.by_number.insert(number, write.job.clone());
+                let kept = Kept { number, stored, log: write.records, key, projection: None };
                 self.jobs.insert(write.job.clone(), kept);
             }
         }
@@ -127,9 +132,9 @@ impl Journal for MemoryStore {
         let epoch = (before + 1).max(at.0 / 1000);
         self.owners.insert(owner.into(), epoch);
         if let Some(down_since) = down_since.filter(|since| *since < at) {
-            let open = self.jobs.values().map(|kept| &kept.stored);
-            let open = open.filter(|stored| stored.owner == owner && !stored.row.over);
-            let oldest = open.map(|stored| stored.row.submitted_at).min();
+            let jobs = self.by_number.values().filter_map(|id| Some(&self.jobs.get(id)?.stored));
+            let mut open = jobs.filter(|stored| stored.owner == owner && !stored.row.over);
+            let oldest = open.next().map(|stored| stored.row.submitted_at);
             self.gaps.retain(|(of, until), _| of != owner || oldest.is_some_and(|at| *until > at));
             let touches = |of: &str, until: Timestamp| of == owner && until >= down_since;
             let touched = self.gaps.iter().filter(|((of, until), _)| touches(of, *until));
@@ -194,13 +199,11 @@ impl Journal for MemoryStore {
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
-        let old = self.jobs.values().filter_map(|Kept { stored: Stored { row, .. }, .. }| {
-            let finished_at = row.finished_at.filter(|at| row.over && *at < finished_before)?;
-            Some((finished_at, row.id.clone()))
-        });
-        let mut old: Vec<_> = old.collect();
-        old.sort();
-        let gone: Vec<JobId> = old.into_iter().map(|(_, id)| id).collect();
+        let in_order =
+            self.by_number.values().filter_map(|id| Some(&self.jobs.get(id)?.stored.row));
+        let is_old =
+            |row: &&Row| row.over && row.finished_at.is_some_and(|at| at < finished_before);
+        let gone: Vec<JobId> = in_order.filter(is_old).map(|row| row.id.clone()).collect();
         for id in &gone {
             self.remove(id)?;
         }
@@ -208,10 +211,11 @@ impl Journal for MemoryStore {
     }
 
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
-        let Some((id, Kept { stored, key, .. })) = self.jobs.remove_entry(job) else {
+        let Some((id, Kept { number, stored, key, .. })) = self.jobs.remove_entry(job) else {
             return Ok(false);
         };
         self.by_time.remove(&(stored.row.submitted_at, id.clone()));
+        self.by_number.remove(&number);
         if let Some(due) = stored.row.wake_at {
             self.due.remove(&(stored.owner, due, id));
         }
@@ -249,19 +253,17 @@ impl Reader for MemoryStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let cursor = cursor.map(Cursor::read).transpose()?;
-        let end = cursor.map_or(Bound::Unbounded, |cursor| {
-            Bound::Excluded((cursor.submitted_at, cursor.id.into()))
-        });
-        let older = self.by_time.range((Bound::Unbounded, end));
+        let end = cursor.map_or(Bound::Unbounded, |Cursor(number)| Bound::Excluded(number));
+        let older = self.by_number.range((Bound::Unbounded, end));
         let mut jobs: Vec<_> = (older.rev())
-            .filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored.row))
-            .filter(|row| filter.matches(row))
+            .filter_map(|(number, id)| Some((*number, &self.jobs.get(id)?.stored.row)))
+            .filter(|(_, row)| filter.matches(row))
             .take(limit.saturating_add(1))
-            .cloned()
             .collect();
         let more = jobs.len() > limit;
         jobs.truncate(limit);
-        let next = jobs.last().filter(|_| more).map(Cursor::after);
+        let next = jobs.last().filter(|_| more).map(|(number, _)| Cursor(*number).to_string());
+        let jobs = jobs.into_iter().map(|(_, row)| row.clone()).collect();
         Ok(Page { jobs, next, damaged: BTreeMap::new() })
     }
 

@@ -1,52 +1,60 @@
 //! Plans of the same shape are stored once: by the digest of their JSON, without what their jobs differ in.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use steadfast_core::hex::hex;
 use steadfast_core::plan::{Plan, PlanArguments, PlanDraft};
 
 /// SHA-256 of a shape's JSON, in hexadecimal.
 pub(crate) fn digest(json: &[u8]) -> String {
-    Sha256::digest(json).iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(json))
 }
 
-/// What a job's first event has instead of its plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PlanRef {
-    /// The digest of the plan without its arguments.
-    pub(crate) shape: String,
-    #[serde(flatten)]
-    arguments: PlanArguments,
+/// The shape of a plan, as it is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) digest: String,
+    pub(crate) json: String,
 }
 
-impl PlanRef {
-    /// And the JSON of the shape.
-    pub(crate) fn new(plan: &Plan) -> (Self, String) {
+impl Shape {
+    pub(crate) fn of(plan: &Plan) -> Self {
         let mut shape = plan.draft();
-        let arguments = shape.take_arguments();
+        shape.take_arguments();
         // Plans are made of strings, numbers and lists: there is nothing in them that is not JSON.
         let json = serde_json::to_string(&shape).expect("a plan is JSON");
-        (Self { shape: digest(json.as_bytes()), arguments }, json)
+        Self { digest: digest(json.as_bytes()), json }
     }
+}
 
-    pub(crate) fn plan(&self, shape: &str) -> Result<Plan, String> {
-        let mut draft: PlanDraft =
-            serde_json::from_str(shape).map_err(|error| error.to_string())?;
-        if !draft.set_arguments(self.arguments.clone()) {
-            return Err("it has other inputs than its job".to_owned());
+/// The plan of a job: a shape's JSON with the job's arguments.
+pub(crate) fn with_arguments(shape: &str, arguments: PlanArguments) -> Result<Plan, String> {
+    let mut draft: PlanDraft = serde_json::from_str(shape).map_err(|error| error.to_string())?;
+    if !draft.set_arguments(arguments) {
+        return Err("it has other inputs than its job".to_owned());
+    }
+    Plan::new(draft).map_err(|problems| problems.to_string())
+}
+
+/// Shapes of the last different plans: most jobs have one of these.
+#[derive(Debug, Default)]
+pub(crate) struct RecentShapes(VecDeque<(Arc<Plan>, Arc<Shape>)>);
+
+const RECENT_SHAPES: usize = 16;
+
+impl RecentShapes {
+    pub(crate) fn of(&mut self, plan: &Arc<Plan>) -> Arc<Shape> {
+        let is_known = |(known, _): &(Arc<Plan>, _)| known.has_shape_of(plan);
+        if let Some(at) = self.0.iter().position(is_known) {
+            self.0.swap(0, at);
+            return self.0[0].1.clone();
         }
-        Plan::new(draft).map_err(|problems| problems.to_string())
-    }
-
-    /// Jobs with the same have the same plan.
-    pub(crate) fn key(&self) -> String {
-        serde_json::to_string(self).expect("a reference is JSON")
+        let shape = Arc::new(Shape::of(plan));
+        self.0.truncate(RECENT_SHAPES - 1);
+        self.0.push_front((plan.clone(), shape.clone()));
+        shape
     }
 }
 
@@ -110,28 +118,33 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &plans.shared(plan("a"))));
     }
 
-    fn calls(name: &str, input: Value) -> Plan {
-        let call = |input| Action::Call { name: "resize".to_owned(), input };
-        let mut one = StepDraft::new("one", call(input), Policy::default());
-        one.compensate = Some(call(json!({ "undo": name })));
-        let two = StepDraft::new("two", Action::Run("true".to_owned()), Policy::default());
-        Plan::new(PlanDraft::new(name, vec![one, two])).expect("valid")
+    fn calls(name: &str, input: Value) -> Arc<Plan> {
+        let call = Action::Call { name: "resize".to_owned(), input };
+        let step = StepDraft::new("one", call, Policy::default());
+        Arc::new(Plan::new(PlanDraft::new(name, vec![step])).expect("valid"))
     }
 
     #[test]
-    fn plans_that_differ_in_their_names_and_inputs_have_one_shape() {
+    fn plans_that_differ_in_their_arguments_have_one_shape() {
         let plans = [calls("a", json!(null)), calls("b", json!({ "file": "cat.png" }))];
-        let [(a, shape), (b, same)] = plans.each_ref().map(PlanRef::new);
-        assert_eq!((&a.shape, &shape), (&b.shape, &same));
-        assert_ne!(a.key(), b.key());
-        for (plan, stored) in plans.iter().zip([&a, &b]) {
-            let text = serde_json::to_string(stored).expect("JSON");
-            let read: PlanRef = serde_json::from_str(&text).expect("as it was written");
-            assert_eq!(read.plan(&shape).as_ref(), Ok(plan));
+        let mut recent = RecentShapes::default();
+        let [a, b] = plans.each_ref().map(|plan| recent.of(plan));
+        assert!(Arc::ptr_eq(&a, &b));
+        for plan in &plans {
+            assert_eq!(Shape::of(plan), *a);
+            assert_eq!(with_arguments(&a.json, plan.arguments()).as_ref(), Ok(&**plan));
         }
-        let (other, _) = PlanRef::new(&plan("c"));
-        assert!(other.plan(&shape).is_err(), "it has no inputs");
-        let (_, small) = PlanRef::new(&plan("c"));
-        assert!(a.plan(&small).is_err(), "there is nothing to give inputs to");
+        let other = plan("c");
+        assert!(with_arguments(&a.json, other.arguments()).is_err(), "it has no inputs");
+        let small = recent.of(&other);
+        assert_ne!(small.digest, a.digest);
+        assert!(with_arguments(&small.json, plans[0].arguments()).is_err(), "nothing takes inputs");
+        for number in 0..100 {
+            let mut it = other.draft();
+            it.priority = number;
+            recent.of(&Arc::new(Plan::new(it).expect("valid")));
+        }
+        assert_eq!(recent.0.len(), RECENT_SHAPES);
+        assert_eq!(*recent.of(&plans[1]), *a, "forgotten, and made again");
     }
 }

@@ -17,7 +17,7 @@ pub trait Reader: Send {
     /// The job that was submitted with an idempotency key, and the digest of its body.
     fn key(&mut self, key: &str) -> Result<Option<(JobId, String)>, StoreError>;
 
-    /// Newest first; of the same moment, the highest id first. The cursor is a page's `next`.
+    /// The last one that was accepted first. The cursor is a page's `next`.
     fn list(
         &mut self,
         filter: &Filter,

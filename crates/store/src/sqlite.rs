@@ -1,17 +1,18 @@
 //! A store in one `SQLite` file, which several processes may have open at once.
 //!
 //! Nothing here assumes to be alone: the epoch of the one who writes and the end of a job's log are read
-//! inside the transaction that writes. What a person may want to read with the `sqlite3` shell is text.
+//! inside the transaction that writes. Rows of jobs are text that a person can read with the `sqlite3` shell; events are packed,
+//! and shown by `steadfast history`.
 
 mod checkpointer;
 mod events;
 mod fault;
 mod in_place;
 mod owners;
+mod packed;
 mod projections;
 mod read;
 mod schema;
-mod upgrade;
 mod write;
 
 use std::fs::{self, File};
@@ -25,6 +26,7 @@ use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::journal::is_kept;
+use crate::plans::RecentShapes;
 use crate::{
     Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, Snapshot,
     StoreError, Stored, Write,
@@ -40,9 +42,6 @@ const OWN: u32 = 0o600;
 /// How long a lock of another process is waited for, unless the one who opens says otherwise.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// A purge lets others write in between.
-const PURGED_AT_ONCE: usize = 200;
-
 #[derive(Debug)]
 pub struct SqliteStore {
     connection: Connection,
@@ -54,6 +53,7 @@ pub struct SqliteStore {
     /// Of a store that may write.
     in_place: Option<InPlace>,
     plans: Plans,
+    shapes: RecentShapes,
 }
 
 impl SqliteStore {
@@ -123,7 +123,8 @@ impl SqliteStore {
         let connection = connect().map_err(|fault: Fault| fault.at(path, "opening", busy))?;
         let path = path.to_owned();
         let (mover, failed, in_place) = (Checkpointer::default(), false, None);
-        Ok(Self { connection, path, mover, failed, busy, in_place, plans: Plans::default() })
+        let (plans, shapes) = (Plans::default(), RecentShapes::default());
+        Ok(Self { connection, path, mover, failed, busy, in_place, plans, shapes })
     }
 
     fn attempt<T>(
@@ -194,7 +195,8 @@ impl Journal for SqliteStore {
             return Ok(vec![]);
         }
         // Others wait while the transaction is open, so what can be done before it is.
-        let written = writes.iter().map(events::written).collect::<Result<Vec<_>, _>>()?;
+        let written = writes.iter().map(|write| events::written(write, &mut self.shapes));
+        let written = written.collect::<Result<Vec<_>, _>>()?;
         let answers = self
             .transact("writing", |connection| write::group(connection, owner, writes, &written))?;
         self.mover.written(&self.path, written.iter().map(events::Written::bytes).sum());
@@ -246,31 +248,23 @@ impl Journal for SqliteStore {
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
-        let mut gone = vec![];
-        loop {
-            let some = self.transact("purging", |connection| {
-                let gone = write::purge(connection, finished_before, PURGED_AT_ONCE)?;
-                gone.iter().try_for_each(|job| projections::remove(connection, job))?;
-                Ok(gone)
-            });
-            let some = match some {
+        let (mut gone, mut next) = (vec![], Some(0));
+        while let Some(after) = next {
+            let some = self
+                .transact("purging", |connection| write::purge(connection, finished_before, after));
+            let (some, then) = match some {
                 // What went before is told: its caller has files of these jobs to remove. The next purge goes on.
                 Err(_) if !gone.is_empty() => return Ok(gone),
                 some => some?,
             };
-            let last = some.len() < PURGED_AT_ONCE;
             gone.extend(some);
-            if last {
-                return Ok(gone);
-            }
+            next = then;
         }
+        Ok(gone)
     }
 
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
-        self.transact("removing a job", |connection| {
-            projections::remove(connection, job)?;
-            write::remove(connection, job)
-        })
+        self.transact("removing a job", |connection| write::remove(connection, job))
     }
 }
 

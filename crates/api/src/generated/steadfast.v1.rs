@@ -151,6 +151,55 @@ pub struct SubmitJobResponse {
     pub warnings: ::prost::alloc::vec::Vec<Warning>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SubmitJobsRequest {
+    /// Some hundred in a message are sent faster than one by one.
+    #[prost(message, repeated, tag = "1")]
+    pub jobs: ::prost::alloc::vec::Vec<NewJob>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NewJob {
+    #[prost(oneof = "new_job::Kind", tags = "1, 2")]
+    pub kind: ::core::option::Option<new_job::Kind>,
+}
+/// Nested message and enum types in `NewJob`.
+pub mod new_job {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Kind {
+        #[prost(message, tag = "1")]
+        Submit(super::SubmitJobRequest),
+        #[prost(message, tag = "2")]
+        Launch(super::LaunchJobRequest),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SubmitJobsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub results: ::prost::alloc::vec::Vec<NewJobResult>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NewJobResult {
+    /// Empty if the job was refused, unless its outcome is open (UNAVAILABLE): then it may be a job by now.
+    #[prost(string, tag = "1")]
+    pub job_id: ::prost::alloc::string::String,
+    /// It was submitted before, with the same key and body.
+    #[prost(bool, tag = "2")]
+    pub existing: bool,
+    /// As in LaunchJobResponse.
+    #[prost(message, repeated, tag = "3")]
+    pub warnings: ::prost::alloc::vec::Vec<Warning>,
+    /// Why it was refused: what SubmitJob would have answered.
+    #[prost(message, optional, tag = "4")]
+    pub refusal: ::core::option::Option<Refusal>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Refusal {
+    /// A google.rpc.Code, such as 3 (INVALID_ARGUMENT) or 14 (UNAVAILABLE: send it again).
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunJobResponse {
     #[prost(string, tag = "1")]
     pub job_id: ::prost::alloc::string::String,
@@ -508,11 +557,37 @@ pub mod jobs_client {
                 .insert(GrpcMethod::new("steadfast.v1.Jobs", "SubmitJob"));
             self.inner.unary(req, path, codec).await
         }
-        /// SubmitJob and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
+        /// Takes many, as fast as they come: each is answered by itself, in the order they were sent, once it is durable or
+        /// refused. A stream that breaks leaves those without an answer open: send them again with their keys.
+        pub async fn submit_jobs(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::SubmitJobsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::SubmitJobsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/steadfast.v1.Jobs/SubmitJobs",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("steadfast.v1.Jobs", "SubmitJobs"));
+            self.inner.streaming(req, path, codec).await
+        }
+        /// SubmitJob (or LaunchJob) and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
         /// with UNAVAILABLE, if the server does: watch the job, or run it again with the same key.
         pub async fn run_job(
             &mut self,
-            request: impl tonic::IntoRequest<super::SubmitJobRequest>,
+            request: impl tonic::IntoRequest<super::NewJob>,
         ) -> std::result::Result<
             tonic::Response<tonic::codec::Streaming<super::RunJobResponse>>,
             tonic::Status,
@@ -664,17 +739,29 @@ pub mod jobs_server {
             tonic::Response<super::SubmitJobResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the SubmitJobs method.
+        type SubmitJobsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::SubmitJobsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Takes many, as fast as they come: each is answered by itself, in the order they were sent, once it is durable or
+        /// refused. A stream that breaks leaves those without an answer open: send them again with their keys.
+        async fn submit_jobs(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::SubmitJobsRequest>>,
+        ) -> std::result::Result<tonic::Response<Self::SubmitJobsStream>, tonic::Status>;
         /// Server streaming response type for the RunJob method.
         type RunJobStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::RunJobResponse, tonic::Status>,
             >
             + std::marker::Send
             + 'static;
-        /// SubmitJob and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
+        /// SubmitJob (or LaunchJob) and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
         /// with UNAVAILABLE, if the server does: watch the job, or run it again with the same key.
         async fn run_job(
             &self,
-            request: tonic::Request<super::SubmitJobRequest>,
+            request: tonic::Request<super::NewJob>,
         ) -> std::result::Result<tonic::Response<Self::RunJobStream>, tonic::Status>;
         async fn get_job_status(
             &self,
@@ -876,12 +963,58 @@ pub mod jobs_server {
                     };
                     Box::pin(fut)
                 }
+                "/steadfast.v1.Jobs/SubmitJobs" => {
+                    #[allow(non_camel_case_types)]
+                    struct SubmitJobsSvc<T: Jobs>(pub Arc<T>);
+                    impl<
+                        T: Jobs,
+                    > tonic::server::StreamingService<super::SubmitJobsRequest>
+                    for SubmitJobsSvc<T> {
+                        type Response = super::SubmitJobsResponse;
+                        type ResponseStream = T::SubmitJobsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::SubmitJobsRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Jobs>::submit_jobs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SubmitJobsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/steadfast.v1.Jobs/RunJob" => {
                     #[allow(non_camel_case_types)]
                     struct RunJobSvc<T: Jobs>(pub Arc<T>);
-                    impl<
-                        T: Jobs,
-                    > tonic::server::ServerStreamingService<super::SubmitJobRequest>
+                    impl<T: Jobs> tonic::server::ServerStreamingService<super::NewJob>
                     for RunJobSvc<T> {
                         type Response = super::RunJobResponse;
                         type ResponseStream = T::RunJobStream;
@@ -891,7 +1024,7 @@ pub mod jobs_server {
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<super::SubmitJobRequest>,
+                            request: tonic::Request<super::NewJob>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {

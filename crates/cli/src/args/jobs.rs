@@ -13,16 +13,25 @@ use super::{Common, Here, JOB, JobName, Output, Remote, age, duration};
 /// The files that it names in `files` go with it. Should the connection break, it is tried again
 /// with the same idempotency key: it is one job, whatever happens.
 ///
+/// With --each the file has a job in each line, as JSON, and each is accepted or refused by itself: the ids are printed
+/// in order, what is wrong with a line beside them.
+///
 /// Exit status: 0 accepted, 2 the input is wrong, 5 no server; with --wait as `steadfast wait`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: steadfast submit --wait examples/flaky-pipeline.yaml")]
+#[command(
+    after_help = "Examples: steadfast submit --wait examples/flaky-pipeline.yaml\n          \
+                        steadfast submit --each jobs.ndjson > ids.txt"
+)]
 pub(crate) struct SubmitArgs {
     /// The job file, YAML or JSON; `-` reads standard input
     pub(crate) file: PathBuf,
+    /// The file has many jobs, one in each line
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) each: bool,
     /// Wait for its end, and show it as it goes
     #[arg(long)]
     pub(crate) wait: bool,
-    /// The same key with the same file is the same job [default: a new one each time]
+    /// The same key with the same file is the same job, with --each each of its lines [default: a new one each time]
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
     #[arg(short, long, value_enum, default_value_t)]

@@ -134,6 +134,12 @@ impl Client {
         self.ask(request).await
     }
 
+    /// Many jobs, a line for each; a line is answered for each, in order.
+    pub(crate) async fn submit_many(&self, lines: String) -> Result<String, CliError> {
+        let request = self.request(Method::POST, &["jobs", "bulk"], &[]);
+        self.answer(request.header(CONTENT_TYPE, "application/x-ndjson").body(lines)).await
+    }
+
     pub(crate) async fn jobs(&self, query: Query<'_>) -> Result<JobsPage, CliError> {
         Ok(self.get(&["jobs"], query).await?.value)
     }

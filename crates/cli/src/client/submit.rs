@@ -17,7 +17,7 @@ use crate::{Exit, input};
 
 const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Before each time that it is said again.
-const PAUSES_MS: [u64; 4] = [200, 500, 1000, 2000];
+pub(super) const PAUSES_MS: [u64; 4] = [200, 500, 1000, 2000];
 
 pub(super) async fn submit(client: &Client, args: &SubmitArgs) -> Result<Exit, CliError> {
     let Some((job, source)) = input::job(&args.file, args.output)? else {
@@ -88,12 +88,12 @@ fn tell_id(id: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-fn new_key() -> String {
+pub(super) fn new_key() -> String {
     ulid::Ulid::generate().to_string().to_lowercase()
 }
 
 /// Asks again after what may be gone in a moment.
-async fn again<T>(ask: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
+pub(super) async fn again<T>(ask: impl AsyncFn() -> Result<T, CliError>) -> Result<T, CliError> {
     for (times, pause) in PAUSES_MS.into_iter().enumerate() {
         match ask().await {
             Err(trouble) if trouble.is_passing() => {

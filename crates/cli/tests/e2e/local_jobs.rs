@@ -225,7 +225,7 @@ fn a_damaged_job_keeps_no_interrupted_one_from_being_purged() {
     home.interrupted("nightly");
     let file = Connection::open(home.place.path(FOLDER).join("steadfast.db")).expect("ours");
     let id = home.json(&["status", "broken"])["id"].as_str().expect("an id").to_owned();
-    let harm = "UPDATE events SET lines = replace(lines, 'Job', 'Jab') WHERE job = ?1";
+    let harm = "UPDATE events SET lines = \'x\' WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
     assert!(file.execute(harm, [&id]).expect("it is text") > 0);
     drop(file);
     let purged = home.says(0, &["purge", "--older", "0s", "--state", "interrupted"]);

@@ -10,16 +10,6 @@ use super::DAY_MS;
 use crate::backoff::whole;
 use crate::policy::Policy;
 use crate::spelling::Spelling;
-
-/// What jobs of one shape differ in: what they are called, and what their functions are called with.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PlanArguments {
-    pub name: String,
-    /// Of each action that has one, in the order of the steps.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<Value>,
-}
-
 /// A job as its author wrote it, with names instead of indices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,37 +61,6 @@ impl PlanDraft {
             surroundings: ProcessEnvironment::default(),
             spelling: Spelling::default(),
         }
-    }
-
-    /// What is left is the same of all jobs of its shape.
-    pub fn take_arguments(&mut self) -> PlanArguments {
-        let inputs = self.inputs().map(std::mem::take).collect();
-        PlanArguments { name: std::mem::take(&mut self.name), inputs }
-    }
-
-    /// False: they are not of this shape.
-    pub fn set_arguments(&mut self, arguments: PlanArguments) -> bool {
-        self.name = arguments.name;
-        let mut given = arguments.inputs.into_iter();
-        let mut fits = true;
-        for input in self.inputs() {
-            match given.next() {
-                Some(value) => *input = value,
-                None => fits = false,
-            }
-        }
-        fits && given.next().is_none()
-    }
-
-    fn inputs(&mut self) -> impl Iterator<Item = &mut Value> {
-        let actions = self.steps.iter_mut().flat_map(|step| {
-            let fallback = step.on_failure.as_mut().and_then(|aside| aside.action.as_mut());
-            [Some(&mut step.action), fallback, step.compensate.as_mut()].into_iter().flatten()
-        });
-        actions.filter_map(|action| match action {
-            Action::Call { input, .. } => Some(input),
-            Action::Run(_) | Action::Argv(_) | Action::Http(_) => None,
-        })
     }
 }
 

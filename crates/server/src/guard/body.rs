@@ -1,5 +1,5 @@
-//! How large the body of a request may be, and how long it may take. Only a worker's session has a body without
-//! an end; its messages are bounded one by one, where they are read.
+//! How large the body of a request may be, and how long it may take. Only a worker's session and many jobs in one request have
+//! bodies without an end; their messages are bounded one by one, where they are read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::header;
 use http_body_util::Limited;
 use hyper::body::{Frame, SizeHint};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::refusal::Refusal;
 
@@ -24,10 +24,17 @@ pub(super) fn bound(request: &mut Request, most: usize, within: Duration) -> Res
     }
     let body = std::mem::take(request.body_mut());
     if !body.is_end_stream() {
-        let timed = Timed { body, end: Box::pin(tokio::time::sleep(within)) };
+        let timed = Timed { body, end: Box::pin(tokio::time::sleep(within)), again: None };
         *request.body_mut() = Body::new(Limited::new(timed, most));
     }
     Ok(())
+}
+
+/// As large as it likes, as long as something of it comes `within` each such time.
+pub(super) fn keep_coming(request: &mut Request, within: Duration) {
+    let body = std::mem::take(request.body_mut());
+    let end = Box::pin(tokio::time::sleep(within));
+    *request.body_mut() = Body::new(Timed { body, end, again: Some(within) });
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +45,8 @@ struct TooSlow;
 struct Timed {
     body: Body,
     end: Pin<Box<Sleep>>,
+    /// With each part of it there is so much more time.
+    again: Option<Duration>,
 }
 
 impl HttpBody for Timed {
@@ -49,6 +58,9 @@ impl HttpBody for Timed {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            if let Some(within) = self.again {
+                self.end.as_mut().reset(Instant::now() + within);
+            }
             return Poll::Ready(frame);
         }
         self.end.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(TooSlow))))

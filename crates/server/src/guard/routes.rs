@@ -45,9 +45,10 @@ fn need_of_grpc(path: &str) -> Need {
     match (service, method) {
         ("grpc.health.v1.Health", _) => Need::Open,
         ("steadfast.v1.Workers", _) => Need::Scope(Scope::Worker),
-        ("steadfast.v1.Jobs", "LaunchJob" | "SubmitJob" | "RunJob" | "TerminateJob") => {
-            Need::Scope(Scope::Submit)
-        }
+        (
+            "steadfast.v1.Jobs",
+            "LaunchJob" | "SubmitJob" | "SubmitJobs" | "RunJob" | "TerminateJob",
+        ) => Need::Scope(Scope::Submit),
         ("steadfast.v1.Jobs", "GetJobStatus" | "WatchJob" | "ListJobs") => Need::Scope(Scope::Read),
         _ if service.starts_with("grpc.reflection.") => Need::Scope(Scope::Read),
         _ => Need::Scope(Scope::Admin),

@@ -12,7 +12,7 @@ use utoipa::openapi::{
     Content, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder, Schema,
 };
 
-use super::{App, Limits, PageLimit, callbacks, events, jobs, logs, schemas, workers};
+use super::{App, Limits, PageLimit, bulk, callbacks, events, jobs, logs, schemas, workers};
 
 /// What the guard answers in front of every route, and what a defect and a server that has no room are.
 const ANYWHERE: [u16; 6] = [401, 403, 415, 429, 500, 503];
@@ -38,7 +38,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
     };
     let states = schemas::job_states();
     let label = json!({"type": "string", "pattern": "^[^=]+="});
-    let job_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}~[0-9a-z]{26}$"});
+    let job_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}$"});
     let log_cursor = json!({"type": "string", "pattern": "^[A-Za-z0-9_-]+/[A-Za-z0-9_-]+$"});
     let event_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}$"});
     let output_cursor =
@@ -55,6 +55,15 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(200, "It was submitted before, with the same key and body.", "Created")
         .answer(202, OPEN, "Unconfirmed")
         .problems(&[400, 409, 413, 507]);
+    let submit_many = Described::new("submitJobs", "Submit many jobs, a line of JSON for each")
+        .lines("Each line `{\"job\": JOB FILE, \"idempotency_key\": KEY}`; the key may be left out. At most 100,000.")
+        .respond(
+            200,
+            "A line for each, in order: `{\"id\", \"existing\", \"warnings\"}` of a job that is accepted, and durable; a problem, as it would be alone, of one that is not.",
+            bulk::LINES,
+            Content::new(Some(schema(&text()))),
+        )
+        .problems(&[]);
     let list = Described::new("listJobs", "List jobs, the newest first")
         .parameter(query("state", "Only jobs in this state.", &states))
         .parameter(query("name", "Only jobs with this name.", &text()))
@@ -160,6 +169,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
     Routes { router: Router::new(), paths: Paths::new() }
         .add(&post, "/v1/jobs", jobs::submit, submit)
         .add(&get, "/v1/jobs", jobs::list, list)
+        .add(&post, "/v1/jobs/bulk", bulk::submit_many, submit_many)
         .add(&get, "/v1/jobs/{id}", jobs::status, status)
         .add(&get, "/v1/jobs/{id}/events", events::events, log_of_job)
         .add(&get, "/v1/jobs/{id}/explain", jobs::explain, explain)
@@ -248,6 +258,15 @@ impl Described {
         let body = RequestBodyBuilder::new()
             .content(content_type, Content::new(Some(component(name))))
             .required(Some(required));
+        Self(self.0.request_body(Some(body.build())))
+    }
+
+    fn lines(self, about: &str) -> Self {
+        let text = Content::new(Some(schema(&json!({"type": "string"}))));
+        let body = RequestBodyBuilder::new()
+            .description(Some(about))
+            .content(bulk::LINES, text)
+            .required(Some(Required::True));
         Self(self.0.request_body(Some(body.build())))
     }
 

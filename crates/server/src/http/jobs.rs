@@ -115,8 +115,8 @@ pub(super) async fn submit(
         return created(&app.commands.submit_file(new_id(), text, name, files, key).await?, None);
     }
     let App { commands, reader, notifications, .. } = &app;
-    let (submitted, end) =
-        EndOfJob::submit(commands, reader, notifications, (text, name), files, key).await?;
+    let submit = |id| commands.submit_file(id, text, name, files, key);
+    let (submitted, end) = EndOfJob::submit(reader, notifications, submit).await?;
     let ended = timeout(WAITS, end.status()).await.ok().transpose()?;
     created(&submitted, ended.as_deref())
 }

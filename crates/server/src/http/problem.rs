@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::ApiError;
 
@@ -16,20 +16,7 @@ impl IntoResponse for ApiError {
             return (StatusCode::ACCEPTED, headers, body.to_string()).into_response();
         }
         let status = StatusCode::from_u16(self.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut body = json!({
-            "type": format!("urn:steadfast:problem:{}", self.code()),
-            "title": self.title(),
-            "status": status.as_u16(),
-            "code": self.code(),
-            "detail": self.to_string(),
-        });
-        if let Self::InvalidJob(problems) = &self {
-            body["errors"] = json!(problems);
-        }
-        // So that a client that cannot read job files knows what to attach.
-        if let Self::FilesMissing(missing) = &self {
-            body["missing"] = json!(missing);
-        }
+        let body = self.problem();
         let mut response =
             (status, [("content-type", "application/problem+json")], body.to_string())
                 .into_response();
@@ -37,5 +24,29 @@ impl IntoResponse for ApiError {
             response.headers_mut().insert("retry-after", axum::http::HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+impl ApiError {
+    /// What is told of it.
+    pub(super) fn problem(&self) -> Value {
+        let mut body = json!({
+            "type": format!("urn:steadfast:problem:{}", self.code()),
+            "title": self.title(),
+            "status": self.http(),
+            "code": self.code(),
+            "detail": self.to_string(),
+        });
+        if let Self::InvalidJob(problems) = self {
+            body["errors"] = json!(problems);
+        }
+        // So that a client that cannot read job files knows what to attach.
+        if let Self::FilesMissing(missing) = self {
+            body["missing"] = json!(missing);
+        }
+        if let Self::Unconfirmed { job } = self {
+            body["id"] = json!(job);
+        }
+        body
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
 use steadfast_api::proto;
+use steadfast_core::hex::hex;
 
 use crate::callbacks::CallbackTokens;
 
@@ -31,8 +32,7 @@ impl fmt::Debug for Proofs {
 
 /// Of a worker's secret: what the server keeps in memory instead of it.
 pub(super) fn fingerprint(secret: &[u8]) -> String {
-    let digest = Sha256::digest(secret);
-    digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    hex(&Sha256::digest(secret))
 }
 
 impl Proofs {

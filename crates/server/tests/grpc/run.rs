@@ -1,6 +1,7 @@
 //! `RunJob`.
 
-use steadfast_api::proto::{JobState, SubmitJobRequest};
+use steadfast_api::proto::new_job::Kind;
+use steadfast_api::proto::{JobState, NewJob, SubmitJobRequest};
 use tonic::Code;
 
 use crate::place::Place;
@@ -22,7 +23,8 @@ async fn a_job_is_submitted_and_waited_for_in_one_call() {
         ),
     ] {
         let key = format!("key-{}", file.len());
-        let request = SubmitJobRequest { file, idempotency_key: key, files: vec![] };
+        let submit = SubmitJobRequest { file, idempotency_key: key, files: vec![] };
+        let request = NewJob { kind: Some(Kind::Submit(submit)) };
         let mut told = place.jobs.run_job(request.clone()).await.expect("taken").into_inner();
         let begun = told.message().await.expect("told").expect("the id first");
         assert_eq!((begun.job_id.len(), &begun.job), (26, &None));
@@ -37,6 +39,8 @@ async fn a_job_is_submitted_and_waited_for_in_one_call() {
         assert_eq!(end.job, Some(shown), "it has ended before");
     }
     let bad = SubmitJobRequest { file: "name: a".to_owned(), ..SubmitJobRequest::default() };
-    let refused = place.jobs.run_job(bad).await.expect_err("no steps");
-    assert_eq!(refused.code(), Code::InvalidArgument);
+    for bad in [Some(Kind::Submit(bad)), None] {
+        let refused = place.jobs.run_job(NewJob { kind: bad }).await.expect_err("no steps");
+        assert_eq!(refused.code(), Code::InvalidArgument);
+    }
 }

@@ -325,6 +325,7 @@ async fn what_a_page_can_send_unasked_is_refused() {
         ("text/plain;charset=UTF-8", true, false),
         ("application/json", true, true),
         ("application/yaml", false, true),
+        ("application/x-ndjson", false, true),
     ] {
         let mut request = client.post(server.url("/v1/jobs")).header(CONTENT_TYPE, kind).body("x");
         if from_page {

@@ -35,6 +35,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
             "get /v1/workers",
             "post /v1/callbacks/{token}",
             "post /v1/jobs",
+            "post /v1/jobs/bulk",
             "post /v1/jobs/{id}/cancel",
             "post /v1/jobs/{id}/pause",
             "post /v1/jobs/{id}/resume",

@@ -44,7 +44,7 @@ async fn long(server: &Server, first: &str) -> (String, Vec<RecordedEvent>) {
 /// Events in the middle of the log are no more what they were.
 fn damage(server: &Server, id: &str) {
     let file = Connection::open(server.folder.database()).unwrap();
-    let sql = "UPDATE events SET lines = 'x' WHERE job = ?1 AND first BETWEEN 2000 AND 2100";
+    let sql = "UPDATE events SET lines = 'x' WHERE job = (SELECT n FROM jobs WHERE id = ?1) AND first BETWEEN 2000 AND 2100";
     assert!(file.execute(sql, [id]).unwrap() > 0);
 }
 

@@ -1,5 +1,6 @@
 //! What the client says when something is in the way.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -114,4 +115,46 @@ async fn a_job_that_is_run_in_one_call_survives_a_restart_of_the_server() {
     assert_eq!(listed().await.unwrap().len(), 1);
     assert!(client.run(&job(name)).await.unwrap().is_success());
     assert_eq!(listed().await.unwrap().len(), 2);
+}
+
+/// A restart in the middle: nothing is lost, and nothing is taken twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_jobs_are_taken_once_each_whatever_the_server_does() {
+    const JOBS: usize = 2000;
+    let mut server = Server::start().await;
+    let client = server.client().await;
+    let jobs = (0..JOBS).map(|n| job(&format!("many-{n}")));
+    let bad = Job::new("no steps");
+    let submitting = {
+        let (client, jobs) = (client.clone(), jobs.chain([bad]).collect::<Vec<_>>());
+        tokio::spawn(async move { client.submit_all(jobs).await })
+    };
+    let some = Query::new().at_most(1);
+    while client.list(&some).await.expect("listed").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    server.stop().await;
+    server.begin().await;
+    let mut answers = submitting.await.expect("no panic");
+    let refused = answers.pop().expect("one for each").expect_err("it has no steps");
+    assert!(matches!(refused, ClientError::Invalid(_)), "{refused:?}");
+    let ids: Vec<String> = answers.into_iter().map(|id| id.expect("accepted")).collect();
+    assert_eq!(ids.len(), JOBS);
+    let all = client.list(&Query::new().at_most(10 * JOBS)).await.expect("listed");
+    let found: BTreeSet<&str> = all.iter().map(|job| job.id.as_str()).collect();
+    assert_eq!((all.len(), found.len()), (JOBS, JOBS));
+    assert!(ids.iter().all(|id| found.contains(id.as_str())));
+    let key = |n: usize| format!("key-{n}");
+    let keyed = || (0..3).map(|n| (job("keyed"), key(n)));
+    let read = |all: Vec<Result<String, ClientError>>| {
+        all.into_iter().map(|id| id.expect("accepted")).collect::<Vec<_>>()
+    };
+    let first = read(client.submit_all_with_keys(keyed()).await);
+    assert_eq!(first, read(client.submit_all_with_keys(keyed()).await));
+    server.stop().await;
+    let gone = client.patience(Duration::ZERO).submit_all([job("late"), job("later")]).await;
+    assert_eq!(gone.len(), 2);
+    for answer in gone {
+        assert!(matches!(answer, Err(ClientError::Unreachable { .. })), "{answer:?}");
+    }
 }

@@ -1,5 +1,5 @@
 //! A job's events in rows: several that were written together in one, each a line of JSON, with a checksum.
-//! The plan of an accepted job is kept apart, once for all jobs that have the same.
+//! The plan of an accepted job is kept apart, once for all jobs that have one of the same shape.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 use serde::{Deserialize, Serialize};
 use steadfast_core::event::{AcceptedJob, Event, RecordedEvent};
-use steadfast_core::plan::Plan;
-use steadfast_core::time::Timestamp;
+use steadfast_core::plan::{Plan, PlanArguments};
 
 use super::fault::Fault;
-use crate::plans::{PlanRef, Plans, digest};
+use super::packed::{Packed, unpack};
+use crate::plans::{Plans, RecentShapes, Shape, digest, with_arguments};
 use crate::{StoreError, Write};
 
 /// Events that are kept in one row: `[AT_MS,EVENT]` each, with [`BETWEEN`] between them.
@@ -24,34 +24,32 @@ pub(super) struct Lines {
 
 impl Lines {
     /// To the last of them, or as a new one.
-    pub(super) fn add(rows: &mut Vec<Self>, seq: u64, line: &str) {
+    fn add(rows: &mut Vec<Self>, seq: u64, line: &str) {
         match rows.last_mut().filter(|row| row.text.len() + line.len() <= ROW) {
             Some(row) => {
                 row.text += BETWEEN;
                 row.text += line;
                 row.last = seq;
             }
-            None => {
-                let mut text = String::with_capacity(ROW.max(line.len()));
-                text += line;
-                rows.push(Self { first: seq, last: seq, text });
-            }
+            None => rows.push(Self { first: seq, last: seq, text: line.to_owned() }),
         }
     }
 
-    pub(super) fn insert(&self, statement: &mut Statement<'_>, job: &str) -> Result<(), Fault> {
+    /// `job`: its number.
+    pub(super) fn insert(&self, statement: &mut Statement<'_>, job: i64) -> Result<(), Fault> {
         let Self { first, last, text } = self;
-        let crc = crc(*first, *last, text.as_bytes());
-        statement.execute(params![job, *last as i64, *first as i64, text, crc])?;
+        let packed = Packed::new(text);
+        let crc = crc(*first, *last, packed.bytes());
+        statement.execute(params![job, *last as i64, *first as i64, packed, crc])?;
         Ok(())
     }
 }
 
 /// JSON has no line breaks in it.
 const BETWEEN: &str = ",\n";
-/// A row costs as much as its text, so there is more than one event in it; not so many that it would
-/// be moved out of its page.
-const ROW: usize = 900;
+/// A row costs as much as its text, so there is more than one event in it; not so many that what is left of them
+/// when they are packed would be moved out of its page.
+const ROW: usize = 3000;
 /// Deeper than this, JSON is written but not read back.
 const DEPTH: usize = 120;
 /// Events are read until there are this many bytes of them: one may carry an output of a megabyte.
@@ -84,11 +82,11 @@ fn depth(json: &str) -> usize {
     deepest
 }
 
-/// A first event as it is stored.
+/// A first event as it is stored: without the id of its job, and of the plan only what its shape has not.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "event")]
 pub(super) enum First {
-    JobAccepted(Box<AcceptedJob<PlanRef>>),
+    JobAccepted(Box<AcceptedJob<PlanArguments>>),
 }
 
 impl First {
@@ -100,23 +98,13 @@ impl First {
     }
 }
 
-/// The shape of a plan, as it is stored.
-pub(super) struct StoredShape {
-    digest: String,
-    json: String,
-}
-
 /// Shapes that jobs of a group have, and how many of them: each is looked for once, and counted at the end.
 #[derive(Default)]
 pub(super) struct Shapes(HashMap<String, (i64, i64)>);
 
 impl Shapes {
     /// Of a job that has just been made. Returns the number that its row has for it.
-    pub(super) fn keep(
-        &mut self,
-        connection: &Connection,
-        shape: &StoredShape,
-    ) -> Result<i64, Fault> {
+    pub(super) fn keep(&mut self, connection: &Connection, shape: &Shape) -> Result<i64, Fault> {
         if let Some((id, jobs)) = self.0.get_mut(&shape.digest) {
             *jobs += 1;
             return Ok(*id);
@@ -145,7 +133,7 @@ impl Shapes {
 /// What a write comes to, made before its transaction: others wait while that is open.
 pub(super) struct Written {
     pub(super) rows: Vec<Lines>,
-    pub(super) shape: Option<StoredShape>,
+    pub(super) shape: Option<Arc<Shape>>,
 }
 
 impl Written {
@@ -154,17 +142,19 @@ impl Written {
     }
 }
 
-pub(super) fn written(write: &Write) -> Result<Written, StoreError> {
+pub(super) fn written(write: &Write, shapes: &mut RecentShapes) -> Result<Written, StoreError> {
     let (mut rows, mut shape) = (Vec::new(), None);
-    let mut line = Vec::with_capacity(ROW);
+    let mut line = Vec::with_capacity(512);
     let unfit = |json: &str| json.len() > DEPTH * 2 && depth(json) > DEPTH;
     for RecordedEvent { seq, at, event } in &write.records {
         line.clear();
         // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
         if let Event::JobAccepted(accepted) = event {
-            let (plan, json) = PlanRef::new(&accepted.plan);
-            shape = Some(StoredShape { digest: plan.shape.clone(), json });
-            let first = First::JobAccepted(Box::new((**accepted).clone().with_plan(plan)));
+            shape = Some(shapes.of(&accepted.plan));
+            let arguments = accepted.plan.arguments();
+            let mut first = (**accepted).clone().with_plan(arguments);
+            first.id = "".into();
+            let first = First::JobAccepted(Box::new(first));
             serde_json::to_writer(&mut line, &(at, first)).expect("an event is JSON");
         } else {
             serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");
@@ -179,19 +169,6 @@ pub(super) fn written(write: &Write) -> Result<Written, StoreError> {
     Ok(Written { rows, shape })
 }
 
-/// The lines of a row; the format before had the plan in the first event, and its line is made anew.
-pub(super) fn with_plan_apart(text: &str) -> Option<(String, StoredShape)> {
-    let mut lines = text.split(BETWEEN);
-    let (at, event): (Timestamp, Event) = serde_json::from_str(lines.next()?).ok()?;
-    let Event::JobAccepted(accepted) = event else { return None };
-    let (plan, json) = PlanRef::new(&accepted.plan);
-    let digest = plan.shape.clone();
-    let first = First::JobAccepted(Box::new(accepted.with_plan(plan)));
-    let mut text = serde_json::to_string(&(at, first)).ok()?;
-    lines.for_each(|line| text.extend([BETWEEN, line]));
-    Some((text, StoredShape { digest, json }))
-}
-
 pub(super) fn read(
     connection: &Connection,
     plans: &mut Plans,
@@ -199,15 +176,16 @@ pub(super) fn read(
     after: u64,
     limit: usize,
 ) -> Result<Vec<RecordedEvent>, Fault> {
+    let Some(number) = number(connection, job)? else { return Ok(vec![]) };
     let mut statement = connection.prepare_cached(
         "SELECT first, last, lines, crc FROM events WHERE job = ?1 AND last > ?2 ORDER BY last",
     )?;
-    let mut rows = statement.query(params![job, i64::try_from(after).unwrap_or(i64::MAX)])?;
+    let mut rows = statement.query(params![number, i64::try_from(after).unwrap_or(i64::MAX)])?;
     let mut log = vec![];
-    let mut bytes = 0;
+    let mut bytes_read = 0;
     let mut next = after.saturating_add(1);
     while log.len() < limit
-        && bytes < EVENT_BYTES
+        && bytes_read < EVENT_BYTES
         && let Some(from) = rows.next()?
     {
         let (first, last) = (from.get::<_, i64>(0)? as u64, from.get::<_, i64>(1)? as u64);
@@ -215,14 +193,15 @@ pub(super) fn read(
             return Err(Fault::events(job, next..=next, "it is missing"));
         }
         let damaged = |why: &str| Fault::events(job, first..=last, why);
-        let (ValueRef::Text(text) | ValueRef::Blob(text)) = from.get_ref(2)? else {
+        let stored = from.get_ref(2)?;
+        let (ValueRef::Text(bytes) | ValueRef::Blob(bytes)) = stored else {
             return Err(damaged("no text"));
         };
-        if from.get::<_, i64>(3)? != i64::from(crc(first, last, text)) {
+        if from.get::<_, i64>(3)? != i64::from(crc(first, last, bytes)) {
             return Err(damaged("the checksum does not fit"));
         }
-        bytes += text.len();
-        let text = str::from_utf8(text).map_err(|error| damaged(&error.to_string()))?;
+        let text = unpack(stored).map_err(|why| damaged(&why))?;
+        bytes_read += text.len();
         let lines = text.split(BETWEEN).skip((next - first) as usize);
         for (line, seq) in lines.zip(next..).take(limit - log.len()) {
             let unreadable =
@@ -230,8 +209,10 @@ pub(super) fn read(
             let (at, event) = if seq == 1 && First::is(line) {
                 let (at, First::JobAccepted(first)) =
                     serde_json::from_str(line).map_err(unreadable)?;
-                let plan = plan(connection, plans, job, &first.plan)?;
-                (at, Event::JobAccepted(Box::new(first.with_plan(plan))))
+                let plan = plan(connection, plans, job, number, &first.plan)?;
+                let mut first = first.with_plan(plan);
+                first.id = job.into();
+                (at, Event::JobAccepted(Box::new(first)))
             } else {
                 serde_json::from_str(line).map_err(unreadable)?
             };
@@ -242,30 +223,47 @@ pub(super) fn read(
     Ok(log)
 }
 
+/// What a job's rows in other tables have for its id.
+pub(super) fn number(connection: &Connection, job: &str) -> Result<Option<i64>, Fault> {
+    let mut statement = connection.prepare_cached("SELECT n FROM jobs WHERE id = ?1")?;
+    Ok(statement.query_row([job], |row| row.get(0)).optional()?)
+}
+
 fn plan(
     connection: &Connection,
     plans: &mut Plans,
     job: &str,
-    stored: &PlanRef,
+    number: i64,
+    arguments: &PlanArguments,
 ) -> Result<Arc<Plan>, Fault> {
-    let key = stored.key();
+    let damaged = |why: String| Fault::damaged(job, format!("the plan of job {job}"), why);
+    let mut shape = connection.prepare_cached(
+        "SELECT digest FROM plans WHERE id = (SELECT plan FROM jobs WHERE n = ?1)",
+    )?;
+    let shape: Option<String> = shape.query_row([number], |row| row.get(0)).optional()?;
+    let Some(shape) = shape else { return Err(damaged("it is missing".to_owned())) };
+    // Jobs with the same have the same plan.
+    let key = shape + &serde_json::to_string(arguments).expect("arguments are JSON");
     if let Some(plan) = plans.get(&key) {
         return Ok(plan);
     }
-    let damaged = |why: String| Fault::damaged(job, format!("the plan of job {job}"), why);
-    let shape = stored_plan(connection, &stored.shape)?.map_err(damaged)?;
-    let plan = stored.plan(&shape).map_err(damaged)?;
+    let shape = stored_shape(connection, number)?.map_err(damaged)?;
+    let plan = with_arguments(&shape, arguments.clone()).map_err(damaged)?;
     Ok(plans.put(key, Arc::new(plan)))
 }
 
-/// The JSON, or why there is none to be trusted.
-fn stored_plan(connection: &Connection, named: &str) -> Result<Result<String, String>, Fault> {
-    let mut statement = connection.prepare_cached("SELECT plan FROM plans WHERE digest = ?1")?;
-    let json = statement.query_row([named], |row| row.get::<_, String>(0)).optional()?;
-    Ok(match json {
+/// The JSON of the shape of a job's plan, or why there is none to be trusted.
+fn stored_shape(connection: &Connection, job: i64) -> Result<Result<String, String>, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT plan, digest FROM plans WHERE id = (SELECT plan FROM jobs WHERE n = ?1)",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    Ok(match statement.query_row([job], read).optional()? {
         None => Err("it is missing".to_owned()),
-        Some(json) if digest(json.as_bytes()) != named => Err("the digest does not fit".to_owned()),
-        Some(json) => Ok(json),
+        Some((json, named)) if digest(json.as_bytes()) != named => {
+            Err("the digest does not fit".to_owned())
+        }
+        Some((json, _)) => Ok(json),
     })
 }
 
@@ -275,12 +273,12 @@ const CHECKED: i64 = 64;
 /// What is wrong with the log of a job that ends with `last_event`, as far as checksums tell.
 pub(super) fn damage(
     connection: &Connection,
-    job: &str,
+    job: i64,
     last_event: u64,
 ) -> Result<Option<String>, Fault> {
     let select = "SELECT first, last, lines, crc FROM events WHERE job = ?1 ORDER BY last";
     let mut beginning = connection.prepare_cached(&format!("{select} LIMIT ?2"))?;
-    let mut rows = beginning.query(params![job, CHECKED])?;
+    let mut rows = beginning.query([job, CHECKED])?;
     let (mut next, mut seen) = (1, 0);
     while let Some(from) = rows.next()? {
         match intact(from)? {
@@ -303,14 +301,13 @@ pub(super) fn damage(
     if next <= last_event {
         return Ok(Some(format!("event {next}: it is missing")));
     }
-    let mut named = connection.prepare_cached(
-        "SELECT digest FROM jobs LEFT JOIN plans ON plans.id = jobs.plan \
-         WHERE jobs.id = ?1 AND jobs.plan IS NOT NULL",
-    )?;
-    let named: Option<Option<String>> = named.query_row([job], |row| row.get(0)).optional()?;
-    let Some(named) = named else { return Ok(None) };
-    let plan = stored_plan(connection, named.as_deref().unwrap_or_default())?;
-    Ok(plan.err().map(|why| format!("its plan: {why}")))
+    let mut has_plan =
+        connection.prepare_cached("SELECT 1 FROM jobs WHERE n = ?1 AND plan IS NOT NULL")?;
+    if !has_plan.exists([job])? {
+        return Ok(None);
+    }
+    let shape = stored_shape(connection, job)?;
+    Ok(shape.err().map(|why| format!("its plan: {why}")))
 }
 
 /// The numbers of the events of a row, or why they cannot be read.

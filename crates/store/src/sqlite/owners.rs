@@ -24,9 +24,10 @@ pub(super) fn take(
         |row| row.get(0),
     )?;
     if let Some(down_since) = down_since.filter(|since| *since < now) {
+        // The oldest open job of all is the oldest of most owners, and found at once.
         connection.execute(
-            "DELETE FROM gaps WHERE owner = ?1 AND up_at <= \
-             (SELECT coalesce(min(submitted_at), ?2) FROM jobs WHERE owner = ?1 AND over = 0)",
+            "DELETE FROM gaps WHERE owner = ?1 AND up_at <= coalesce((SELECT submitted_at FROM jobs \
+             WHERE owner = ?1 AND over = 0 ORDER BY n LIMIT 1), ?2)",
             params![owner, i64::MAX],
         )?;
         // One who came up and went down again before it could say so was down all the time. To a job that knows

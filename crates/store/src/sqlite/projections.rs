@@ -8,7 +8,7 @@ use super::fault::Fault;
 use crate::Snapshot;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS projections (
-    job TEXT NOT NULL UNIQUE,
+    job INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL,
     state BLOB NOT NULL,
     crc INTEGER NOT NULL
@@ -25,7 +25,7 @@ pub(super) fn put(connection: &Connection, job: &str, made: &Snapshot) -> Result
     connection.execute_batch(TABLE)?;
     let mut put = connection.prepare_cached(
         "INSERT INTO projections (job, seq, state, crc) \
-         SELECT id, ?2, ?3, ?4 FROM jobs WHERE id = ?1 AND seq >= ?2 \
+         SELECT n, ?2, ?3, ?4 FROM jobs WHERE id = ?1 AND seq >= ?2 \
          ON CONFLICT (job) DO UPDATE SET seq = ?2, state = ?3, crc = ?4",
     )?;
     let crc = crc(*seq, *seq, state);
@@ -36,8 +36,9 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Snapshot>
     if !is_there(connection)? {
         return Ok(None);
     }
-    let mut get =
-        connection.prepare_cached("SELECT seq, state, crc FROM projections WHERE job = ?1")?;
+    let mut get = connection.prepare_cached(
+        "SELECT seq, state, crc FROM projections WHERE job = (SELECT n FROM jobs WHERE id = ?1)",
+    )?;
     let found = get.query_row([job], |row| {
         let (seq, state): (u64, Vec<u8>) = (row.get::<_, i64>(0)? as u64, row.get(1)?);
         let fits = row.get::<_, i64>(2)? == i64::from(crc(seq, seq, &state));
@@ -46,7 +47,7 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Snapshot>
     Ok(found.optional()?.flatten())
 }
 
-pub(super) fn remove(connection: &Connection, job: &str) -> Result<(), Fault> {
+pub(super) fn remove(connection: &Connection, job: i64) -> Result<(), Fault> {
     if is_there(connection)? {
         connection.prepare_cached("DELETE FROM projections WHERE job = ?1")?.execute([job])?;
     }

@@ -10,14 +10,13 @@ use steadfast_core::time::Timestamp;
 
 use super::events::{self, crc};
 use super::fault::Fault;
-use super::write::ms;
 use crate::cursor::Cursor;
 use crate::{Filter, Page, Row, Snapshot, Stored};
 
 /// In the order in which [`row`] reads them.
 const ROW: &str = "jobs.id, jobs.name, jobs.state, jobs.submitted_at, jobs.finished_at, \
                    jobs.wake_at, jobs.over, jobs.labels, jobs.retried_from, jobs.local, \
-                   jobs.stuck, jobs.queued";
+                   jobs.stuck, jobs.queued, jobs.n";
 
 pub(super) fn at(ms: i64) -> Timestamp {
     if ms == i64::MAX { Timestamp(u64::MAX) } else { Timestamp(ms as u64) }
@@ -51,12 +50,14 @@ fn readable(from: &rusqlite::Row<'_>) -> Result<(Row, Option<String>), Fault> {
             _ => Ok(from.get(column)?),
         }
     };
-    let (id, name, state, labels) = (JobId::from(text(0)?), text(1)?, text(2)?, text(7)?);
+    let (id, name, state) = (JobId::from(text(0)?), text(1)?, text(2)?);
+    let labels = if from.get_ref(7)? == ValueRef::Null { None } else { Some(text(7)?) };
     let known = JobState::ALL.iter().copied().find(|known| known.name() == state);
     if known.is_none() {
         damage = Some(format!("{state:?} is no state"));
     }
-    let labels = serde_json::from_str(&labels).unwrap_or_else(|error| {
+    let labels = labels.map_or(Ok(BTreeMap::new()), |labels| serde_json::from_str(&labels));
+    let labels = labels.unwrap_or_else(|error| {
         damage = Some(format!("its labels: {error}"));
         BTreeMap::new()
     });
@@ -81,24 +82,24 @@ pub(super) fn get(connection: &Connection, job: &str) -> Result<Option<Stored>, 
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {ROW}, jobs.seq, jobs.owner, \
          snapshots.seq, snapshots.state, snapshots.crc \
-         FROM jobs LEFT JOIN snapshots ON snapshots.job = jobs.id WHERE jobs.id = ?1"
+         FROM jobs LEFT JOIN snapshots ON snapshots.job = jobs.n WHERE jobs.id = ?1"
     ))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    let snapshot = match from.get::<_, Option<i64>>(14)? {
+    let snapshot = match from.get::<_, Option<i64>>(15)? {
         None => None,
         Some(seq) => {
-            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(15)?);
+            let (seq, state): (u64, Vec<u8>) = (seq as u64, from.get(16)?);
             // The log is the truth, and gives the same state, only later: without a snapshot that fits
             // its checksum the job is as whole as before.
-            let fits = from.get::<_, i64>(16)? == i64::from(crc(seq, seq, &state));
+            let fits = from.get::<_, i64>(17)? == i64::from(crc(seq, seq, &state));
             fits.then_some(Snapshot { seq, state })
         }
     };
     Ok(Some(Stored {
         row: row(from)?,
-        seq: from.get::<_, i64>(12)? as u64,
-        owner: from.get(13)?,
+        seq: from.get::<_, i64>(13)? as u64,
+        owner: from.get(14)?,
         stuck: from.get(10)?,
         snapshot,
     }))
@@ -109,7 +110,7 @@ pub(super) fn end(connection: &Connection, job: &str) -> Result<Option<(Row, u64
         connection.prepare_cached(&format!("SELECT {ROW}, jobs.seq FROM jobs WHERE id = ?1"))?;
     let mut rows = statement.query([job])?;
     let Some(from) = rows.next()? else { return Ok(None) };
-    Ok(Some((row(from)?, from.get::<_, i64>(12)? as u64)))
+    Ok(Some((row(from)?, from.get::<_, i64>(13)? as u64)))
 }
 
 pub(super) fn key(connection: &Connection, key: &str) -> Result<Option<(JobId, String)>, Fault> {
@@ -128,14 +129,12 @@ pub(super) fn list(
     limit: usize,
 ) -> Result<Page, Fault> {
     let mut from = "jobs";
-    let mut order = "jobs.submitted_at DESC, jobs.id DESC";
-    let mut position = "(jobs.submitted_at, jobs.id)";
+    let mut number = "jobs.n";
     let mut conditions: Vec<&str> = vec![];
     let mut values: Vec<Box<dyn ToSql>> = vec![];
     if let Some((name, value)) = filter.label.clone() {
-        from = "labels CROSS JOIN jobs ON jobs.id = labels.job";
-        order = "labels.submitted_at DESC, labels.job DESC";
-        position = "(labels.submitted_at, labels.job)";
+        from = "labels CROSS JOIN jobs ON jobs.n = labels.job";
+        number = "labels.job";
         conditions.push("labels.name = ? AND labels.value = ?");
         values.extend([Box::new(name) as Box<dyn ToSql>, Box::new(value)]);
     }
@@ -164,24 +163,26 @@ pub(super) fn list(
         conditions.push("jobs.local = ?");
         values.push(Box::new(local));
     }
-    let after = format!("{position} < (?, ?)");
-    if let Some(cursor) = cursor {
+    let after = format!("{number} < ?");
+    if let Some(Cursor(after_number)) = cursor {
         conditions.push(&after);
-        values.extend([Box::new(ms(cursor.submitted_at)) as Box<dyn ToSql>, Box::new(cursor.id)]);
+        values.push(Box::new(after_number));
     }
     values.push(Box::new(count(limit.saturating_add(1))));
     let conditions =
         if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") };
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {ROW} FROM {from} WHERE {conditions} ORDER BY {order} LIMIT ?"
+        "SELECT {ROW} FROM {from} WHERE {conditions} ORDER BY {number} DESC LIMIT ?"
     ))?;
     let mut rows = statement.query(params_from_iter(values))?;
     let mut page = Page::default();
+    let mut last = None;
     while let Some(from) = rows.next()? {
         if page.jobs.len() == limit {
-            page.next = page.jobs.last().map(Cursor::after);
+            page.next = last.map(|last| Cursor(last).to_string());
             break;
         }
+        last = Some(from.get(12)?);
         let (row, damage) = readable(from)?;
         let damage = damage.map(|why| format!("its row: {why}"));
         if let Some(why) = damage.or(from.get(10)?) {
@@ -193,15 +194,15 @@ pub(super) fn list(
 }
 
 pub(super) fn damage(connection: &Connection, job: &str) -> Result<Option<String>, Fault> {
-    let last_event = match end(connection, job) {
-        Ok(None) => return Ok(None),
-        Ok(Some((_, last_event))) => last_event,
-        Err(Fault::Damaged { why, .. }) => return Ok(Some(format!("its row: {why}"))),
-        Err(fault) => return Err(fault),
-    };
-    let mut parked = connection.prepare_cached("SELECT stuck FROM jobs WHERE id = ?1")?;
-    if let Some(why) = parked.query_row([job], |from| from.get::<_, Option<String>>(0))? {
+    let mut statement = connection
+        .prepare_cached(&format!("SELECT {ROW}, jobs.seq FROM jobs WHERE jobs.id = ?1"))?;
+    let mut rows = statement.query([job])?;
+    let Some(from) = rows.next()? else { return Ok(None) };
+    if let (_, Some(why)) = readable(from)? {
+        return Ok(Some(format!("its row: {why}")));
+    }
+    if let Some(why) = from.get(10)? {
         return Ok(Some(why));
     }
-    events::damage(connection, job, last_event)
+    events::damage(connection, from.get(12)?, from.get::<_, i64>(13)? as u64)
 }

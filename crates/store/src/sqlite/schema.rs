@@ -4,34 +4,37 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior};
 
+use super::BUSY;
 use super::fault::Fault;
-use super::{BUSY, upgrade};
 
 /// "Stdf", in the header of the file.
 const APPLICATION_ID: i64 = 0x5374_6466;
 
-/// Of the tables below. A file with a higher one is left alone.
-pub(super) const VERSION: i64 = 5;
-
-/// That is brought up to date.
-const OLDEST: i64 = 1;
+/// Of the tables below. A file of another version is left alone: those before were never released.
+pub(super) const VERSION: i64 = 6;
 
 /// With 16 MiB in the write-ahead log, the writer moves what is left of it to the file.
 const WAL_PAGES: i64 = 4096;
 
-/// Snapshots are apart from the jobs, whose rows are rewritten with every event. Labels are kept
-/// twice: with the job to be shown, and by themselves to be found. By state are found the open jobs, which are few
-/// (`jobs_live`), those that ended badly, and the others among all.
+/// A job's row in other tables, and in every index, has its number `n`, which is the order in which jobs were accepted. Snapshots
+/// are apart from the jobs, whose rows are rewritten with every event. Labels are kept twice: with the job to be shown,
+/// and by themselves to be found. By state are found the open jobs, which are few (`jobs_live`), those that ended
+/// badly, and the others among all. A job that waits for a worker is in an index with all that its controller needs of
+/// it.
+///
+/// A plan is kept once for all jobs of the same shape; `plans.jobs` counts these. Events have several in a row that were
+/// written together, packed. A row's epoch is what a group of its owner is held against. A gap is a time in which an owner was down.
 const TABLES: &str = "
 CREATE TABLE jobs (
-    id TEXT NOT NULL PRIMARY KEY,
+    n INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
     name TEXT NOT NULL,
     state TEXT NOT NULL,
     submitted_at INTEGER NOT NULL,
     finished_at INTEGER,
     wake_at INTEGER,
     over INTEGER NOT NULL,
-    labels TEXT NOT NULL,
+    labels TEXT,
     retried_from TEXT,
     local INTEGER NOT NULL,
     seq INTEGER NOT NULL,
@@ -41,39 +44,48 @@ CREATE TABLE jobs (
     stuck TEXT,
     queued TEXT,
     plan INTEGER
+) STRICT;
+
+CREATE UNIQUE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
+CREATE INDEX jobs_live ON jobs (over) WHERE over = 0;
+CREATE INDEX jobs_by_name ON jobs (name);
+CREATE INDEX jobs_ended_badly ON jobs (state) WHERE state IN ('failed', 'cancelled');
+CREATE INDEX jobs_wake ON jobs (owner, wake_at, id) WHERE wake_at IS NOT NULL;
+CREATE INDEX jobs_queued ON jobs (owner, submitted_at, id, queued) WHERE queued IS NOT NULL;
+CREATE INDEX jobs_stuck ON jobs (owner) WHERE stuck IS NOT NULL;
+
+CREATE TABLE events (
+    job INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    lines ANY NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (job, last)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshots (
-    job TEXT NOT NULL UNIQUE,
+    job INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL,
     state BLOB NOT NULL,
     crc INTEGER NOT NULL
 ) STRICT;
 
+CREATE TABLE plans (
+    id INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    plan TEXT NOT NULL,
+    jobs INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE labels (
     name TEXT NOT NULL,
     value TEXT NOT NULL,
-    submitted_at INTEGER NOT NULL,
-    job TEXT NOT NULL,
-    PRIMARY KEY (name, value, submitted_at, job)
+    job INTEGER NOT NULL,
+    PRIMARY KEY (name, value, job)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX labels_of_job ON labels (job);
-CREATE UNIQUE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
-CREATE INDEX jobs_finished ON jobs (finished_at, id) WHERE over = 1;
-CREATE INDEX jobs_live ON jobs (submitted_at, id) WHERE over = 0;
-CREATE INDEX jobs_newest ON jobs (submitted_at, id);
-CREATE INDEX jobs_by_name ON jobs (name, submitted_at, id);
-";
 
-/// A small part of a store in good health.
-pub(super) const ENDED_BADLY: &str = "
-CREATE INDEX IF NOT EXISTS jobs_ended_badly ON jobs (state, submitted_at, id) WHERE state IN ('failed', 'cancelled');
-";
-
-/// Who may write which jobs: a row's epoch is what a group is held against. A gap is a time in which an owner
-/// was down.
-pub(super) const OWNERS: &str = "
 CREATE TABLE owners (
     id TEXT NOT NULL PRIMARY KEY,
     epoch INTEGER NOT NULL
@@ -85,39 +97,6 @@ CREATE TABLE gaps (
     down_since INTEGER NOT NULL,
     PRIMARY KEY (owner, up_at)
 ) STRICT, WITHOUT ROWID;
-
-CREATE INDEX jobs_wake ON jobs (owner, wake_at, id) WHERE wake_at IS NOT NULL;
-CREATE INDEX jobs_stuck ON jobs (owner, id) WHERE stuck IS NOT NULL;
-";
-
-/// Plans are kept once for all jobs that have the same; `jobs` counts these. A job that waits for a worker is in an
-/// index with all that its controller needs of it.
-pub(super) const PLANS: &str = "
-CREATE TABLE plans (
-    id INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL UNIQUE,
-    plan TEXT NOT NULL,
-    jobs INTEGER NOT NULL
-) STRICT;
-
-CREATE INDEX jobs_queued ON jobs (owner, submitted_at, id, queued) WHERE queued IS NOT NULL;
-";
-
-/// A row has several events that were written together, one a line; `log` shows them one by one.
-pub(super) const EVENTS: &str = "
-CREATE TABLE events (
-    job TEXT NOT NULL,
-    last INTEGER NOT NULL,
-    first INTEGER NOT NULL,
-    lines TEXT NOT NULL,
-    crc INTEGER NOT NULL,
-    PRIMARY KEY (job, last)
-) STRICT, WITHOUT ROWID;
-
-CREATE VIEW log AS
-SELECT job, first + key AS seq, value ->> '$[0]' AS at_ms, value ->> '$[1].event' AS event,
-    value -> '$[1]' AS body
-FROM events, json_each('[' || lines || ']');
 ";
 
 /// Of which version the file is; none: there is nothing in it yet. Asked in a transaction: another process
@@ -128,7 +107,7 @@ fn version(connection: &Transaction<'_>) -> Result<Option<i64>, Fault> {
     let version = number("user_version")?;
     if application == APPLICATION_ID {
         return match version {
-            OLDEST..=VERSION => Ok(Some(version)),
+            VERSION => Ok(Some(version)),
             other => Err(Fault::Version(other)),
         };
     }
@@ -146,13 +125,12 @@ fn version(connection: &Transaction<'_>) -> Result<Option<i64>, Fault> {
 
 pub(super) fn expect(connection: &mut Connection) -> Result<(), Fault> {
     match version(&connection.transaction()?)? {
-        Some(VERSION) => Ok(()),
-        Some(older) => Err(Fault::Version(older)),
+        Some(_) => Ok(()),
         None => Err(Fault::Foreign("it is empty".to_owned())),
     }
 }
 
-/// Makes the tables if there are none, and brings older ones up to date.
+/// Makes the tables if there are none.
 pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     let before = version(&connection.transaction()?)?;
     // Asked for only now: it writes to the file.
@@ -170,33 +148,14 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(), Fault> {
     // More would make opening after a crash slow, as it reads the whole log.
     connection.pragma_update(None, "wal_autocheckpoint", WAL_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    if before == Some(VERSION) {
+    if before.is_some() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have been faster.
-    match version(&transaction)? {
-        Some(VERSION) => {}
-        Some(older) => {
-            if older == 1 {
-                upgrade::from_1(&transaction)?;
-            }
-            if older <= 2 {
-                upgrade::from_2(&transaction)?;
-            }
-            if older <= 3 {
-                upgrade::from_3(&transaction)?;
-            }
-            upgrade::from_4(&transaction)?;
-        }
-        None => {
-            transaction.execute_batch(TABLES)?;
-            transaction.execute_batch(EVENTS)?;
-            transaction.execute_batch(OWNERS)?;
-            transaction.execute_batch(PLANS)?;
-            transaction.execute_batch(ENDED_BADLY)?;
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        }
+    if version(&transaction)?.is_none() {
+        transaction.execute_batch(TABLES)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;

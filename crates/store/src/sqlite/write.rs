@@ -4,9 +4,9 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, par
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
-use super::events::{Shapes, Written, crc};
+use super::events::{Shapes, Written, crc, number};
 use super::fault::Fault;
-use super::owners;
+use super::{owners, projections};
 use crate::{Owner, Refused, Row, Write};
 
 /// The end of time, whatever it is, is the highest number there is.
@@ -27,26 +27,36 @@ struct Statements<'a> {
     snapshot: CachedStatement<'a>,
 }
 
-/// What a job's row says before a write.
+/// What a write may change of a job's row.
 #[derive(PartialEq)]
-struct Mutable {
-    state: String,
+struct Mutable<'a> {
+    state: &'a str,
     finished_at: Option<i64>,
     wake_at: Option<i64>,
-    queued: Option<String>,
+    queued: Option<&'a str>,
     over: bool,
 }
 
-impl Mutable {
-    fn of(row: &Row) -> Self {
+impl<'a> Mutable<'a> {
+    fn of(row: &'a Row) -> Self {
         Self {
-            state: row.state.name().to_owned(),
+            state: row.state.name(),
             finished_at: row.finished_at.map(ms),
             wake_at: row.wake_at.map(ms),
-            queued: row.queued.clone(),
+            queued: row.queued.as_deref(),
             over: row.over,
         }
     }
+}
+
+/// A job's row before a write.
+struct Found {
+    number: i64,
+    seq: u64,
+    /// None: it is the one who writes.
+    owner: Option<String>,
+    /// The write changes something that has an index.
+    is_changed: bool,
 }
 
 pub(super) fn group(
@@ -76,7 +86,7 @@ impl<'a> Statements<'a> {
             shapes: Shapes::default(),
             key: prepare("SELECT id, key_digest FROM jobs WHERE key = ?1")?,
             current: prepare(
-                "SELECT seq, owner, state, finished_at, wake_at, over, queued FROM jobs WHERE id = ?1",
+                "SELECT n, seq, owner, state, finished_at, wake_at, over, queued FROM jobs WHERE id = ?1",
             )?,
             job: prepare(
                 "INSERT INTO jobs (id, name, state, submitted_at, finished_at, wake_at, over, \
@@ -84,16 +94,14 @@ impl<'a> Statements<'a> {
                  VALUES (:id, :name, :state, :submitted_at, :finished_at, :wake_at, :over, \
                  :labels, :retried_from, :local, :seq, :owner, :key, :key_digest, :queued, :plan)",
             )?,
-            label: prepare(
-                "INSERT INTO labels (name, value, submitted_at, job) VALUES (?1, ?2, ?3, ?4)",
-            )?,
+            label: prepare("INSERT INTO labels (name, value, job) VALUES (?1, ?2, ?3)")?,
             event: prepare(
                 "INSERT INTO events (job, last, first, lines, crc) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?,
-            end: prepare("UPDATE jobs SET seq = ?2 WHERE id = ?1")?,
+            end: prepare("UPDATE jobs SET seq = ?2 WHERE n = ?1")?,
             row: prepare(
                 "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, wake_at = ?5, over = ?6, \
-                 queued = ?7 WHERE id = ?1",
+                 queued = ?7 WHERE n = ?1",
             )?,
             snapshot: prepare(
                 "INSERT INTO snapshots (job, seq, state, crc) VALUES (?1, ?2, ?3, ?4) \
@@ -112,41 +120,51 @@ impl<'a> Statements<'a> {
         if let Some(refused) = self.key_taken(write)? {
             return Ok(Err(refused));
         }
-        let current = (self.current)
-            .query_row([&*write.job], |row| {
-                let before = Mutable {
-                    state: row.get(2)?,
-                    finished_at: row.get(3)?,
-                    wake_at: row.get(4)?,
-                    over: row.get(5)?,
-                    queued: row.get(6)?,
-                };
-                let is_ours = row.get_ref(1)?.as_str()? == &*owner.id;
-                let owner = if is_ours { None } else { Some(row.get::<_, String>(1)?) };
-                Ok((row.get::<_, i64>(0)? as u64, owner, before))
-            })
-            .optional()?;
         let expected = write.expected_seq;
-        match current {
-            Some((_, Some(owner), _)) if expected > 0 => {
+        let found = self.found(owner, write)?;
+        let number = match found {
+            Some(Found { owner: Some(owner), .. }) if expected > 0 => {
                 return Ok(Err(Refused::NotOurs { owner }));
             }
-            Some((found, _, _)) if expected != found => {
+            Some(Found { seq: found, .. }) if expected != found => {
                 return Ok(Err(Refused::Conflict { expected, found }));
             }
             None if expected > 0 => return Ok(Err(Refused::Conflict { expected, found: 0 })),
-            Some((_, _, before)) => self.old_job(write, &before)?,
+            Some(found) => {
+                self.old_job(write, &found)?;
+                found.number
+            }
             None => self.new_job(owner, write, written)?,
-        }
+        };
         for row in &written.rows {
-            row.insert(&mut self.event, &write.job)?;
+            row.insert(&mut self.event, number)?;
         }
         if let Some(state) = &write.snapshot {
             let seq = write.last_seq();
             let crc = crc(seq, seq, state);
-            self.snapshot.execute(params![&*write.job, seq as i64, state, crc])?;
+            self.snapshot.execute(params![number, seq as i64, state, crc])?;
         }
         Ok(Ok(()))
+    }
+
+    fn found(&mut self, owner: &Owner, write: &Write) -> Result<Option<Found>, Fault> {
+        let found = self.current.query_row([&*write.job], |row| {
+            let before = Mutable {
+                state: row.get_ref(3)?.as_str()?,
+                finished_at: row.get(4)?,
+                wake_at: row.get(5)?,
+                over: row.get(6)?,
+                queued: row.get_ref(7)?.as_str_or_null()?,
+            };
+            let found_owner = row.get_ref(2)?.as_str()?;
+            Ok(Found {
+                number: row.get(0)?,
+                seq: row.get::<_, i64>(1)? as u64,
+                owner: (found_owner != &*owner.id).then(|| found_owner.to_owned()),
+                is_changed: before != Mutable::of(&write.row),
+            })
+        });
+        Ok(found.optional()?)
     }
 
     fn key_taken(&mut self, write: &Write) -> Result<Option<Refused>, Fault> {
@@ -160,12 +178,14 @@ impl<'a> Statements<'a> {
         }))
     }
 
-    fn new_job(&mut self, owner: &Owner, write: &Write, written: &Written) -> Result<(), Fault> {
+    /// Returns its number.
+    fn new_job(&mut self, owner: &Owner, write: &Write, written: &Written) -> Result<i64, Fault> {
         let row = &write.row;
         let mut keep = |shape| self.shapes.keep(self.connection, shape);
-        let plan = written.shape.as_ref().map(&mut keep).transpose()?;
-        let labels = serde_json::to_string(&row.labels).expect("strings are JSON");
-        self.job.execute(named_params! {
+        let plan = written.shape.as_deref().map(&mut keep).transpose()?;
+        let labels = || serde_json::to_string(&row.labels).expect("strings are JSON");
+        let labels = (!row.labels.is_empty()).then(labels);
+        let number = self.job.insert(named_params! {
             ":id": &*row.id,
             ":name": row.name,
             ":state": row.state.name(),
@@ -184,20 +204,19 @@ impl<'a> Statements<'a> {
             ":plan": plan,
         })?;
         for (name, value) in &row.labels {
-            self.label.execute(params![name, value, ms(row.submitted_at), &*row.id])?;
+            self.label.execute(params![name, value, number])?;
         }
-        Ok(())
+        Ok(number)
     }
 
     /// Most events change nothing that has an index, so those are spared.
-    fn old_job(&mut self, write: &Write, before: &Mutable) -> Result<(), Fault> {
-        let (id, seq) = (&*write.job, write.last_seq() as i64);
-        let now = Mutable::of(&write.row);
-        if now == *before {
-            self.end.execute(params![id, seq])?;
+    fn old_job(&mut self, write: &Write, found: &Found) -> Result<(), Fault> {
+        let (number, seq) = (found.number, write.last_seq() as i64);
+        if found.is_changed {
+            let Mutable { state, finished_at, wake_at, queued, over } = Mutable::of(&write.row);
+            self.row.execute(params![number, seq, state, finished_at, wake_at, over, queued])?;
         } else {
-            let Mutable { state, finished_at, wake_at, queued, over } = now;
-            self.row.execute(params![id, seq, state, finished_at, wake_at, over, queued])?;
+            self.end.execute([number, seq])?;
         }
         Ok(())
     }
@@ -213,49 +232,66 @@ pub(super) fn park(connection: &Connection, job: &str, why: &str) -> Result<bool
     Ok(parked > 0)
 }
 
-/// Some of what may go; which jobs that were.
+/// A purge lets others write in between.
+const PURGED_AT_ONCE: usize = 200;
+/// Jobs that are looked at in one transaction of a purge.
+const LOOKED_AT: i64 = 2000;
+
+/// Some of what may go, from the job after the one with this number on: which they were, and where to go on.
 pub(super) fn purge(
     connection: &Connection,
     finished_before: Timestamp,
-    limit: usize,
-) -> Result<Vec<JobId>, Fault> {
-    let jobs: Vec<String> = connection
-        .prepare_cached(
-            "SELECT id FROM jobs WHERE over = 1 AND finished_at < ?1 \
-             ORDER BY finished_at, id LIMIT ?2",
-        )?
-        .query_map(params![ms(finished_before), limit as i64], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    delete(connection, &jobs)?;
-    Ok(jobs.into_iter().map(JobId::from).collect())
+    after: i64,
+) -> Result<(Vec<JobId>, Option<i64>), Fault> {
+    let mut select = connection.prepare_cached(
+        "SELECT n, id, over, finished_at FROM jobs WHERE n > ?1 ORDER BY n LIMIT ?2",
+    )?;
+    let mut rows = select.query([after, LOOKED_AT])?;
+    let (mut gone, mut last, mut looked_at) = (vec![], after, 0);
+    while let Some(row) = rows.next()? {
+        (last, looked_at) = (row.get(0)?, looked_at + 1);
+        let finished_at: Option<i64> = row.get(3)?;
+        if row.get(2)? && finished_at.is_some_and(|at| at < ms(finished_before)) {
+            gone.push((last, row.get::<_, String>(1)?));
+        }
+        // Others want to write too.
+        if gone.len() == PURGED_AT_ONCE {
+            looked_at = LOOKED_AT;
+            break;
+        }
+    }
+    drop(rows);
+    for (number, job) in &gone {
+        delete(connection, *number, job)?;
+    }
+    let next = (looked_at == LOOKED_AT).then_some(last);
+    Ok((gone.into_iter().map(|(_, job)| job.into()).collect(), next))
 }
 
 /// Without reading any of it: what is damaged goes too.
 pub(super) fn remove(connection: &Connection, job: &str) -> Result<bool, Fault> {
-    let is_there = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?.exists([job])?;
-    if is_there {
-        delete(connection, &[job.to_owned()])?;
+    let found = number(connection, job)?;
+    if let Some(number) = found {
+        delete(connection, number, job)?;
     }
-    Ok(is_there)
+    Ok(found.is_some())
 }
 
-fn delete(connection: &Connection, jobs: &[String]) -> Result<(), Fault> {
+fn delete(connection: &Connection, number: i64, job: &str) -> Result<(), Fault> {
+    // A job of `run` is its own owner.
+    for sql in ["DELETE FROM owners WHERE id = ?1", "DELETE FROM gaps WHERE owner = ?1"] {
+        connection.prepare_cached(sql)?.execute([job])?;
+    }
     for sql in [
         "DELETE FROM events WHERE job = ?1",
         "DELETE FROM snapshots WHERE job = ?1",
         "DELETE FROM labels WHERE job = ?1",
-        // A job of `run` is its own owner.
-        "DELETE FROM owners WHERE id = ?1",
-        "DELETE FROM gaps WHERE owner = ?1",
         // The last job with a plan takes it along.
-        "UPDATE plans SET jobs = jobs - 1 WHERE id = (SELECT plan FROM jobs WHERE id = ?1)",
-        "DELETE FROM plans WHERE jobs <= 0 AND id = (SELECT plan FROM jobs WHERE id = ?1)",
-        "DELETE FROM jobs WHERE id = ?1",
+        "UPDATE plans SET jobs = jobs - 1 WHERE id = (SELECT plan FROM jobs WHERE n = ?1)",
+        "DELETE FROM plans WHERE jobs <= 0 AND id = (SELECT plan FROM jobs WHERE n = ?1)",
+        "DELETE FROM jobs WHERE n = ?1",
     ] {
-        let mut delete = connection.prepare_cached(sql)?;
-        for job in jobs {
-            delete.execute([job])?;
-        }
+        connection.prepare_cached(sql)?.execute([number])?;
     }
-    Ok(())
+    projections::remove(connection, number)
 }

@@ -9,13 +9,12 @@ use steadfast_store::{Filter, Journal, Reader, Snapshot, StoreError, Write};
 use super::common::{log, new_job, put, records, write};
 use super::{open, place};
 
-/// Turns a bit of the first byte of `text` in the file, which must be there once.
-fn flip(path: &Path, text: &str, bit: u8) {
+/// Turns a bit of a byte of `text` in the file, which must be there once.
+fn flip(path: &Path, text: &[u8], byte: usize, bit: u8) {
     let mut bytes = fs::read(path).unwrap();
-    let places: Vec<_> =
-        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text.as_bytes())).collect();
-    assert_eq!(places.len(), 1, "{text} is in the file once");
-    bytes[places[0]] ^= 1 << bit;
+    let places: Vec<_> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text)).collect();
+    assert_eq!(places.len(), 1, "it is in the file once");
+    bytes[places[0] + byte] ^= 1 << bit;
     fs::write(path, bytes).unwrap();
 }
 
@@ -27,7 +26,7 @@ fn corrupt<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
 }
 
 /// Events are kept together in rows; so many of [`write`] are in three or more.
-const SEVERAL_ROWS: u64 = 40;
+const SEVERAL_ROWS: u64 = 120;
 
 /// The numbers of the events that are kept in one row with this one.
 fn row_of(path: &Path, seq: u64) -> (u64, u64) {
@@ -39,21 +38,28 @@ fn row_of(path: &Path, seq: u64) -> (u64, u64) {
     (first as u64, last as u64)
 }
 
-/// Broken JSON, broken text, and the wicked one: a number that is still a number.
+fn stored(path: &Path, seq: u64) -> Vec<u8> {
+    let sql = "SELECT CAST(lines AS BLOB) FROM events WHERE ?1 BETWEEN first AND last";
+    Connection::open(path).unwrap().query_row(sql, [seq as i64], |row| row.get(0)).unwrap()
+}
+
+/// Wherever in a row: its size, its text, the end.
 #[test]
 fn a_flipped_bit_in_an_event_is_named() {
-    for (text, bit) in [("\"token\":16", 0), ("16,\"worker\"", 0), ("16,\"worker\"", 7)] {
+    const SEQ: u64 = 60;
+    for (part, bit) in [(0, 0), (1, 7), (2, 0), (3, 3)] {
         let (_folder, path) = place();
         put(&mut open(&path), write("a", 0, SEVERAL_ROWS));
-        let (first, last) = row_of(&path, 16);
+        let (first, last) = row_of(&path, SEQ);
         assert!(first > 1 && first < last && last < SEVERAL_ROWS, "{first} to {last}");
-        flip(&path, text, bit);
+        let row = stored(&path, SEQ);
+        flip(&path, &row, (row.len() - 1) * part / 3, bit);
         let mut store = open(&path);
         let place = format!("events {first} to {last} of job a");
-        assert_eq!(corrupt(store.events("a", 0, 100)), place);
-        assert_eq!(corrupt(store.events("a", 15, 1)), place);
+        assert_eq!(corrupt(store.events("a", 0, 200)), place);
+        assert_eq!(corrupt(store.events("a", SEQ - 1, 1)), place);
         assert_eq!(store.events("a", 0, first as usize - 1).unwrap().len() as u64, first - 1);
-        assert_eq!(store.events("a", last, 100).unwrap().len() as u64, SEVERAL_ROWS - last);
+        assert_eq!(store.events("a", last, 200).unwrap().len() as u64, SEVERAL_ROWS - last);
     }
 }
 
@@ -83,20 +89,18 @@ fn execute(sql: &str) -> impl FnOnce(&Path) {
 #[test]
 fn a_damaged_job_is_named_and_the_others_are_readable() {
     damages(
-        execute(
-            "UPDATE events SET lines = replace(lines, '\"token\":4', '\"token\":5') WHERE job = 'a'",
-        ),
+        execute("UPDATE events SET lines = x'00' || substr(lines, 2) WHERE job = 1 AND last = 4"),
         "events 4 to 4: the checksum does not fit",
     );
-    damages(execute("DELETE FROM events WHERE job = 'a' AND last = 4"), "event 4: it is missing");
-    damages(execute("DELETE FROM events WHERE job = 'a' AND last = 3"), "event 1: it is missing");
+    damages(execute("DELETE FROM events WHERE job = 1 AND last = 4"), "event 4: it is missing");
+    damages(execute("DELETE FROM events WHERE job = 1 AND last = 3"), "event 1: it is missing");
     damages(
         execute(
-            "UPDATE events SET last = 5 WHERE job = 'a' AND last = 4; UPDATE jobs SET seq = 5 WHERE id = 'a'",
+            "UPDATE events SET last = 5 WHERE job = 1 AND last = 4; UPDATE jobs SET seq = 5 WHERE id = 'a'",
         ),
         "events 4 to 5: the checksum does not fit",
     );
-    damages(execute("DELETE FROM events WHERE job = 'a'"), "event 1: it is missing");
+    damages(execute("DELETE FROM events WHERE job = 1"), "event 1: it is missing");
     damages(
         execute("UPDATE jobs SET state = 'rumming' WHERE id = 'a'"),
         "its row: \"rumming\" is no state",
@@ -128,7 +132,7 @@ fn the_end_of_a_long_log_is_looked_at() {
 fn a_missing_event_is_named() {
     let (_folder, path) = place();
     put(&mut open(&path), write("a", 0, SEVERAL_ROWS));
-    let (first, last) = row_of(&path, 16);
+    let (first, last) = row_of(&path, 60);
     let delete = "DELETE FROM events WHERE last = ?1";
     Connection::open(&path).unwrap().execute(delete, [last as i64]).unwrap();
     for after in [0, first - 1] {
@@ -162,7 +166,7 @@ fn a_flipped_bit_in_a_snapshot_costs_the_snapshot_alone() {
     let (_folder, path) = place();
     let state = b"the state of things".to_vec();
     put(&mut open(&path), Write { snapshot: Some(state), ..write("a", 0, 1) });
-    flip(&path, "the state of things", 2);
+    flip(&path, b"the state of things", 0, 2);
     let stored = open(&path).get("a").unwrap().expect("the job is there");
     assert_eq!((stored.seq, stored.snapshot), (1, None));
     assert_eq!(log(&mut open(&path), "a").len(), 1);

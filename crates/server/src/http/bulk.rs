@@ -1,0 +1,202 @@
+//! Many jobs in one request, a line of JSON for each. Each is taken or refused by itself, and answered with a line, in order.
+
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use super::{App, body};
+use crate::commands::{AT_ONCE, Submitted, new_id};
+use crate::error::ApiError;
+
+pub(super) const LINES: &str = "application/x-ndjson";
+/// Answers to one request are kept until they are read: many a client sends all before it reads anything.
+const MOST: usize = 100_000;
+/// Beside the job itself.
+const WRAPPING: usize = 1024;
+
+/// A line of a request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(borrow)]
+    job: &'a RawValue,
+    #[serde(default)]
+    idempotency_key: Option<String>,
+}
+
+pub(super) async fn submit_many(
+    State(app): State<App>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    if body::content_type(&headers).as_deref() != Some(LINES) {
+        return Err(ApiError::UnsupportedMedia(format!("many jobs are {LINES}, one in each line")));
+    }
+    let longest = app.operator.max_file_bytes.saturating_add(WRAPPING);
+    let answers = lines(body, longest).map(move |line| {
+        let app = app.clone();
+        async move { answer(&submit(&app, line).await) }
+    });
+    let mut answers = Box::pin(answers.buffered(AT_ONCE).ready_chunks(AT_ONCE));
+    let (tell, told) = mpsc::unbounded_channel();
+    // Its own task: it goes on while nobody reads.
+    tokio::spawn(async move {
+        while let Some(some) = answers.next().await {
+            if tell.send(Bytes::from(some.concat())).is_err() {
+                return;
+            }
+        }
+    });
+    let told = stream::unfold(told, |mut told| async {
+        let some = told.recv().await?;
+        Some((Ok::<_, Infallible>(some), told))
+    });
+    Ok(([("content-type", LINES)], Body::from_stream(told)).into_response())
+}
+
+async fn submit(app: &App, line: Result<Vec<u8>, ApiError>) -> Result<Submitted, ApiError> {
+    let line = line?;
+    let Line { job, idempotency_key } = serde_json::from_slice(&line).map_err(|error| {
+        let expected = r#"{"job": {…}, "idempotency_key": "…"}"#;
+        ApiError::BadRequest(format!("the line is not {expected}: {error}"))
+    })?;
+    let text = job.get().as_bytes().to_vec();
+    app.commands.submit_file(new_id(), text, "job.json", vec![], idempotency_key).await
+}
+
+fn answer(submitted: &Result<Submitted, ApiError>) -> String {
+    let told = match submitted {
+        Ok(Submitted { id, existing, warnings }) => {
+            json!({ "id": id, "existing": existing, "warnings": warnings })
+        }
+        Err(why) => {
+            why.log();
+            why.problem()
+        }
+    };
+    format!("{told}\n")
+}
+
+/// What is left of a body, and how many lines were read of it.
+struct Unread {
+    chunks: BoxStream<'static, Result<Bytes, axum::Error>>,
+    rest: Vec<u8>,
+    /// Where the next line begins in `rest`.
+    from: usize,
+    lines: usize,
+    longest: usize,
+    is_over: bool,
+}
+
+/// The lines that have something in them. One that cannot be taken is the last.
+fn lines(body: Body, longest: usize) -> impl Stream<Item = Result<Vec<u8>, ApiError>> + Send {
+    let chunks = body.into_data_stream().boxed();
+    let unread = Unread { chunks, rest: vec![], from: 0, lines: 0, longest, is_over: false };
+    stream::unfold(unread, |mut unread| async {
+        let line = unread.line().await?;
+        if line.is_err() {
+            (unread.is_over, unread.from) = (true, 0);
+            unread.rest.clear();
+        }
+        Some((line, unread))
+    })
+}
+
+impl Unread {
+    async fn line(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
+        loop {
+            let found = self.rest[self.from..].iter().position(|byte| *byte == b'\n');
+            let end = found.map(|at| self.from + at);
+            if end.is_none() && !self.is_over {
+                if self.rest.len() - self.from > self.longest {
+                    return Some(Err(self.too_long()));
+                }
+                self.rest.drain(..self.from);
+                self.from = 0;
+                match self.chunks.next().await {
+                    Some(Ok(chunk)) => self.rest.extend_from_slice(&chunk),
+                    None => self.is_over = true,
+                    Some(Err(error)) => {
+                        let why = format!("the body could not be read to its end: {error}");
+                        return Some(Err(ApiError::BadRequest(why)));
+                    }
+                }
+                continue;
+            }
+            if self.is_over && self.from >= self.rest.len() {
+                return None;
+            }
+            let line = self.rest[self.from..end.unwrap_or(self.rest.len())].trim_ascii().to_vec();
+            self.from = end.map_or(self.rest.len(), |end| end + 1);
+            if line.is_empty() {
+                continue;
+            }
+            self.lines += 1;
+            if line.len() > self.longest {
+                return Some(Err(self.too_long()));
+            }
+            if self.lines > MOST {
+                let why =
+                    format!("at most {MOST} jobs come in one request; send the rest in another");
+                return Some(Err(ApiError::TooLarge(why)));
+            }
+            return Some(Ok(line));
+        }
+    }
+
+    /// What comes after it is not read.
+    fn too_long(&self) -> ApiError {
+        let (line, longest) = (self.lines.max(1), self.longest);
+        ApiError::TooLarge(format!(
+            "job {line} takes more than {longest} bytes; it and what follows is not taken"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(chunks: &[&str], longest: usize) -> Vec<String> {
+        let chunks: Vec<_> = chunks.iter().map(|it| Ok::<_, Infallible>(it.to_string())).collect();
+        let lines = lines(Body::from_stream(stream::iter(chunks)), longest);
+        let text = |line: Result<Vec<u8>, ApiError>| match line {
+            Ok(line) => String::from_utf8(line).expect("text"),
+            Err(why) => why.code().to_owned(),
+        };
+        lines.map(text).collect().await
+    }
+
+    #[tokio::test]
+    async fn lines_are_found_wherever_the_body_is_cut() {
+        let text = "{1}\n\n {2}\r\n{3}";
+        assert_eq!(read(&[text], 9).await, ["{1}", "{2}", "{3}"]);
+        let bytes: Vec<&str> = (0..text.len()).map(|at| &text[at..=at]).collect();
+        assert_eq!(read(&bytes, 9).await, ["{1}", "{2}", "{3}"]);
+        assert!(read(&[], 9).await.is_empty());
+        assert!(read(&["\n", "\n"], 9).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_the_last() {
+        for chunks in [&["{1}\n{234567890}\n{2}\n"][..], &["{1}\n{2345678", "90", "}\n{2}\n"]] {
+            assert_eq!(read(chunks, 9).await, ["{1}", "too_large"], "{chunks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn there_are_only_so_many() {
+        let text = "1\n".repeat(MOST + 5);
+        let all = read(&[&text], 9).await;
+        assert_eq!((all.len(), all.last().map(String::as_str)), (MOST + 1, Some("too_large")));
+    }
+}

@@ -1,0 +1,120 @@
+//! How the text of events is stored: small, because events say much the same.
+//!
+//! Each row is compressed by itself, with a dictionary of events, so that what a disk garbles is one row of one job. Text that does
+//! not become smaller is stored as it is; whether a row is TEXT or a BLOB tells which it is.
+
+use std::borrow::Cow;
+
+use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+
+/// What is stored was made with it: it never changes. Another one is another format of the file.
+const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
+
+/// Longer text has an output in it, which takes longer to compress than it is worth.
+const LONGEST: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(super) enum Packed<'a> {
+    Text(&'a str),
+    Compressed(Vec<u8>),
+}
+
+impl<'a> Packed<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        if text.len() > LONGEST {
+            return Self::Text(text);
+        }
+        let compressed = compress_prepend_size_with_dict(text.as_bytes(), DICTIONARY);
+        if compressed.len() < text.len() { Self::Compressed(compressed) } else { Self::Text(text) }
+    }
+
+    /// What a checksum is made of.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Compressed(bytes) => bytes,
+        }
+    }
+}
+
+impl ToSql for Packed<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Compressed(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// The text of a row whose checksum fits.
+pub(super) fn unpack(stored: ValueRef<'_>) -> Result<Cow<'_, str>, String> {
+    match stored {
+        ValueRef::Text(text) => {
+            str::from_utf8(text).map(Cow::Borrowed).map_err(|error| error.to_string())
+        }
+        ValueRef::Blob(bytes) => {
+            let text = decompress_size_prepended_with_dict(bytes, DICTIONARY);
+            let text = text.map_err(|error| error.to_string())?;
+            // Its size comes first.
+            if !bytes.starts_with(&(text.len() as u32).to_le_bytes()) {
+                return Err("it is cut".to_owned());
+            }
+            String::from_utf8(text).map(Cow::Owned).map_err(|error| error.to_string())
+        }
+        _ => Err("no text".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stored(text: &str) -> (Vec<u8>, bool) {
+        let packed = Packed::new(text);
+        (packed.bytes().to_vec(), matches!(packed, Packed::Compressed(_)))
+    }
+
+    fn back((bytes, is_compressed): &(Vec<u8>, bool)) -> Result<String, String> {
+        let value = if *is_compressed { ValueRef::Blob(bytes) } else { ValueRef::Text(bytes) };
+        unpack(value).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn events_become_small_and_come_back() {
+        let events = r#"[1800000000123,{"event":"JobStarted"}],
+[1800000000123,{"event":"StepReady","run":0,"step":0,"items":1}],
+[1800000000123,{"event":"AttemptStarted","item":{"run":0,"step":0,"index":0},"attempt":1,"token":17,"worker":"here"}]"#;
+        let small = stored(events);
+        assert!(small.0.len() < events.len() / 3, "{} of {}", small.0.len(), events.len());
+        assert_eq!(back(&small).as_deref(), Ok(events));
+    }
+
+    #[test]
+    fn what_does_not_become_smaller_stays_text() {
+        for text in ["", "x", &"y".repeat(LONGEST + 1)] {
+            let (bytes, is_compressed) = stored(text);
+            assert!(!is_compressed);
+            assert_eq!(back(&(bytes, false)).as_deref(), Ok(text));
+        }
+    }
+
+    #[test]
+    fn a_cut_row_is_an_error() {
+        let (bytes, _) = stored(&r#"{"event":"JobStarted"}"#.repeat(40));
+        for end in 0..bytes.len() {
+            assert!(unpack(ValueRef::Blob(&bytes[..end])).is_err(), "{end}");
+        }
+        assert!(unpack(ValueRef::Null).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_comes_back(text in any::<String>(), times in 0..50_usize) {
+            let text = text.repeat(times);
+            prop_assert_eq!(back(&stored(&text)), Ok(text));
+        }
+    }
+}
