@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, List
 
 import grpc
 import grpc.aio
 
-from . import requests
+from . import bulk, requests
 from .client import ANSWERED_WITHIN, GONE_FOR, _ended, _tail, _timeout
 from .config import RetryConfig
-from .connection import Place, pause
+from .connection import Patience, Place, pause
 from .durations import Duration, seconds
 from .entrypoint import Entrypoint
+from .errors import SteadfastError
 from .explanation import Explanation
 from .rest import Rest
 from .status import JobId, JobStatus, JobSummary, LogFile, Output
@@ -69,6 +70,62 @@ class AsyncClient:
         )  # fmt: skip
         return JobId((await self._ask(self._jobs.LaunchJob, request)).job_id)
 
+    async def submit_many(
+        self,
+        entrypoints: Iterable[Entrypoint],
+        name: str,
+        resources: pb.ResourceSpec | None = None,
+        environment: pb.EnvironmentConfig | Mapping[str, str] | None = None,
+        ports: Sequence[str] | None = None,
+        scheduling_timeout_seconds: int = 0,
+        retry: RetryConfig | None = None,
+        *,
+        timeout: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Iterable[str] | None = None,
+    ) -> List[JobId | SteadfastError]:
+        """See Client.submit_many."""
+        jobs = (
+            requests.launch(
+                entrypoint, name, resources, environment, ports, scheduling_timeout_seconds, retry,
+                timeout, labels, key,
+            )
+            for entrypoint, key in bulk.keyed(entrypoints, idempotency_keys)
+        )  # fmt: skip
+        answers: List[JobId | SteadfastError] = []
+        over: SteadfastError | None = None
+        for some in bulk.streams(jobs):
+            batch = bulk.Batch(self._place, self._patience, some)
+            if over is None:
+                await self._submit_batch(batch)
+                over = batch.over
+            else:
+                batch.give_up(over)
+            answers += batch.answers
+        return answers
+
+    async def run(
+        self,
+        entrypoint: Entrypoint,
+        name: str,
+        resources: pb.ResourceSpec | None = None,
+        environment: pb.EnvironmentConfig | Mapping[str, str] | None = None,
+        ports: Sequence[str] | None = None,
+        scheduling_timeout_seconds: int = 0,
+        retry: RetryConfig | None = None,
+        *,
+        timeout: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        wait_timeout: Duration | None = None,
+    ) -> Any:
+        """See Client.run."""
+        request = requests.launch(
+            entrypoint, name, resources, environment, ports, scheduling_timeout_seconds, retry,
+            timeout, labels, idempotency_key,
+        )  # fmt: skip
+        return await self._result_of(await self._run(request, wait_timeout))
+
     async def submit_file(
         self, path: str | os.PathLike[str], *, idempotency_key: str | None = None
     ) -> JobId:
@@ -86,14 +143,13 @@ class AsyncClient:
         timeout = None if timeout is None else seconds(timeout, "timeout")
         if timeout is not None and timeout <= 0:
             return _ended(await self.status(job_id), timeout)
-        status = None
-        async for status in self.watch(job_id, timeout):
-            pass
-        assert status is not None, "a watch ends with the job"
-        return status
+        return await _last(self.watch(job_id, timeout))
 
-    async def watch(self, job_id: str, timeout: Duration | None = None) -> AsyncIterator[JobStatus]:
+    def watch(self, job_id: str, timeout: Duration | None = None) -> AsyncIterator[JobStatus]:
         """See Client.watch."""
+        return self._watch(job_id, timeout, self._patience)
+
+    async def _watch(self, job_id: str, timeout: Duration | None, patience: float) -> AsyncIterator[JobStatus]:
         timeout = None if timeout is None else seconds(timeout, "timeout")
         deadline = None if timeout is None else time.monotonic() + timeout
         last: JobStatus | None = None
@@ -121,7 +177,7 @@ class AsyncClient:
                 call.cancel()
             now = time.monotonic()
             if tries == 0:
-                give_up = now + (self._patience if last is None else GONE_FOR)
+                give_up = now + (patience if last is None else GONE_FOR)
             # A wait that ends by itself is told by its own end.
             if now >= give_up and (deadline is None or last is None):
                 raise self._place.unreachable(why)
@@ -131,11 +187,7 @@ class AsyncClient:
 
     async def result(self, job_id: str, timeout: Duration | None = None) -> Any:
         """See Client.result."""
-        status = await self.wait(job_id, timeout)
-        if status.has_succeeded:
-            return requests.result(status)
-        name = requests.log_of_last_attempt(status)
-        raise requests.failure(status, await asyncio.to_thread(_tail, self._rest, job_id, name))
+        return await self._result_of(await self.wait(job_id, timeout))
 
     async def terminate(self, job_id: str) -> None:
         """See Client.terminate."""
@@ -210,17 +262,64 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    async def _submit_batch(self, batch: bulk.Batch) -> None:
+        while batch.is_open:
+            sent, error = self._place.metadata, None
+            call = self._jobs.SubmitJobs(batch.messages(), timeout=ANSWERED_WITHIN, metadata=sent)
+            try:
+                async for told in call:
+                    batch.hear(told)
+            except grpc.RpcError as broken:
+                error = broken
+            finally:
+                call.cancel()
+            await asyncio.sleep(batch.pause(error, sent))
+
+    async def _run(self, request: pb.LaunchJobRequest, timeout: Duration | None) -> JobStatus:
+        timeout = None if timeout is None else seconds(timeout, "wait_timeout")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        job_id, sent, late = "", self._place.metadata, False
+        call = self._jobs.RunJob(pb.NewJob(launch=request), timeout=timeout, metadata=sent)
+        try:
+            async for told in call:
+                job_id = told.job_id
+                if told.HasField("job"):
+                    return JobStatus.of(told.job)
+        except grpc.RpcError as error:
+            if not self._place.can_pass(error, sent):
+                raise self._place.error(error) from None
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        finally:
+            call.cancel()
+        if not job_id:
+            job_id = (await self._ask(self._jobs.LaunchJob, request)).job_id
+        left = None if deadline is None else deadline - time.monotonic()
+        if timeout is not None and left is not None and (late or left <= 0):
+            return _ended(await self.status(job_id), timeout)
+        return await _last(self._watch(job_id, left, GONE_FOR))
+
+    async def _result_of(self, status: JobStatus) -> Any:
+        if status.has_succeeded:
+            return requests.result(status)
+        name = requests.log_of_last_attempt(status)
+        raise requests.failure(status, await asyncio.to_thread(_tail, self._rest, status.job_id, name))
+
     async def _ask(self, method: Callable[..., Any], request: Any) -> Any:
-        tries, give_up = 0, 0.0
+        patience = Patience(self._patience)
         while True:
             sent = self._place.metadata
             try:
                 return await method(request, timeout=ANSWERED_WITHIN, metadata=sent)
             except grpc.RpcError as error:
-                now = time.monotonic()
-                if tries == 0:
-                    give_up = now + self._patience
-                if not self._place.can_pass(error, sent) or now >= give_up:
+                pause = patience.pause()
+                if pause is None or not self._place.can_pass(error, sent):
                     raise self._place.error(error) from None
-            await asyncio.sleep(max(min(pause(tries), give_up - time.monotonic()), 0))
-            tries += 1
+            await asyncio.sleep(pause)
+
+
+async def _last(statuses: AsyncIterator[JobStatus]) -> JobStatus:
+    status = None
+    async for status in statuses:
+        pass
+    assert status is not None, "a watch ends with the job"
+    return status

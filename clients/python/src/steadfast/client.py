@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, List
 
 import grpc
 
-from . import requests
+from . import bulk, requests
 from .config import RetryConfig
-from .connection import Place, pause
+from .connection import Patience, Place, pause
 from .durations import Duration, seconds
 from .entrypoint import Entrypoint
 from .errors import SteadfastError, WaitTimeout
@@ -92,6 +92,75 @@ class Client:
         )  # fmt: skip
         return JobId(self._ask(self._jobs.LaunchJob, request).job_id)
 
+    def submit_many(
+        self,
+        entrypoints: Iterable[Entrypoint],
+        name: str,
+        resources: pb.ResourceSpec | None = None,
+        environment: pb.EnvironmentConfig | Mapping[str, str] | None = None,
+        ports: Sequence[str] | None = None,
+        scheduling_timeout_seconds: int = 0,
+        retry: RetryConfig | None = None,
+        *,
+        timeout: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_keys: Iterable[str] | None = None,
+    ) -> List[JobId | SteadfastError]:
+        """Hands many jobs over, in streams: much sooner done than one by one.
+
+        The answers are in the order of the entrypoints: the id of a job, or the exception that `submit` would have
+        raised for it. All that have an id are durable when this returns. Entrypoints are taken as they are sent,
+        some thousand at a time.
+
+        Args:
+            entrypoints: Of each job one; all else is the same for all, and as in `submit`
+            idempotency_keys: For each entrypoint one (default: new ones)
+        """
+        jobs = (
+            requests.launch(
+                entrypoint, name, resources, environment, ports, scheduling_timeout_seconds, retry,
+                timeout, labels, key,
+            )
+            for entrypoint, key in bulk.keyed(entrypoints, idempotency_keys)
+        )  # fmt: skip
+        answers: List[JobId | SteadfastError] = []
+        over: SteadfastError | None = None
+        for some in bulk.streams(jobs):
+            batch = bulk.Batch(self._place, self._patience, some)
+            if over is None:
+                self._submit_batch(batch)
+                over = batch.over
+            else:
+                batch.give_up(over)
+            answers += batch.answers
+        return answers
+
+    def run(
+        self,
+        entrypoint: Entrypoint,
+        name: str,
+        resources: pb.ResourceSpec | None = None,
+        environment: pb.EnvironmentConfig | Mapping[str, str] | None = None,
+        ports: Sequence[str] | None = None,
+        scheduling_timeout_seconds: int = 0,
+        retry: RetryConfig | None = None,
+        *,
+        timeout: Duration | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        wait_timeout: Duration | None = None,
+    ) -> Any:
+        """Hands a job over and returns its result: `submit` and `result` in one call.
+
+        Args:
+            wait_timeout: Raises WaitTimeout if all of it takes longer; the job goes on. All else is as in `submit`
+        """
+        request = requests.launch(
+            entrypoint, name, resources, environment, ports, scheduling_timeout_seconds, retry,
+            timeout, labels, idempotency_key,
+        )  # fmt: skip
+        return self._result_of(self._run(request, wait_timeout))
+
     def submit_file(self, path: str | os.PathLike[str], *, idempotency_key: str | None = None) -> JobId:
         """Hands a job file over, with the files that it names, which lie beside it."""
         return self._rest.submit_file(path, idempotency_key or requests.new_key())
@@ -109,14 +178,14 @@ class Client:
         timeout = None if timeout is None else seconds(timeout, "timeout")
         if timeout is not None and timeout <= 0:
             return _ended(self.status(job_id), timeout)
-        status = None
-        for status in self.watch(job_id, timeout):
-            pass
-        assert status is not None, "a watch ends with the job"
-        return status
+        return _last(self.watch(job_id, timeout))
 
     def watch(self, job_id: str, timeout: Duration | None = None) -> Iterator[JobStatus]:
         """The status now, and again after a change, until the job has ended."""
+        return self._watch(job_id, timeout, self._patience)
+
+    def _watch(self, job_id: str, timeout: Duration | None, patience: float) -> Iterator[JobStatus]:
+        """`patience` is with a server that has told nothing yet."""
         timeout = None if timeout is None else seconds(timeout, "timeout")
         deadline = None if timeout is None else time.monotonic() + timeout
         last: JobStatus | None = None
@@ -144,7 +213,7 @@ class Client:
                 call.cancel()
             now = time.monotonic()
             if tries == 0:
-                give_up = now + (self._patience if last is None else GONE_FOR)
+                give_up = now + (patience if last is None else GONE_FOR)
             # A wait that ends by itself is told by its own end.
             if now >= give_up and (deadline is None or last is None):
                 raise self._place.unreachable(why)
@@ -158,11 +227,7 @@ class Client:
         Raises CallFailed with what the callable raised, or JobFailed. A result that is more than JSON is
         unpickled, which is for servers and workers that you trust.
         """
-        status = self.wait(job_id, timeout)
-        if status.has_succeeded:
-            return requests.result(status)
-        name = requests.log_of_last_attempt(status)
-        raise requests.failure(status, _tail(self._rest, job_id, name))
+        return self._result_of(self.wait(job_id, timeout))
 
     def terminate(self, job_id: str) -> None:
         """Ends what runs, and the job: it is KILLED, and never retried. Again: nothing more happens."""
@@ -250,21 +315,61 @@ class Client:
     ) -> None:
         self.close()
 
+    def _submit_batch(self, batch: bulk.Batch) -> None:
+        """Streams until all are answered, or nobody answers any more."""
+        while batch.is_open:
+            sent, error = self._place.metadata, None
+            call = self._jobs.SubmitJobs(batch.messages(), timeout=ANSWERED_WITHIN, metadata=sent)
+            try:
+                for told in call:
+                    batch.hear(told)
+            except grpc.RpcError as broken:
+                error = broken
+            finally:
+                call.cancel()
+            time.sleep(batch.pause(error, sent))
+
+    def _run(self, request: pb.LaunchJobRequest, timeout: Duration | None) -> JobStatus:
+        timeout = None if timeout is None else seconds(timeout, "wait_timeout")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        job_id, sent, late = "", self._place.metadata, False
+        call = self._jobs.RunJob(pb.NewJob(launch=request), timeout=timeout, metadata=sent)
+        try:
+            for told in call:
+                job_id = told.job_id
+                if told.HasField("job"):
+                    return JobStatus.of(told.job)
+        except grpc.RpcError as error:
+            if not self._place.can_pass(error, sent):
+                raise self._place.error(error) from None
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        finally:
+            call.cancel()
+        if not job_id:
+            job_id = self._ask(self._jobs.LaunchJob, request).job_id
+        left = None if deadline is None else deadline - time.monotonic()
+        if timeout is not None and left is not None and (late or left <= 0):
+            return _ended(self.status(job_id), timeout)
+        return _last(self._watch(job_id, left, GONE_FOR))
+
+    def _result_of(self, status: JobStatus) -> Any:
+        if status.has_succeeded:
+            return requests.result(status)
+        name = requests.log_of_last_attempt(status)
+        raise requests.failure(status, _tail(self._rest, status.job_id, name))
+
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
         """Again while nobody answers: all that is asked here can be asked twice."""
-        tries, give_up = 0, 0.0
+        patience = Patience(self._patience)
         while True:
             sent = self._place.metadata
             try:
                 return method(request, timeout=ANSWERED_WITHIN, metadata=sent)
             except grpc.RpcError as error:
-                now = time.monotonic()
-                if tries == 0:
-                    give_up = now + self._patience
-                if not self._place.can_pass(error, sent) or now >= give_up:
+                pause = patience.pause()
+                if pause is None or not self._place.can_pass(error, sent):
                     raise self._place.error(error) from None
-            time.sleep(max(min(pause(tries), give_up - time.monotonic()), 0))
-            tries += 1
+            time.sleep(pause)
 
 
 def _tail(rest: Rest, job_id: str, name: str | None) -> str | None:
@@ -278,6 +383,14 @@ def _tail(rest: Rest, job_id: str, name: str | None) -> str | None:
     except SteadfastError:
         pass
     return None
+
+
+def _last(statuses: Iterator[JobStatus]) -> JobStatus:
+    status = None
+    for status in statuses:
+        pass
+    assert status is not None, "a watch ends with the job"
+    return status
 
 
 def _ended(status: JobStatus, timeout: float) -> JobStatus:

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import ssl
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,9 @@ class Place:
 
     def error(self, error: grpc.RpcError) -> SteadfastError:
         """What the server's refusal is called here."""
-        code, details = error.code(), error.details() or ""
+        return self.refusal(error.code(), error.details() or "")
+
+    def refusal(self, code: grpc.StatusCode, details: str) -> SteadfastError:
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return self.unreachable(details)
         message = details or code.name
@@ -204,7 +207,9 @@ def can_pass(error: grpc.RpcError) -> bool:
     code = error.code()
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return True
-    broken = ("GOAWAY", "RST_STREAM", "Stream removed", "Connection reset", "Socket closed")
+    broken = ["GOAWAY", "RST_STREAM", "Stream removed", "Connection reset", "Socket closed"]
+    # In the words of grpc.aio, while a stream is written.
+    broken.append("Internal error from Core")
     details = error.details() or ""
     unknown = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
     return code in unknown and any(word in details for word in broken)
@@ -214,3 +219,21 @@ def pause(tries: int, longest: float = 2.0) -> float:
     """Doubled with every try, and drawn from its upper half so that not all come back at once."""
     most = min(0.05 * (1 << min(tries, 16)), longest)
     return most / 2 + random.random() * most / 2
+
+
+class Patience:
+    """With somebody who does not answer: so many seconds, from the first time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._tries, self._give_up = 0, 0.0
+
+    def pause(self) -> float | None:
+        """How long until the next try; None: it was tried for long enough."""
+        now = time.monotonic()
+        if self._tries == 0:
+            self._give_up = now + self._seconds
+        if now >= self._give_up:
+            return None
+        self._tries += 1
+        return min(pause(self._tries - 1), self._give_up - now)

@@ -164,6 +164,46 @@ class SubmitJobResponse(_message.Message):
     warnings: _containers.RepeatedCompositeFieldContainer[Warning]
     def __init__(self, job_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
 
+class SubmitJobsRequest(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[NewJob]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[NewJob, _Mapping]]] = ...) -> None: ...
+
+class NewJob(_message.Message):
+    __slots__ = ("submit", "launch")
+    SUBMIT_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    submit: SubmitJobRequest
+    launch: LaunchJobRequest
+    def __init__(self, submit: _Optional[_Union[SubmitJobRequest, _Mapping]] = ..., launch: _Optional[_Union[LaunchJobRequest, _Mapping]] = ...) -> None: ...
+
+class SubmitJobsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[NewJobResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[NewJobResult, _Mapping]]] = ...) -> None: ...
+
+class NewJobResult(_message.Message):
+    __slots__ = ("job_id", "existing", "warnings", "refusal")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    EXISTING_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    existing: bool
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    refusal: Refusal
+    def __init__(self, job_id: _Optional[str] = ..., existing: bool = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
+class Refusal(_message.Message):
+    __slots__ = ("code", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
 class RunJobResponse(_message.Message):
     __slots__ = ("job_id", "warnings", "job")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]

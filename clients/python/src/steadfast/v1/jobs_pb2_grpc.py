@@ -44,9 +44,14 @@ class JobsStub(object):
                 request_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
                 response_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobResponse.FromString,
                 _registered_method=True)
+        self.SubmitJobs = channel.stream_stream(
+                '/steadfast.v1.Jobs/SubmitJobs',
+                request_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobsRequest.SerializeToString,
+                response_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobsResponse.FromString,
+                _registered_method=True)
         self.RunJob = channel.unary_stream(
                 '/steadfast.v1.Jobs/RunJob',
-                request_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
+                request_serializer=steadfast_dot_v1_dot_jobs__pb2.NewJob.SerializeToString,
                 response_deserializer=steadfast_dot_v1_dot_jobs__pb2.RunJobResponse.FromString,
                 _registered_method=True)
         self.GetJobStatus = channel.unary_unary(
@@ -88,8 +93,16 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitJobs(self, request_iterator, context):
+        """Takes many, as fast as they come: each is answered by itself, in the order they were sent, once it is durable or
+        refused. A stream that breaks leaves those without an answer open: send them again with their keys.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RunJob(self, request, context):
-        """SubmitJob and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
+        """SubmitJob (or LaunchJob) and WatchJob in one: tells the id once the job is durable, and its status once it has ended. Ends early,
         with UNAVAILABLE, if the server does: watch the job, or run it again with the same key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -139,9 +152,14 @@ def add_JobsServicer_to_server(servicer, server):
                     request_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.FromString,
                     response_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobResponse.SerializeToString,
             ),
+            'SubmitJobs': grpc.stream_stream_rpc_method_handler(
+                    servicer.SubmitJobs,
+                    request_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobsRequest.FromString,
+                    response_serializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobsResponse.SerializeToString,
+            ),
             'RunJob': grpc.unary_stream_rpc_method_handler(
                     servicer.RunJob,
-                    request_deserializer=steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.FromString,
+                    request_deserializer=steadfast_dot_v1_dot_jobs__pb2.NewJob.FromString,
                     response_serializer=steadfast_dot_v1_dot_jobs__pb2.RunJobResponse.SerializeToString,
             ),
             'GetJobStatus': grpc.unary_unary_rpc_method_handler(
@@ -230,6 +248,33 @@ class Jobs(object):
             _registered_method=True)
 
     @staticmethod
+    def SubmitJobs(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/steadfast.v1.Jobs/SubmitJobs',
+            steadfast_dot_v1_dot_jobs__pb2.SubmitJobsRequest.SerializeToString,
+            steadfast_dot_v1_dot_jobs__pb2.SubmitJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RunJob(request,
             target,
             options=(),
@@ -244,7 +289,7 @@ class Jobs(object):
             request,
             target,
             '/steadfast.v1.Jobs/RunJob',
-            steadfast_dot_v1_dot_jobs__pb2.SubmitJobRequest.SerializeToString,
+            steadfast_dot_v1_dot_jobs__pb2.NewJob.SerializeToString,
             steadfast_dot_v1_dot_jobs__pb2.RunJobResponse.FromString,
             options,
             channel_credentials,
