@@ -37,9 +37,9 @@ const SNAPSHOT_EVERY: u64 = 1000;
 /// with more the state is stored.
 const SNAPSHOT_AT_END: u64 = 64;
 
-/// Jobs that wait for a worker with nothing under way, and are in memory all the same: what workers take in the
-/// next moments is there at once. More of them are entries of the queue.
-const RESTING_MOST: usize = 1024;
+/// Jobs that wait for a worker with nothing under way, and are in memory all the same, some 2 KB each: what workers take
+/// in the next second is there at once. More of them are entries of the queue.
+const RESTING_MOST: usize = 16 * 1024;
 
 /// Which reply belongs to which request; the driver's number.
 pub type ReplyId = u64;
@@ -75,6 +75,8 @@ pub struct Controller {
     /// Jobs that are to be done nothing about until then may leave memory. None: there is nowhere to load them
     /// from again.
     horizon: Option<Timestamp>,
+    /// See [`RESTING_MOST`].
+    resting_most: usize,
     /// What was said about jobs that are being loaded.
     waiting: HashMap<JobId, Vec<(Option<ReplyId>, Request)>>,
     /// To be loaded, since this was last asked.
@@ -115,6 +117,7 @@ impl Controller {
             is_stored,
             owned: HashMap::new(),
             horizon: None,
+            resting_most: RESTING_MOST,
             waiting: HashMap::new(),
             loads: Vec::new(),
             plans: Plans::default(),
@@ -124,6 +127,12 @@ impl Controller {
             slept: Vec::new(),
             stuck: Vec::new(),
         }
+    }
+
+    /// How many jobs that wait for a worker stay in memory.
+    #[must_use]
+    pub fn resting_at_most(self, jobs: usize) -> Self {
+        Self { resting_most: jobs, ..self }
     }
 
     /// From now on jobs are loaded when they are needed, and those that are to be done nothing about until
@@ -291,7 +300,8 @@ impl Controller {
     fn may_sleep(&self, job: &JobId) -> bool {
         let Some(horizon) = self.horizon else { return false };
         let is_idle = self.engine.idle_until(job).is_some_and(|until| until > horizon);
-        is_idle && (self.engine.queue.resting() > RESTING_MOST || !self.engine.is_runnable(job))
+        is_idle
+            && (self.engine.queue.resting() > self.resting_most || !self.engine.is_runnable(job))
     }
 
     /// The jobs in memory, and the workers: what they do needs no store.

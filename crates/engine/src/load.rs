@@ -50,7 +50,8 @@ pub fn state_of(reader: &mut dyn Reader, job: &str, stored: &Stored) -> Result<J
         None => None,
     };
     let mut after = state.as_ref().map_or(0, |job| job.seq);
-    loop {
+    // What its owner has written meanwhile may be among the last of them.
+    while after < stored.seq {
         let page = reader.events(job, after, PAGE)?;
         let Some(last) = page.last() else { break };
         after = last.seq;
@@ -58,7 +59,6 @@ pub fn state_of(reader: &mut dyn Reader, job: &str, stored: &Stored) -> Result<J
             fold(&mut state, record).map_err(|error| unreadable(error.to_string()))?;
         }
     }
-    // The owner may have written on meanwhile.
     if after < stored.seq {
         return Err(unreadable(format!("event {} of it is missing", after + 1)));
     }
@@ -101,12 +101,8 @@ impl Loader {
 
     /// None: there is no such job, it is over, or another's.
     pub(crate) fn load(&mut self, job: &str) -> Result<Option<Adopted>, Unreadable> {
-        let Some((row, _)) = self.reader.row(job)? else { return Ok(None) };
-        if row.over {
-            return Ok(None);
-        }
         let Some(stored) = self.reader.get(job)? else { return Ok(None) };
-        if *stored.owner != *self.owner.id {
+        if stored.row.over || *stored.owner != *self.owner.id {
             return Ok(None);
         }
         if let Some(why) = &stored.stuck {

@@ -29,9 +29,9 @@ impl Shape {
     }
 }
 
-/// The plan of a job: a shape's JSON with the job's arguments.
-pub(crate) fn with_arguments(shape: &str, arguments: PlanArguments) -> Result<Plan, String> {
-    let mut draft: PlanDraft = serde_json::from_str(shape).map_err(|error| error.to_string())?;
+/// The plan of a job: a shape with the job's arguments.
+pub(crate) fn with_arguments(shape: &PlanDraft, arguments: PlanArguments) -> Result<Plan, String> {
+    let mut draft = shape.clone();
     if !draft.set_arguments(arguments) {
         return Err("it has other inputs than its job".to_owned());
     }
@@ -62,6 +62,8 @@ impl RecentShapes {
 #[derive(Debug, Default)]
 pub struct Plans {
     by_key: HashMap<String, Weak<Plan>>,
+    /// The last ones that were read, by their digests.
+    shapes: VecDeque<(String, PlanDraft)>,
     /// Those that no job has any more are looked for at this size, which is then twice what is left.
     sweep_at: usize,
 }
@@ -76,6 +78,26 @@ impl Plans {
             Some(last) if Arc::ptr_eq(&last, &plan) || last == plan => last,
             _ => self.put(plan.name().to_owned(), plan),
         }
+    }
+
+    /// `read`: its JSON, if it was not read lately.
+    pub(crate) fn shape<E>(
+        &mut self,
+        digest: &str,
+        read: impl FnOnce() -> Result<Result<String, String>, E>,
+    ) -> Result<Result<&PlanDraft, String>, E> {
+        if let Some(at) = self.shapes.iter().position(|(known, _)| known == digest) {
+            self.shapes.swap(0, at);
+        } else {
+            let shape = read()?
+                .and_then(|json| serde_json::from_str(&json).map_err(|error| error.to_string()));
+            match shape {
+                Ok(shape) => self.shapes.push_front((digest.to_owned(), shape)),
+                Err(why) => return Ok(Err(why)),
+            }
+            self.shapes.truncate(RECENT_SHAPES);
+        }
+        Ok(Ok(&self.shapes[0].1))
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<Arc<Plan>> {
@@ -130,15 +152,19 @@ mod tests {
         let mut recent = RecentShapes::default();
         let [a, b] = plans.each_ref().map(|plan| recent.of(plan));
         assert!(Arc::ptr_eq(&a, &b));
+        let draft = |shape: &Shape| serde_json::from_str::<PlanDraft>(&shape.json).expect("JSON");
         for plan in &plans {
             assert_eq!(Shape::of(plan), *a);
-            assert_eq!(with_arguments(&a.json, plan.arguments()).as_ref(), Ok(&**plan));
+            assert_eq!(with_arguments(&draft(&a), plan.arguments()).as_ref(), Ok(&**plan));
         }
         let other = plan("c");
-        assert!(with_arguments(&a.json, other.arguments()).is_err(), "it has no inputs");
+        assert!(with_arguments(&draft(&a), other.arguments()).is_err(), "it has no inputs");
         let small = recent.of(&other);
         assert_ne!(small.digest, a.digest);
-        assert!(with_arguments(&small.json, plans[0].arguments()).is_err(), "nothing takes inputs");
+        assert!(
+            with_arguments(&draft(&small), plans[0].arguments()).is_err(),
+            "nothing takes them"
+        );
         for number in 0..100 {
             let mut it = other.draft();
             it.priority = number;

@@ -21,6 +21,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
@@ -79,6 +80,7 @@ impl SqliteStore {
             why: error.to_string(),
         })?;
         store.in_place = Some(opened);
+        store.mover.left(path, &in_place::log_of(path));
         Ok(store)
     }
 
@@ -117,6 +119,8 @@ impl SqliteStore {
         let connect = || {
             let connection = Connection::open_with_flags(path, flags)?;
             connection.busy_timeout(busy)?;
+            // A statement is planned once, whatever its values are.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
             connection.set_prepared_statement_cache_capacity(64);
             Ok(connection)
         };

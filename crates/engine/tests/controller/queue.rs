@@ -5,13 +5,15 @@ use steadfast_engine::FleetRules;
 use super::hooked::arriving;
 use super::*;
 
-/// As many wait in memory as the controller lets, and these.
+/// As many wait in memory as the controller lets, and some more.
+const RESTING: usize = 1000;
 const MANY: usize = 1500;
 
 fn fleet(store: MemoryStore) -> World {
     let mut world = World::with(store, 0);
     world.now = 20_000;
-    world.controller = Controller::new(Placement::fleet(FleetRules::default()));
+    world.controller =
+        Controller::new(Placement::fleet(FleetRules::default())).resting_at_most(RESTING);
     world.controller.raise_horizon(Timestamp(61_000));
     world
 }

@@ -2,6 +2,7 @@
 //!
 //! The writer would do it itself every so often, and the callers of a commit would wait for that too.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +33,15 @@ struct CheckpointThread {
 }
 
 impl Checkpointer {
+    /// One who was killed has left a log: if it is long, the first to write would move it while its caller waits.
+    pub(super) fn left(&mut self, path: &Path, log: &Path) {
+        let bytes = fs::metadata(log).map_or(0, |about| about.len());
+        self.written(path, usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+
     /// This many bytes of events were written to the file.
     pub(super) fn written(&mut self, path: &Path, bytes: usize) {
-        self.unmoved += bytes;
+        self.unmoved = self.unmoved.saturating_add(bytes);
         if self.unmoved < EVERY {
             return;
         }

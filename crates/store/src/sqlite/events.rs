@@ -243,12 +243,12 @@ fn plan(
     let shape: Option<String> = shape.query_row([number], |row| row.get(0)).optional()?;
     let Some(shape) = shape else { return Err(damaged("it is missing".to_owned())) };
     // Jobs with the same have the same plan.
-    let key = shape + &serde_json::to_string(arguments).expect("arguments are JSON");
+    let key = shape.clone() + &serde_json::to_string(arguments).expect("arguments are JSON");
     if let Some(plan) = plans.get(&key) {
         return Ok(plan);
     }
-    let shape = stored_shape(connection, number)?.map_err(damaged)?;
-    let plan = with_arguments(&shape, arguments.clone()).map_err(damaged)?;
+    let shape = plans.shape(&shape, || stored_shape(connection, number))?.map_err(damaged)?;
+    let plan = with_arguments(shape, arguments.clone()).map_err(damaged)?;
     Ok(plans.put(key, Arc::new(plan)))
 }
 
