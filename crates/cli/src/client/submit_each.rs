@@ -119,10 +119,11 @@ async fn send(client: &Client, mut lines: Vec<Line>) -> Result<Vec<(usize, Told)
         let mut answers = answer.lines().map(read);
         let mut not_now = vec![];
         for line in std::mem::take(&mut lines) {
-            let unanswered = || client.odd("it does not answer every line");
-            match (answers.next().ok_or_else(unanswered)??, pause) {
-                (Told::NotNow(_), Some(_)) => not_now.push(line),
-                (told, _) => all.push((line.number, told)),
+            match (answers.next().transpose()?, pause) {
+                // What follows on a line that is too long is not read.
+                (None | Some(Told::NotNow(_)), Some(_)) => not_now.push(line),
+                (Some(told), _) => all.push((line.number, told)),
+                (None, None) => return Err(client.odd("it does not answer every line")),
             }
         }
         lines = not_now;

@@ -24,7 +24,12 @@ pub(super) fn bound(request: &mut Request, most: usize, within: Duration) -> Res
     }
     let body = std::mem::take(request.body_mut());
     if !body.is_end_stream() {
-        let timed = Timed { body, end: Box::pin(tokio::time::sleep(within)), again: None };
+        let timed = Timed {
+            body,
+            end: Box::pin(tokio::time::sleep(within)),
+            again: None,
+            is_waiting: true,
+        };
         *request.body_mut() = Body::new(Limited::new(timed, most));
     }
     Ok(())
@@ -34,7 +39,7 @@ pub(super) fn bound(request: &mut Request, most: usize, within: Duration) -> Res
 pub(super) fn keep_coming(request: &mut Request, within: Duration) {
     let body = std::mem::take(request.body_mut());
     let end = Box::pin(tokio::time::sleep(within));
-    *request.body_mut() = Body::new(Timed { body, end, again: Some(within) });
+    *request.body_mut() = Body::new(Timed { body, end, again: Some(within), is_waiting: false });
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +50,9 @@ struct TooSlow;
 struct Timed {
     body: Body,
     end: Pin<Box<Sleep>>,
-    /// With each part of it there is so much more time.
+    /// There is so much time for each part of it, from when it is waited for.
     again: Option<Duration>,
+    is_waiting: bool,
 }
 
 impl HttpBody for Timed {
@@ -58,10 +64,14 @@ impl HttpBody for Timed {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            if let Some(within) = self.again {
-                self.end.as_mut().reset(Instant::now() + within);
-            }
+            self.is_waiting = false;
             return Poll::Ready(frame);
+        }
+        // Not from the last part on: a server that is slow to ask for the next one is not the client's fault.
+        if let Some(within) = self.again
+            && !std::mem::replace(&mut self.is_waiting, true)
+        {
+            self.end.as_mut().reset(Instant::now() + within);
         }
         self.end.as_mut().poll(cx).map(|()| Some(Err(axum::Error::new(TooSlow))))
     }
@@ -72,5 +82,40 @@ impl HttpBody for Timed {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{StreamExt as _, stream};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A part after each pause, in seconds; how many of them arrive within 10 s each, if they are asked for `late` after each other.
+    async fn arriving(pauses: &'static [u64], late: u64) -> (usize, bool) {
+        let parts = stream::iter(pauses).then(|pause| async move {
+            sleep(Duration::from_secs(*pause)).await;
+            Ok::<_, axum::Error>(Bytes::from_static(b"x"))
+        });
+        let mut request = Request::new(Body::from_stream(parts));
+        keep_coming(&mut request, Duration::from_secs(10));
+        let mut body = request.into_body().into_data_stream();
+        let mut arrived = 0;
+        loop {
+            sleep(Duration::from_secs(late)).await;
+            match body.next().await {
+                Some(Ok(_)) => arrived += 1,
+                Some(Err(_)) => return (arrived, false),
+                None => return (arrived, true),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_keeps_coming_may_take_as_long_as_it_likes() {
+        assert_eq!(arriving(&[9, 9, 9, 9], 0).await, (4, true));
+        assert_eq!(arriving(&[9, 11, 9], 0).await, (1, false));
+        assert_eq!(arriving(&[9, 9, 9], 30).await, (3, true), "the server is the slow one");
     }
 }

@@ -13,6 +13,8 @@ const IN_ONE_STREAM: usize = 8192;
 /// Of one message: so many, and not many more bytes.
 const IN_ONE_MESSAGE: usize = 256;
 const MESSAGE_BYTES: usize = 1 << 20;
+/// No server takes a larger message, and one that is too large would break the stream for all.
+const LARGEST_JOB: usize = 15 << 20;
 
 type Answer = Result<String, ClientError>;
 
@@ -121,15 +123,23 @@ impl Client {
 
 fn request(job: &Job, key: String) -> Result<SubmitJobRequest, ClientError> {
     let file = serde_json::to_string(job).map_err(ClientError::unintelligible)?;
-    Ok(SubmitJobRequest { file, files: job.attached(), idempotency_key: key })
+    let request = SubmitJobRequest { file, files: job.attached(), idempotency_key: key };
+    if size(&request) > LARGEST_JOB {
+        let why = format!("a job has at most {LARGEST_JOB} bytes with its files");
+        return Err(ClientError::TooLarge(why));
+    }
+    Ok(request)
+}
+
+fn size(request: &SubmitJobRequest) -> usize {
+    request.file.len() + request.files.iter().map(|file| file.content.len()).sum::<usize>()
 }
 
 fn messages(requests: &[(usize, SubmitJobRequest)]) -> Vec<SubmitJobsRequest> {
     let mut messages: Vec<SubmitJobsRequest> = Vec::new();
     let mut bytes = 0;
     for (_, request) in requests {
-        let content = request.files.iter().map(|file| file.content.len()).sum::<usize>();
-        let size = request.file.len() + content;
+        let size = size(request);
         let job = NewJob { kind: Some(Kind::Submit(request.clone())) };
         match messages.last_mut() {
             Some(last) if last.jobs.len() < IN_ONE_MESSAGE && bytes + size <= MESSAGE_BYTES => {
@@ -166,6 +176,7 @@ fn same(why: &ClientError) -> ClientError {
             ClientError::Unreachable { server: server.clone(), why: why.clone() }
         }
         ClientError::NotAllowed(why) => ClientError::NotAllowed(why.clone()),
+        ClientError::TooLarge(why) => ClientError::TooLarge(why.clone()),
         ClientError::Unintelligible(why) => ClientError::Unintelligible(why.clone()),
         why => ClientError::Failed(why.to_string()),
     }
