@@ -295,6 +295,23 @@ fn a_purge_of_more_than_it_takes_at_once_takes_all() {
     assert!(store.get("449").unwrap().is_some());
 }
 
+#[test]
+fn a_file_of_another_format_is_left_alone() {
+    for (version, word) in [(5, "an older"), (7, "a newer")] {
+        let (_folder, path) = place();
+        put(&mut open(&path), write("a", 0, 4));
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        for answer in [SqliteStore::open(&path), SqliteStore::open_read_only(&path)] {
+            let refused = answer.expect_err("it is not read");
+            let StoreError::OtherVersion { found, .. } = &refused else { panic!("{refused:?}") };
+            assert_eq!(*found, version);
+            assert!(refused.to_string().contains(word), "{refused}");
+        }
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
+        assert_eq!(log(&mut open(&path), "a").len(), 4);
+    }
+}
+
 /// For a person with the `sqlite3` shell.
 #[test]
 fn the_tables_are_readable() {
