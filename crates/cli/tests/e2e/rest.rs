@@ -1,5 +1,6 @@
 //! A server as those see it who ask it by REST.
 
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
@@ -35,9 +36,17 @@ pub(crate) fn ask(
     body: &str,
 ) -> Option<Reply> {
     let mut answer = Vec::new();
-    send(address, method, path, headers, body)?.read_to_end(&mut answer).ok()?;
+    let ended = send(address, method, path, headers, body)?.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n")?;
+    // Who is refused before all is sent is cut off after the answer; an answer that is cut off is none.
+    if ended.is_err() {
+        let lengths = head.lines().filter_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = lengths.last()?.parse().ok()?;
+        if body.len() < length {
+            return None;
+        }
+    }
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some(Reply { status, body: body.to_owned() })
 }
@@ -60,8 +69,11 @@ fn send(
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
     }
-    stream.write_all(format!("{request}\r\n{body}").as_bytes()).ok()?;
-    Some(stream)
+    match stream.write_all(format!("{request}\r\n{body}").as_bytes()) {
+        // It may have answered all the same.
+        Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => None,
+        _ => Some(stream),
+    }
 }
 
 impl Server {
