@@ -41,8 +41,8 @@ pub(crate) fn ask(
     let (head, body) = answer.split_once("\r\n\r\n")?;
     // Who is refused before all is sent is cut off after the answer; an answer that is cut off is none.
     if ended.is_err() {
-        let lengths = head.lines().filter_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = lengths.last()?.parse().ok()?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+        let length: usize = length.parse().ok()?;
         if body.len() < length {
             return None;
         }
