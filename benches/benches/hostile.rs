@@ -101,7 +101,7 @@ fn unread() {
             steadfast::Server::new(format!("http://{}", server.address)).token(token)
         };
         let client = Client::connect(at(submit)).await.expect("a server");
-        let large = |_: Context, _: u32| async { Ok::<_, Error>("x".repeat((1 << 20) - 2)) };
+        let large = |_: Context, (): ()| async { Ok::<_, Error>("x".repeat((1 << 20) - 2)) };
         let working =
             tokio::spawn(Worker::builder().function("large", large).build().run(at(worker)));
         let job = Job::new("large").step(Step::call("s", "large").for_each_range(OUTPUTS));
