@@ -6,11 +6,12 @@
 //! leaves at all.
 
 mod group;
+mod request;
 
 use std::collections::{BTreeMap, HashMap};
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{AcceptedJob, JobId, RecordedEvent};
+use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::job::{Job, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
@@ -28,6 +29,7 @@ use crate::work::Work;
 use crate::workers::Arriving;
 use group::PendingReply;
 pub use group::{Group, Outgoing, Outputs, Parked};
+pub use request::{Loaded, Request};
 
 /// Time for a worker to end an attempt that is over its timeout, and to say so.
 const TIMEOUT_LENIENCE_MS: u64 = 30_000;
@@ -43,30 +45,6 @@ const RESTING_MOST: usize = 16 * 1024;
 
 /// Which reply belongs to which request; the driver's number.
 pub type ReplyId = u64;
-
-/// What must become durable before it is answered.
-#[derive(Debug)]
-pub enum Request {
-    Submit {
-        accepted: Box<AcceptedJob>,
-        key: Option<IdempotencyKey>,
-    },
-    /// Goes on with a stored job.
-    Adopt(Box<Adopted>),
-    /// A command of a person, or a report of a worker.
-    Input {
-        job: JobId,
-        input: Input,
-    },
-    /// A word about a job that is over, as it is stored.
-    Note {
-        job: Box<Job>,
-        input: Input,
-    },
-}
-
-/// What was found of a job that is not in memory. None: no such job, or one that is over or another's.
-pub type Loaded = Result<Option<Box<Adopted>>, Unreadable>;
 
 #[derive(Debug)]
 pub struct Controller {

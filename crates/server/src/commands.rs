@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
 use steadfast_core::hex::hex;
-use steadfast_core::plan::{Action, Cwd, HttpMode, Plan};
+use steadfast_core::plan::{Action, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{Answer, CommandError, Inbox, Reply};
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
@@ -26,7 +26,7 @@ use crate::hand_over::{CONFIRM, HAND_OVER, confirmed, hand_over};
 use crate::health::Health;
 use crate::queries::{JobReader, job_id};
 
-use keys::Keys;
+use keys::{Keys, check_key};
 use loaded::Loaded;
 
 pub use files::Attached;
@@ -39,8 +39,6 @@ const READ_HERE: usize = 8 << 10;
 const READ_AT_ONCE: usize = 4;
 /// Submissions whose files are written at the same time: a stalled disk holds no more threads than this.
 const WRITE_AT_ONCE: usize = 4;
-/// Longer keys are somebody's mistake.
-const KEY_CHARS: usize = 255;
 
 #[derive(Clone, Debug)]
 pub struct JobCommands {
@@ -439,7 +437,7 @@ impl JobCommands {
                     .to_owned(),
             ));
         }
-        has_no_source(plan)
+        files::has_no_source(plan)
     }
 
     /// `wanted`: a job that is in this state already needs nothing.
@@ -493,28 +491,4 @@ fn known_by_key(why: CommandError) -> Result<Submitted, ApiError> {
 /// They sort by when they were made.
 pub fn new_id() -> JobId {
     ulid::Ulid::generate().to_string().to_lowercase().into()
-}
-
-/// There is no folder that the job file lies in.
-fn has_no_source(plan: &Plan) -> Result<(), ApiError> {
-    let steps = plan.steps().iter();
-    let steps = steps.map(|step| (format!("steps.{}.cwd", step.name), &step.surroundings));
-    let mut places = std::iter::once(("cwd".to_owned(), plan.surroundings())).chain(steps);
-    match places.find(|(_, around)| around.cwd == Some(Cwd::Source)) {
-        None => Ok(()),
-        Some((place, _)) => Err(ApiError::BadRequest(format!(
-            "`{place}: source` is for `steadfast run`: a server does not have the job file's \
-             folder. Leave it out, and name what the job needs in `files`"
-        ))),
-    }
-}
-
-fn check_key(key: &str) -> Result<(), ApiError> {
-    let fits = (1..=KEY_CHARS).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
-    if fits {
-        return Ok(());
-    }
-    Err(ApiError::BadRequest(format!(
-        "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
-    )))
 }

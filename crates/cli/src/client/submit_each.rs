@@ -6,7 +6,6 @@ use std::io::{self, BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -29,17 +28,11 @@ struct Line {
 }
 
 /// What became of one.
-enum Told {
+enum LineResult {
     Accepted(Value),
     Refused(Value),
     /// It may be taken in a moment.
-    NotNow(Value),
-}
-
-#[derive(Debug, Deserialize)]
-struct Refusal {
-    #[serde(default)]
-    detail: String,
+    Retryable(Value),
 }
 
 pub(super) async fn submit_each(client: &Client, args: &SubmitArgs) -> Result<Exit, CliError> {
@@ -53,12 +46,12 @@ pub(super) async fn submit_each(client: &Client, args: &SubmitArgs) -> Result<Ex
         }
         for (number, why) in wrong {
             refused += 1;
-            tell(number, &Told::Refused(json!({ "detail": why })), args.output)?;
+            tell(number, &LineResult::Refused(json!({ "detail": why })), args.output)?;
         }
         for (number, told) in send(client, lines).await? {
             match told {
-                Told::Accepted(_) => accepted += 1,
-                Told::Refused(_) | Told::NotNow(_) => refused += 1,
+                LineResult::Accepted(_) => accepted += 1,
+                LineResult::Refused(_) | LineResult::Retryable(_) => refused += 1,
             }
             tell(number, &told, args.output)?;
         }
@@ -108,7 +101,7 @@ fn read_some(
 }
 
 /// Sends what can be taken in a moment again, for as long as a submission alone is.
-async fn send(client: &Client, mut lines: Vec<Line>) -> Result<Vec<(usize, Told)>, CliError> {
+async fn send(client: &Client, mut lines: Vec<Line>) -> Result<Vec<(usize, LineResult)>, CliError> {
     let mut all = Vec::with_capacity(lines.len());
     for pause in PAUSES_MS.into_iter().map(Some).chain([None]) {
         if lines.is_empty() {
@@ -121,7 +114,7 @@ async fn send(client: &Client, mut lines: Vec<Line>) -> Result<Vec<(usize, Told)
         for line in std::mem::take(&mut lines) {
             match (answers.next().transpose()?, pause) {
                 // What follows on a line that is too long is not read.
-                (None | Some(Told::NotNow(_)), Some(_)) => not_now.push(line),
+                (None | Some(LineResult::Retryable(_)), Some(_)) => not_now.push(line),
                 (Some(told), _) => all.push((line.number, told)),
                 (None, None) => return Err(client.odd("it does not answer every line")),
             }
@@ -141,35 +134,34 @@ fn body(line: &Line) -> String {
     format!("{{\"job\":{job},\"idempotency_key\":{}}}\n", json!(line.key))
 }
 
-fn read(line: &str) -> Result<Told, CliError> {
+fn read(line: &str) -> Result<LineResult, CliError> {
     let told: Value = serde_json::from_str(line)
         .map_err(|error| CliError::wrong(format!("the server's answer is no JSON: {error}")))?;
     Ok(match told["status"].as_u64() {
-        None => Told::Accepted(told),
+        None => LineResult::Accepted(told),
         // Its outcome is open, or there is no room now.
-        Some(202 | 429 | 503) => Told::NotNow(told),
-        Some(_) => Told::Refused(told),
+        Some(202 | 429 | 503) => LineResult::Retryable(told),
+        Some(_) => LineResult::Refused(told),
     })
 }
 
-fn tell(number: usize, told: &Told, output: Output) -> Result<(), CliError> {
-    let (Told::Accepted(answer) | Told::Refused(answer) | Told::NotNow(answer)) = told;
+fn tell(number: usize, told: &LineResult, output: Output) -> Result<(), CliError> {
+    let (LineResult::Accepted(answer)
+    | LineResult::Refused(answer)
+    | LineResult::Retryable(answer)) = told;
     match (output, told) {
         (Output::Json, _) => {
             let mut answer = answer.clone();
             answer["line"] = json!(number);
             input::print_text(&answer.to_string())?;
         }
-        (Output::Human, Told::Accepted(answer)) => {
+        (Output::Human, LineResult::Accepted(answer)) => {
             let id = inert(answer["id"].as_str().unwrap_or_default()).into_owned();
             writeln!(io::stdout().lock(), "{id}")?;
         }
         (Output::Human, _) => {
-            let Refusal { detail } = serde_json::from_value(answer.clone())
-                .unwrap_or(Refusal { detail: "refused".to_owned() });
-            let errors = answer["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let first = errors.first().and_then(|error| error["message"].as_str());
-            let why = inert(first.unwrap_or(&detail)).into_owned();
+            let why = answer["errors"][0]["message"].as_str().or(answer["detail"].as_str());
+            let why = inert(why.unwrap_or("refused")).into_owned();
             anstream::eprintln!("{}: {why}", paint(BAD, format!("line {number}")));
         }
     }

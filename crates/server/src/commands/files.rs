@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use steadfast_core::plan::Plan;
+use steadfast_core::plan::{Cwd, Plan};
 use steadfast_store::{AttachedFile, AttachedFiles, Blobs};
 
 use crate::error::ApiError;
@@ -125,5 +125,19 @@ fn refused(job: &str, error: &io::Error) -> ApiError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ApiError::DiskFull,
         _ => ApiError::Internal(format!("files of job {job}: {error}")),
+    }
+}
+
+/// There is no folder that the job file lies in.
+pub(super) fn has_no_source(plan: &Plan) -> Result<(), ApiError> {
+    let steps = plan.steps().iter();
+    let steps = steps.map(|step| (format!("steps.{}.cwd", step.name), &step.surroundings));
+    let mut places = std::iter::once(("cwd".to_owned(), plan.surroundings())).chain(steps);
+    match places.find(|(_, around)| around.cwd == Some(Cwd::Source)) {
+        None => Ok(()),
+        Some((place, _)) => Err(ApiError::BadRequest(format!(
+            "`{place}: source` is for `steadfast run`: a server does not have the job file's \
+             folder. Leave it out, and name what the job needs in `files`"
+        ))),
     }
 }

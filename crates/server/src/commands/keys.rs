@@ -9,6 +9,8 @@ use tokio::time::timeout;
 use crate::error::ApiError;
 use crate::hand_over::HAND_OVER;
 
+/// Longer keys are somebody's mistake.
+const KEY_CHARS: usize = 255;
 /// Locks that nobody has any more are looked for when there are so many, and then at every doubling.
 const SWEEP: usize = 256;
 
@@ -39,4 +41,14 @@ impl Keys {
         }
         used.locks.entry(key.to_owned()).or_default().clone()
     }
+}
+
+pub(super) fn check_key(key: &str) -> Result<(), ApiError> {
+    let fits = (1..=KEY_CHARS).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+    if fits {
+        return Ok(());
+    }
+    Err(ApiError::BadRequest(format!(
+        "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
+    )))
 }
