@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Instant, SystemTime};
 
+pub use figures::{Measured, centiles, figure, median, millis, probe_disk, probe_spawn, repeats};
+
+mod figures;
+
 /// What the kernel counts CPU time in.
-const TICKS: f64 = 100.0;
+pub const TICKS: f64 = 100.0;
 
 /// A data folder that goes with this.
 #[derive(Debug)]
@@ -19,7 +23,13 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("steadfast-bench-{}", std::process::id()));
+        Self::named("data")
+    }
+
+    /// One of several.
+    pub fn named(name: &str) -> Self {
+        let folder = format!("steadfast-bench-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
         let _ = fs::remove_dir_all(&folder);
         Self(folder)
     }
@@ -30,12 +40,16 @@ impl Folder {
 
     /// Size and time of the store's files.
     pub fn stored(&self) -> Vec<Option<(u64, SystemTime)>> {
-        let of = |name: &str| {
-            let data = fs::metadata(self.0.join(name)).ok()?;
-            Some((data.len(), data.modified().ok()?))
-        };
-        ["steadfast.db", "steadfast.db-wal"].map(of).into()
+        stored(&self.0)
     }
+}
+
+fn stored(folder: &Path) -> Vec<Option<(u64, SystemTime)>> {
+    let of = |name: &str| {
+        let data = fs::metadata(folder.join(name)).ok()?;
+        Some((data.len(), data.modified().ok()?))
+    };
+    ["steadfast.db", "steadfast.db-wal"].map(of).into()
 }
 
 impl Default for Folder {
@@ -54,6 +68,7 @@ impl Drop for Folder {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
+    folder: PathBuf,
     /// Host and port.
     pub address: String,
 }
@@ -66,17 +81,29 @@ pub struct Standing {
     pub cpu: f64,
     resident: u64,
     peak: u64,
+    /// Bytes that the server had the kernel write.
     pub written: u64,
+    /// Bytes of the store's files.
+    pub stored: u64,
+}
+
+impl Standing {
+    pub fn resident_mb(&self) -> f64 {
+        self.resident as f64 * 1.024e-3
+    }
+
+    pub fn peak_mb(&self) -> f64 {
+        self.peak as f64 * 1.024e-3
+    }
 }
 
 impl std::fmt::Display for Standing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mb = |kib: u64| kib as f64 / 1000.0 * 1.024;
         write!(
             f,
             "{:.1} MB resident, {:.1} at most, {:.2} s CPU in all",
-            mb(self.resident),
-            mb(self.peak),
+            self.resident_mb(),
+            self.peak_mb(),
             self.cpu
         )
     }
@@ -98,12 +125,7 @@ impl Server {
         let stdout = child.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         let address = line.trim().rsplit_once("http://").expect("an address").1.to_owned();
-        Self { child, address }
-    }
-
-    fn proc(&self, name: &str) -> String {
-        let path = Path::new("/proc").join(self.child.id().to_string()).join(name);
-        fs::read_to_string(path).expect("it runs")
+        Self { child, folder: folder.path().to_owned(), address }
     }
 
     pub fn standing(&self) -> Standing {
@@ -111,16 +133,14 @@ impl Server {
             let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
             line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
         };
-        let (status, io, stat) = (self.proc("status"), self.proc("io"), self.proc("stat"));
-        // After the name, which is in brackets: user and system time are the 12th and 13th.
-        let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
-        let ticks: f64 = fields.skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum();
+        let (status, io) = (proc(self.child.id(), "status"), proc(self.child.id(), "io"));
         Standing {
             at: Instant::now(),
-            cpu: ticks / TICKS,
+            cpu: cpu_of(self.child.id()),
             resident: number(&status, "VmRSS:"),
             peak: number(&status, "VmHWM:"),
             written: number(&io, "write_bytes:"),
+            stored: stored(&self.folder).into_iter().flatten().map(|(bytes, _)| bytes).sum(),
         }
     }
 }
@@ -133,7 +153,22 @@ impl Drop for Server {
     }
 }
 
-fn program() -> PathBuf {
+fn proc(process: u32, name: &str) -> String {
+    let path = Path::new("/proc").join(process.to_string()).join(name);
+    fs::read_to_string(path).expect("it runs")
+}
+
+/// Seconds, of all threads of a process.
+pub fn cpu_of(process: u32) -> f64 {
+    let stat = proc(process, "stat");
+    // After the name, which is in brackets: user and system time are the 12th and 13th.
+    let fields = stat.rsplit_once(')').expect("a name").1.split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|n| n.parse::<f64>().ok()).sum();
+    ticks / TICKS
+}
+
+/// The program of the release build, which stands above this one.
+pub fn program() -> PathBuf {
     let mut path = std::env::current_exe().expect("a path");
     path.pop();
     path.pop();

@@ -3,7 +3,8 @@
 //!
 //!     cargo build --release && cargo bench -p steadfast-benches --bench fleet
 //!
-//! `-- 1000 1 100000` measures so many workers with so many slots and so many items, and nothing else.
+//! `-- 1000 1 100000 10` measures so many workers with so many slots and so many items, which only beat for so many seconds
+//! before, and nothing else; `-- up 10` only `up`, idle for so long.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -13,7 +14,7 @@ mod sessions;
 use std::time::{Duration, Instant};
 
 use sessions::{Sessions, request, submit};
-use steadfast_benches::{Folder, Server};
+use steadfast_benches::{Folder, Measured, Server, centiles, figure, millis, repeats};
 
 const BEATING: Duration = Duration::from_secs(10);
 
@@ -23,27 +24,33 @@ fn main() {
     if args.iter().any(|arg| arg == "--test") {
         return;
     }
-    let numbers: Vec<usize> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
-    if let [workers, slots, items] = numbers[..] {
-        fleet(workers, slots as u32, items);
-        return;
+    let numbers: Vec<u32> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    let seconds = |at: usize| numbers.get(at).map_or(BEATING, |&n| Duration::from_secs(n.into()));
+    for _ in 0..repeats(1) {
+        match numbers[..] {
+            [workers, slots, items, ..] => fleet(workers, slots, items, seconds(3)),
+            _ if args.iter().any(|arg| arg == "up") => up(seconds(0)),
+            _ => {
+                fleet(1000, 1, 100_000, BEATING);
+                fleet(1, 256, 100_000, BEATING);
+                up(BEATING);
+            }
+        }
     }
-    fleet(1000, 1, 100_000);
-    fleet(1, 256, 100_000);
-    up();
 }
 
-fn fleet(workers: usize, slots: u32, items: usize) {
+fn fleet(workers: u32, slots: u32, items: u32, beating: Duration) {
+    let workload = format!("fleet_{workers}");
     let folder = Folder::new();
     let server = Server::start("server", &folder, &[]);
     // One thread: the other core is the server's.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         println!("{workers} workers × {slots} slots, {items} items");
-        let mut sessions = Sessions::open(&server.address, workers, slots).await;
+        let mut sessions = Sessions::open(&server.address, workers as usize, slots).await;
         println!("  connected: {}", server.standing());
         let (before, stored) = (server.standing(), folder.stored());
-        let until = Instant::now() + BEATING;
+        let until = Instant::now() + beating;
         while Instant::now() < until {
             sessions.beat(1).await;
         }
@@ -57,19 +64,16 @@ fn fleet(workers: usize, slots: u32, items: usize) {
             if folder.stored() == stored { "unchanged" } else { "WRITTEN TO" },
         );
         let before = server.standing();
-        let job = submit(&server.address, items);
-        sessions.until("every item", |so_far| so_far.acknowledged.len() == items).await;
+        let job = submit(&server.address, items as usize);
+        sessions.until("every item", |so_far| so_far.acknowledged.len() == items as usize).await;
         let now = server.standing();
-        let seconds = (now.at - before.at).as_secs_f64();
-        let mut times = std::mem::take(&mut sessions.acknowledged);
-        times.sort();
-        println!(
-            "  {:.0} items/s ({seconds:.2} s, {:.2} s CPU), assignment to acknowledgement: p50 {:?}, p99 {:?}",
-            items as f64 / seconds,
-            now.cpu - before.cpu,
-            times[times.len() / 2],
-            times[times.len() * 99 / 100],
-        );
+        let mut measured = Measured::new(&workload, "item");
+        measured.add(before, now, items);
+        let (p50, p99) = centiles(&mut std::mem::take(&mut sessions.acknowledged));
+        figure(&workload, "acknowledged_p50", "ms", millis(p50));
+        figure(&workload, "acknowledged_p99", "ms", millis(p99));
+        figure(&workload, "losses", "workers", sessions.losses.len() as f64);
+        println!("  {measured}; assignment to acknowledgement: p50 {p50:?}, p99 {p99:?}");
         println!("  at the end: {now}");
         let (_, shown) = request(&server.address, &format!("GET /v1/jobs/{job}"), "").expect("up");
         let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
@@ -81,16 +85,21 @@ fn fleet(workers: usize, slots: u32, items: usize) {
 }
 
 /// From nothing to an answer, and then nothing.
-fn up() {
+fn up(idle: Duration) {
     let begun = Instant::now();
     let folder = Folder::new();
     let server = Server::start("up", &folder, &[]);
     while !request(&server.address, "GET /readyz", "").is_ok_and(|(status, _)| status == 200) {}
-    println!("up: ready after {:?}", begun.elapsed());
+    let ready = begun.elapsed();
+    println!("up: ready after {ready:?}");
     // Its worker has come in by then.
     std::thread::sleep(Duration::from_secs(1));
     let before = server.standing();
-    std::thread::sleep(BEATING);
+    std::thread::sleep(idle);
     let now = server.standing();
-    println!("  {:.2} s CPU in {BEATING:?} of idling; {now}", now.cpu - before.cpu);
+    let cpu = now.cpu - before.cpu;
+    figure("up", "ready", "s", ready.as_secs_f64());
+    figure("up", "idle_cpu", "% of a core", cpu / idle.as_secs_f64() * 100.0);
+    figure("up", "memory", "MB", now.resident_mb());
+    println!("  {cpu:.2} s CPU in {idle:?} of idling; {now}");
 }

@@ -3,6 +3,8 @@
 //! outage of that handler costs.
 //!
 //!     cargo build --release && cargo bench -p steadfast-benches --bench http
+//!
+//! `-- calls 1000` makes so many calls, and has no outage.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::post;
+use steadfast_benches::{figure, median, program, repeats};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -24,38 +27,50 @@ const ROUNDS: usize = 5;
 const OUTAGE: Duration = Duration::from_secs(30);
 
 fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| args.iter().any(|arg| arg == word);
     // `cargo test --benches` only wants to know that it starts.
-    if std::env::args().any(|arg| arg == "--test") {
+    if has("--test") {
         return;
     }
     // For a profiler: `-- --serve`, and the program beside it.
-    if std::env::args().any(|arg| arg == "--serve") {
+    if has("--serve") {
         let handler = Handler::start(None, Duration::ZERO);
         println!("{}", handler.address);
         std::thread::park();
     }
     steadfast_server::tls::use_ring();
     let folder = tempfile::tempdir().expect("a folder");
-    for (name, takes) in [("at once", 0), ("after 5 ms", 5)] {
-        let handler = Handler::start(None, Duration::from_millis(takes));
-        let job = job(folder.path(), handler.address, "");
-        println!("{ITEMS} items, {AT_ONCE} at once, a handler that answers {name}");
-        let mut ratios = vec![];
-        for round in 0..=ROUNDS {
-            let bare = ITEMS as f64 / bare(handler.address).as_secs_f64();
-            let (took, memory) = run(folder.path(), &job);
-            let ours = ITEMS as f64 / took.as_secs_f64();
-            println!("  bare {bare:.0}/s  run {ours:.0}/s  ratio {:.2}  {memory} MB", ours / bare);
-            if round > 0 {
-                ratios.push(ours / bare);
-            }
-        }
-        assert_eq!(handler.calls(), 2 * ITEMS * (ROUNDS + 1), "each item is called once");
-        ratios.sort_by(f64::total_cmp);
-        let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
-        println!("  median ratio {:.2} ({least:.2} to {most:.2})", ratios[ratios.len() / 2]);
+    let items = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(ITEMS);
+    calls("http", folder.path(), Duration::ZERO, items);
+    calls("http_5ms", folder.path(), Duration::from_millis(5), items);
+    if !has("calls") {
+        outage(folder.path());
     }
-    outage(folder.path());
+}
+
+/// Ours beside the bare client, in turns.
+fn calls(workload: &str, folder: &Path, takes: Duration, items: usize) {
+    let handler = Handler::start(None, takes);
+    let job = job(folder, handler.address, items, "");
+    println!("{items} items, {AT_ONCE} at once, a handler that answers after {takes:?}");
+    let (rounds, mut ratios) = (repeats(ROUNDS), vec![]);
+    for round in 0..=rounds {
+        let bare = items as f64 / bare(handler.address, items).as_secs_f64();
+        let (took, memory) = run(folder, &job);
+        let ours = items as f64 / took.as_secs_f64();
+        println!("  bare {bare:.0}/s  run {ours:.0}/s  ratio {:.2}  {memory} MB", ours / bare);
+        if round > 0 {
+            ratios.push(ours / bare);
+            figure(workload, "rate", "calls/s", ours);
+            figure(workload, "bare", "calls/s", bare);
+            figure(workload, "ratio", "of a bare client", ours / bare);
+            figure(workload, "memory", "MB", memory as f64);
+        }
+    }
+    assert_eq!(handler.calls(), 2 * items * (rounds + 1), "each item is called once");
+    let (ratio, least, most) = median(&ratios);
+    println!("  median ratio {ratio:.2} ({least:.2} to {most:.2})");
 }
 
 /// The handler is gone for half a minute while the job is under way.
@@ -64,7 +79,7 @@ fn outage(folder: &Path) {
     let address = handler.address;
     let retry =
         "retry: { max_attempts: unlimited, initial_delay: 500ms, max_delay: 5s, jitter: full }";
-    let job = job(folder, address, retry);
+    let job = job(folder, address, ITEMS, retry);
     let begun = Instant::now();
     let job = job.clone();
     let data = folder.to_owned();
@@ -77,11 +92,10 @@ fn outage(folder: &Path) {
     std::thread::sleep(OUTAGE);
     let handler = Handler::start(Some(address), Duration::from_millis(50));
     let (_, memory) = running.join().expect("the job ends");
-    println!(
-        "a handler that is gone for {} s: all done after {:.1} s, {memory} MB",
-        OUTAGE.as_secs(),
-        begun.elapsed().as_secs_f64()
-    );
+    let took = begun.elapsed().as_secs_f64();
+    figure("http_outage", "all_done", "s", took);
+    figure("http_outage", "memory", "MB", memory as f64);
+    println!("a handler that is gone for {OUTAGE:?}: all done after {took:.1} s, {memory} MB");
     println!("  answered before {before}, after {}, of {ITEMS} items", handler.calls());
     let status = Command::new(program())
         .args(["history", "last", "-o", "json", "--data"])
@@ -99,11 +113,11 @@ fn outage(folder: &Path) {
     );
 }
 
-fn job(folder: &Path, address: SocketAddr, more: &str) -> PathBuf {
+fn job(folder: &Path, address: SocketAddr, items: usize, more: &str) -> PathBuf {
     let job = folder.join("calls.yaml");
     let text = format!(
         "name: calls\nsteps:\n  s:\n    http: {{ url: \"http://{address}/\", body: {{ n: \"{{{{ item }}}}\" }} }}\n    \
-         for_each: {{ range: {ITEMS} }}\n    {more}\n"
+         for_each: {{ range: {items} }}\n    {more}\n"
     );
     std::fs::write(&job, text).expect("writes");
     job
@@ -135,7 +149,7 @@ fn run(folder: &Path, job: &Path) -> (Duration, u64) {
     }
 }
 
-fn bare(address: SocketAddr) -> Duration {
+fn bare(address: SocketAddr, items: usize) -> Duration {
     let runtime = Runtime::new().expect("a runtime");
     let begun = Instant::now();
     runtime.block_on(async {
@@ -146,7 +160,7 @@ fn bare(address: SocketAddr) -> Duration {
             tokio::spawn(async move {
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= ITEMS {
+                    if n >= items {
                         return;
                     }
                     let body = serde_json::json!({ "n": n });
@@ -215,11 +229,4 @@ impl Drop for Handler {
             let _ = thread.join();
         }
     }
-}
-
-fn program() -> PathBuf {
-    let mut path = std::env::current_exe().expect("a path");
-    path.pop();
-    path.pop();
-    path.join("steadfast")
 }

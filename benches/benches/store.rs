@@ -18,8 +18,13 @@ fn main() {
 fn write(job: &str, expected_seq: u64, events: u64) -> Write {
     let record = |seq: u64| {
         let item = ItemId { run: 0, step: 1, role: Role::Item, index: seq as u32 };
-        let event =
-            Event::AttemptStarted { item, attempt: 3, token: seq, worker: "worker-17".into() };
+        let event = Event::AttemptStarted {
+            item,
+            attempt: 3,
+            token: seq,
+            worker: "worker-17".into(),
+            incarnation: None,
+        };
         RecordedEvent { seq, at: Timestamp(seq), event }
     };
     Write {
@@ -41,6 +46,7 @@ fn write(job: &str, expected_seq: u64, events: u64) -> Write {
         },
         snapshot: None,
         key: None,
+        readiness: None,
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sessions::{Sessions, request};
-use steadfast_benches::{Folder, Server};
+use steadfast_benches::{Folder, Server, figure, millis, repeats};
 use steadfast_core::event::AcceptedJob;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Controller, FleetRules, Placement, Request};
@@ -41,7 +41,13 @@ fn main() {
     if args.iter().any(|arg| arg == "--test") {
         return;
     }
-    let waiting = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(WAITING);
+    let jobs = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(WAITING);
+    for _ in 0..repeats(1) {
+        wait(jobs);
+    }
+}
+
+fn wait(waiting: usize) {
     let folder = Folder::new();
     fs::create_dir_all(folder.path()).expect("a folder");
     let settings = folder.path().join("settings.toml");
@@ -58,16 +64,17 @@ fn main() {
     let begun = Instant::now();
     let server = Server::start("server", &folder, &settings);
     until_ready(&server);
-    println!(
-        "  ready {:?} after its start, which followed on kill -9; {}",
-        begun.elapsed(),
-        server.standing()
-    );
+    let ready = begun.elapsed();
+    figure("waiting", "ready", "s", ready.as_secs_f64());
+    println!("  ready {ready:?} after its start, which followed on kill -9; {}", server.standing());
     std::thread::sleep(Duration::from_secs(2));
     let before = server.standing();
     std::thread::sleep(IDLING);
     let now = server.standing();
-    println!("  {:.2} s CPU in {IDLING:?} of idling; {now}", now.cpu - before.cpu);
+    let cpu = now.cpu - before.cpu;
+    figure("waiting", "idle_cpu", "% of a core", cpu / IDLING.as_secs_f64() * 100.0);
+    figure("waiting", "memory", "MB", now.peak_mb());
+    println!("  {cpu:.2} s CPU in {IDLING:?} of idling; {now}");
     drop(server);
 
     let begun = Instant::now();
@@ -98,11 +105,12 @@ fn due(server: &Server, begun: Instant) {
                 so_far.acknowledged.len() == DUE
             })
             .await;
+        let (took, gap) = (begun.elapsed(), longest.get().max(last.get().elapsed()));
+        figure("waiting", "due_done", "s", took.as_secs_f64());
+        figure("waiting", "longest_gap", "ms", millis(gap));
         println!(
-            "  all done {:?} after its start; {} beats of 50 ms were answered, the longest gap between two {:?}; {}",
-            begun.elapsed(),
+            "  all done {took:?} after its start; {} beats of 50 ms were answered, the longest gap between two {gap:?}; {}",
             answered.get(),
-            longest.get().max(last.get().elapsed()),
             server.standing(),
         );
     });

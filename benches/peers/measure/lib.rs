@@ -1,4 +1,4 @@
-//! The workloads, the same for every peer and the same as ours (benches/benches/jobs.rs), and what the kernel says of
+//! The workloads, the same for every peer and the same as ours (benches/benches/jobs/), and what the kernel says of
 //! the peer's server meanwhile. One line of JSON for each figure; `run` adds the peer's version and settings.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

@@ -16,7 +16,7 @@ pub use outcome::{
 };
 pub use pages::{
     AttemptName, AttemptRow, AttemptsPage, JobRow, JobsPage, LogRow, LogTime, LogTimes, LogsPage,
-    OutputRow, OutputsPage, WorkerInfo, WorkersPage,
+    OutputRow, OutputsPage, ReadinessPage, ReadinessRow, WorkerInfo, WorkersPage,
 };
 pub use shown_state::{InvalidState, ShownState};
 pub use status::{

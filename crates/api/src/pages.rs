@@ -1,10 +1,12 @@
-//! Pages of jobs, events, attempts, outputs and logs, as REST answers them and clients read them.
+//! Pages of jobs, events, attempts, outputs, readiness and logs, as REST answers them and clients read them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use steadfast_core::event::Role;
+use steadfast_core::event::{ItemId, Role};
+use steadfast_core::plan::Plan;
+use steadfast_core::readiness::ItemReadiness;
 use steadfast_core::time::Timestamp;
 
 use crate::{AttemptStatus, ShownState};
@@ -81,6 +83,80 @@ pub struct OutputRow {
     pub output: Value,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadinessPage {
+    pub job: String,
+    /// When it was so: what is due then may start.
+    pub at_ms: Timestamp,
+    pub readiness: Vec<ReadinessRow>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<String>,
+}
+
+impl ReadinessPage {
+    /// Nothing starts of a job of `run` whose process is gone.
+    #[must_use]
+    pub fn without_a_process(mut self) -> Self {
+        for row in self.readiness.iter_mut().filter(|row| row.ready) {
+            row.ready = false;
+            row.reason = Some(ShownState::Interrupted.name().to_owned());
+        }
+        self
+    }
+}
+
+/// Whether an item may start, or several in a row that are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "the columns of Tasker's view")]
+pub struct ReadinessRow {
+    /// `eu-west/index[2]`; of several, that of their step
+    pub name: String,
+    pub datacenter: Option<String>,
+    pub step: String,
+    pub role: Role,
+    /// The first of them.
+    pub item: u32,
+    /// How many; None: a step that this one needs will say.
+    pub items: Option<u32>,
+    pub dependencies_satisfied: bool,
+    /// All that have started. None: not kept, of items of a fan-out and others that have ended without failing.
+    pub attempts: Option<u32>,
+    /// Those that `max_attempts` counts. None: not kept, of items that have ended without failing.
+    pub failures: Option<u32>,
+    /// None: without limit.
+    pub max_attempts: Option<u32>,
+    pub retryable: bool,
+    pub eligible: bool,
+    pub next_retry_at_ms: Option<Timestamp>,
+    pub ready: bool,
+    /// Why it is not ready.
+    pub reason: Option<String>,
+}
+
+impl ReadinessRow {
+    pub fn new(plan: &Plan, of: &ItemReadiness) -> Self {
+        let ItemId { run, step, role, index } = of.id;
+        let is_one = of.items == Some(1);
+        Self {
+            name: if is_one { plan.item_name(of.id) } else { plan.step_name(run, step) },
+            datacenter: plan.datacenter(run).map(str::to_owned),
+            step: plan.step(step).name.clone(),
+            role,
+            item: index,
+            items: of.items,
+            dependencies_satisfied: of.dependencies_satisfied,
+            attempts: of.attempts,
+            failures: of.failures,
+            max_attempts: of.max_attempts,
+            retryable: of.retryable,
+            eligible: of.eligible,
+            next_retry_at_ms: of.next_retry_at,
+            ready: of.not_ready.is_none(),
+            reason: of.not_ready.map(|reason| reason.name().to_owned()),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogsPage {
     pub logs: Vec<LogRow>,
@@ -125,6 +201,8 @@ pub struct WorkerInfo {
     /// Why it is not simply connected, for people.
     pub why: Option<String>,
     pub slots: u32,
+    /// Of its slots, those that it has for this server: all, unless it has other servers too.
+    pub credits: u32,
     pub busy: u32,
     /// None: not said, and not counted.
     pub cpu: Option<f64>,

@@ -15,11 +15,12 @@ use crate::client::Token;
 
 pub(crate) use jobs::{
     CancelArgs, DrainArgs, EitherJobArgs, ExplainArgs, HistoryArgs, ListArgs, LogsArgs, PauseArgs,
-    ReasonArg, ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs, WaitArgs, WorkersArgs,
+    ReadinessArgs, ReasonArg, ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs, WaitArgs,
+    WorkersArgs,
 };
 pub(crate) use serve::{
-    AuthArg, BackupArgs, PurgeArgs, ScopeArg, ServeArgs, ServerArgs, TokenCommand, UpArgs,
-    WorkerArgs,
+    AuthArg, BackupArgs, DoctorArgs, MigrateArgs, PurgeArgs, ScopeArg, ServeArgs, ServerArgs,
+    StoreArgs, TokenCommand, UpArgs, WorkerArgs,
 };
 
 const STYLES: Styles = Styles::styled()
@@ -29,7 +30,7 @@ const STYLES: Styles = Styles::styled()
     .placeholder(AnsiColor::Cyan.on_default());
 
 const WHERE: &str = "\
-list, status, logs, history, explain, resume, cancel and retry are about the jobs of a server; with \
+list, status, logs, history, explain, readiness, resume, cancel and retry are about the jobs of a server; with \
 --data, or STEADFAST_DATA and no server named, or when nobody answers at the default address, about \
 those of a data folder.";
 
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     },
     Purge(PurgeArgs),
     Backup(BackupArgs),
+    Doctor(DoctorArgs),
+    Migrate(MigrateArgs),
     Resume(ResumeArgs),
     Plan(PlanArgs),
     Rehearse(RehearseArgs),
@@ -93,6 +96,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example: steadfast history last")]
     History(HistoryArgs),
     Explain(ExplainArgs),
+    Readiness(ReadinessArgs),
     /// Fold a job's log again and compare it with the live state
     ///
     /// Of a data folder: the log with the stored state. Of a server: the events that it gives with the status that it

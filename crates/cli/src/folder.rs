@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow};
+use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow, ReadinessPage};
 use steadfast_core::apply::apply;
 use steadfast_core::event::{Event, ItemId};
 use steadfast_core::explain::{Explainer, Explanation};
@@ -184,6 +184,18 @@ impl JobSource for FolderSource {
         let mut explainer = Explainer::new(self.select(id, step)?);
         data::each_event(self.store()?, id, 0, |record| explainer.see(&record).map_err(text))?;
         Ok(Answer::Made(explainer.explanation(clock::now()).map_err(text)?))
+    }
+
+    fn readiness(
+        &mut self,
+        id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Answer<ReadinessPage>, CliError> {
+        let (data, job, owner) = self.job(id)?;
+        let page = queries::readiness(job, cursor, limit, clock::now()).map_err(text)?;
+        let is_alone = owner == JobOwner::Run && !data.folder.is_run(id);
+        Ok(Answer::Made(if is_alone { page.without_a_process() } else { page }))
     }
 
     fn replay(&mut self, id: &str) -> Result<Replay, CliError> {

@@ -67,7 +67,7 @@ pub(crate) fn list(source: &mut dyn JobSource, args: &ListArgs) -> Result<Exit, 
 }
 
 /// As fine as is of use: tenths of a second up to ten, then whole ones, rounded to the nearest.
-fn coarse(ms: u64) -> String {
+pub(crate) fn coarse(ms: u64) -> String {
     let fine = match ms {
         ..1000 => 1,
         1000..10_000 => 100,

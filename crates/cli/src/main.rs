@@ -5,6 +5,7 @@ mod backup;
 mod client;
 mod clock;
 mod data;
+mod doctor;
 mod error;
 mod explain;
 mod folder;
@@ -12,8 +13,10 @@ mod graph;
 mod input;
 mod jobs;
 mod logs;
+mod migrate;
 mod plan;
 mod purge;
+mod readiness;
 mod rehearse;
 mod retry_job;
 mod run;
@@ -102,6 +105,8 @@ fn main() -> ExitCode {
         Command::Token { command } => token::run(command),
         Command::Purge(args) => purge::run(args),
         Command::Backup(args) => backup::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Resume(args) => routing.resume(args),
         Command::Submit(args) => client::submit(args),
         Command::Wait(args) => client::wait(args),
@@ -115,6 +120,7 @@ fn main() -> ExitCode {
         Command::History(args) => routing.history(args),
         Command::Replay(args) => routing.replay(args),
         Command::Explain(args) => routing.explain(args),
+        Command::Readiness(args) => routing.readiness(args),
         Command::Workers(args) => client::workers(args),
         Command::Drain(args) => client::drain(args),
         Command::Undrain(args) => client::undrain(args),

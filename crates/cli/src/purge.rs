@@ -7,7 +7,7 @@ use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
 use steadfast_server::purge::{purge, remove};
 use steadfast_server::queries;
-use steadfast_store::{Filter, Reader as _, Row, SqliteStore};
+use steadfast_store::{Filter, Reader as _, Row, SqliteStore, storage_at};
 
 use crate::args::{Output, PurgeArgs};
 use crate::data::{self, Data};
@@ -16,6 +16,14 @@ use crate::input::Wrong;
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
+    if let Some(url) = &args.place.store {
+        return match in_database(url, args) {
+            Ok(purged) => tell(purged, args.common.output),
+            Err(wrong) => {
+                input::refuse("not_possible", &wrong, args.common.output).map(|()| Exit::Wrong)
+            }
+        };
+    }
     on_folder(&args.common, |data, store| {
         let now = clock::now();
         let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
@@ -44,16 +52,45 @@ pub(crate) fn run(args: &PurgeArgs) -> Done {
                 return Err(Wrong { code: "usage", message }.into());
             }
         };
-        match args.common.output {
-            Output::Json => input::print_json(&json!({ "purged": purged }))?,
-            Output::Human => match purged {
-                0 => println!("there was nothing to purge"),
-                1 => println!("1 job is gone"),
-                many => println!("{many} jobs are gone"),
-            },
-        }
-        Ok(Exit::Ok)
+        Ok(tell(purged, args.common.output)?)
     })
+}
+
+fn tell(purged: u64, output: Output) -> Done {
+    match output {
+        Output::Json => input::print_json(&json!({ "purged": purged }))?,
+        Output::Human => match purged {
+            0 => println!("there was nothing to purge"),
+            1 => println!("1 job is gone"),
+            many => println!("{many} jobs are gone"),
+        },
+    }
+    Ok(Exit::Ok)
+}
+
+/// There are no interrupted jobs: those are of `run`, which has a data folder. One that is stuck may still be in a server's memory.
+fn in_database(url: &str, args: &PurgeArgs) -> Result<u64, String> {
+    let storage = storage_at(url).map_err(text)?;
+    let (mut journal, mut reader) =
+        (storage.journal().map_err(text)?, storage.reader().map_err(text)?);
+    let blobs = storage.blobs();
+    if let Some(older) = args.older {
+        if args.state.is_some() {
+            return Err("with --store, jobs go by age alone or by name".to_owned());
+        }
+        let (now, older_ms) = (clock::now(), older.as_millis().min(u128::from(u64::MAX)) as u64);
+        let before = Timestamp(now.0.saturating_sub(older_ms));
+        return purge(&mut *journal, &mut *reader, &*blobs, before, now).map_err(text);
+    }
+    let mut purged = 0;
+    for name in &args.jobs {
+        let row = data::find(&mut *reader, name).map_err(|wrong| wrong.message)?;
+        if !row.over {
+            return Err(format!("job {} has not ended; cancel it first", row.id));
+        }
+        purged += u64::from(remove(&mut *journal, &*blobs, &row.id).map_err(text)?);
+    }
+    Ok(purged)
 }
 
 fn ended(

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use steadfast_server::config::{Auth, Config};
 use steadfast_server::observability::{LogFormat, Metrics, ProcessFacts, init_stderr};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
 use steadfast_server::tokens::{Scope, Tokens};
+use steadfast_store::{Storage, storage_at};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
@@ -38,11 +39,13 @@ pub(crate) fn server(args: &ServerArgs) -> Done {
         return Ok(Exit::Ok);
     }
     until_it_ends(async {
-        let (config, data) = match settings(&args.serve) {
-            Ok(settings) => settings,
+        let opened = settings(&args.serve)
+            .and_then(|config| Ok((storage(&config, args.serve.data.as_deref())?, config)));
+        let (storage, config) = match opened {
+            Ok(opened) => opened,
             Err(wrong) => return refuse(&wrong),
         };
-        let running = match begin(config, &data).await {
+        let running = match begin(config, storage).await {
             Ok(running) => running,
             Err(error) => return not_started(&error),
         };
@@ -54,8 +57,12 @@ pub(crate) fn server(args: &ServerArgs) -> Done {
 pub(crate) fn up(args: &UpArgs) -> Done {
     steadfast_worker::adopt_orphans();
     until_it_ends(async {
-        let (mut config, data) = match settings(&args.serve) {
-            Ok(settings) => settings,
+        let opened = settings(&args.serve).and_then(|config| {
+            let data = args.serve.data.as_deref();
+            Ok((storage(&config, data)?, Data::at(data)?, config))
+        });
+        let (storage, data, mut config) = match opened {
+            Ok(opened) => opened,
             Err(wrong) => return refuse(&wrong),
         };
         if config.server.tls_cert.is_some() {
@@ -68,13 +75,13 @@ pub(crate) fn up(args: &UpArgs) -> Done {
         let for_its_user = config.server.auth.is_none();
         config.server.auth.get_or_insert(Auth::Required);
         let own = match config.server.auth {
-            Some(Auth::Required) => match OwnTokens::make(&data) {
+            Some(Auth::Required) => match OwnTokens::make(&*storage) {
                 Ok(own) => Some(own),
                 Err(wrong) => return refuse(&wrong),
             },
             _ => None,
         };
-        let running = match begin(config, &data).await {
+        let running = match begin(config, storage).await {
             Ok(running) => running,
             Err(error) => return not_started(&error),
         };
@@ -87,7 +94,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
             Err(error) => return refuse(&error.to_string()),
         };
         let worker = RemoteConfig {
-            server: running.url(),
+            servers: vec![running.url()],
             token: own.as_ref().map(|own| own.worker.clone()),
             secrets_allowed: vec!["*".to_owned()],
             datacenter: args.datacenter.clone(),
@@ -158,10 +165,11 @@ pub(crate) fn worker(args: &WorkerArgs) -> Done {
     steadfast_worker::adopt_orphans();
     let defaults = remote_defaults(name, folder);
     let identity = args.cert.clone().zip(args.key.clone());
-    let tls = (args.ca.is_some() || identity.is_some() || args.server.starts_with("https"))
+    let is_secure = args.servers.iter().any(|server| server.starts_with("https"));
+    let tls = (args.ca.is_some() || identity.is_some() || is_secure)
         .then(|| ClientTls { ca: args.ca.clone(), identity });
     let config = RemoteConfig {
-        server: args.server.clone(),
+        servers: args.servers.clone(),
         token: token.map(Token),
         tls,
         datacenter: args.datacenter.clone(),
@@ -218,12 +226,16 @@ fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-/// Settings of the file, the environment and the flags, in this order.
-fn settings(args: &ServeArgs) -> Result<(Config, Data), String> {
+/// Settings of the file and the environment, or all that is wrong with them.
+pub(crate) fn config(file: Option<&Path>) -> Result<Config, Vec<String>> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let env = |name: &str| std::env::var(name).ok();
-    let mut config =
-        Config::load(args.config.as_deref(), env, names).map_err(|wrong| wrong.join("\n"))?;
+    Config::load(file, env, names)
+}
+
+/// Settings of the file, the environment and the flags, in this order.
+fn settings(args: &ServeArgs) -> Result<Config, String> {
+    let mut config = config(args.config.as_deref()).map_err(|wrong| wrong.join("\n"))?;
     if let Some(listen) = &args.listen {
         config.server.listen.clone_from(listen);
     }
@@ -233,20 +245,24 @@ fn settings(args: &ServeArgs) -> Result<(Config, Data), String> {
             AuthArg::None => Auth::None,
         });
     }
-    let data = Data::at(args.data.as_deref())?;
-    data.create()?;
-    Ok((config, data))
+    if let Some(store) = &args.place.store {
+        config.store.url = Some(store.clone());
+    }
+    Ok(config)
 }
 
-async fn begin(config: Config, data: &Data) -> Result<Running, StartError> {
-    let folder = data.folder.clone();
-    start(ServerOptions {
-        config,
-        storage: folder.storage(),
-        clock: Arc::new(SystemClock),
-        inside: None,
-    })
-    .await
+/// The database that the settings name, or the data folder.
+fn storage(config: &Config, data: Option<&Path>) -> Result<Arc<dyn Storage>, String> {
+    if let Some(url) = &config.store.url {
+        return storage_at(url).map_err(|error| error.to_string());
+    }
+    let data = Data::at(data)?;
+    data.create()?;
+    Ok(data.folder.storage())
+}
+
+async fn begin(config: Config, storage: Arc<dyn Storage>) -> Result<Running, StartError> {
+    start(ServerOptions { config, storage, clock: Arc::new(SystemClock), inside: None }).await
 }
 
 /// For the worker that `up` brings along, and for the programs of its user. They end with it.
@@ -258,10 +274,9 @@ struct OwnTokens {
 }
 
 impl OwnTokens {
-    fn make(data: &Data) -> Result<Self, String> {
+    fn make(storage: &dyn Storage) -> Result<Self, String> {
         let now = clock::now();
-        let tokens =
-            Tokens::open(data.folder.storage().settings()).map_err(|error| error.to_string())?;
+        let tokens = Tokens::open(storage.settings()).map_err(|error| error.to_string())?;
         let expires = Some(now.plus(OWN_TOKEN_MS));
         let make = |scope| {
             let made = tokens.create(scope, Some(OWN_TOKEN), expires, now);
@@ -292,7 +307,7 @@ impl Drop for OwnTokens {
 
 fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {
     RemoteConfig {
-        server: String::new(),
+        servers: Vec::new(),
         token: None,
         tls: None,
         door: None,

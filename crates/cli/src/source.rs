@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use steadfast_api::{Attempts, JobStatus, JobsPage, LogRow};
+use steadfast_api::{Attempts, JobStatus, JobsPage, LogRow, ReadinessPage};
 use steadfast_core::apply::fold;
 use steadfast_core::event::RecordedEvent;
 use steadfast_core::explain::Explanation;
@@ -52,6 +52,13 @@ pub(crate) trait JobSource {
     fn unreadable(&self, why: &dyn Display) -> CliError;
 
     fn explain(&mut self, id: &str, step: Option<&str>) -> Result<Answer<Explanation>, CliError>;
+
+    fn readiness(
+        &mut self,
+        id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Answer<ReadinessPage>, CliError>;
 
     fn replay(&mut self, id: &str) -> Result<Replay, CliError>;
 

@@ -3,25 +3,42 @@
 use serde_json::json;
 use steadfast_core::time::human_ms;
 use steadfast_server::tokens::{Scope, Tokens, WorkerBinding};
+use steadfast_store::storage_at;
 
-use crate::args::{Common, Output, ScopeArg, TokenCommand};
+use crate::args::{Common, Output, ScopeArg, StoreArgs, TokenCommand};
 use crate::data::Data;
 use crate::style::{Align, BOLD, DIM, Table, paint};
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(command: &TokenCommand) -> Done {
     let (done, output) = match command {
-        TokenCommand::Create { scope, name, expires, worker, datacenter, labels, common } => {
+        TokenCommand::Create {
+            scope,
+            name,
+            expires,
+            worker,
+            datacenter,
+            labels,
+            place,
+            common,
+        } => {
             let expires_ms = expires.map(|expires| expires.as_millis() as u64);
             let binding = WorkerBinding {
                 worker: worker.clone(),
                 datacenter: datacenter.clone(),
                 labels: labels.iter().cloned().collect(),
             };
-            (create(*scope, name.as_deref(), expires_ms, binding, common), common.output)
+            let tokens = || open(place, common);
+            let made = create(*scope, name.as_deref(), expires_ms, binding, tokens, common.output);
+            (made, common.output)
         }
-        TokenCommand::List { common } => (list(common), common.output),
-        TokenCommand::Revoke { id, common } => (revoke(id, common), common.output),
+        TokenCommand::List { place, common } => {
+            (open(place, common).and_then(|tokens| list(&tokens, common.output)), common.output)
+        }
+        TokenCommand::Revoke { id, place, common } => {
+            let revoked = open(place, common).and_then(|tokens| revoke(id, &tokens, common.output));
+            (revoked, common.output)
+        }
     };
     match done {
         Ok(()) => Ok(Exit::Ok),
@@ -29,10 +46,17 @@ pub(crate) fn run(command: &TokenCommand) -> Done {
     }
 }
 
-fn open(common: &Common) -> Result<Tokens, String> {
-    let data = Data::at(common.data.as_deref())?;
-    data.create()?;
-    Tokens::open(data.folder.storage().settings()).map_err(|error| error.to_string())
+/// In the data folder, or where a server with a database keeps them.
+fn open(place: &StoreArgs, common: &Common) -> Result<Tokens, String> {
+    let storage = match &place.store {
+        Some(url) => storage_at(url).map_err(|error| error.to_string())?,
+        None => {
+            let data = Data::at(common.data.as_deref())?;
+            data.create()?;
+            data.folder.storage()
+        }
+    };
+    Tokens::open(storage.settings()).map_err(|error| error.to_string())
 }
 
 fn create(
@@ -40,7 +64,8 @@ fn create(
     name: Option<&str>,
     expires_ms: Option<u64>,
     binding: WorkerBinding,
-    common: &Common,
+    tokens: impl FnOnce() -> Result<Tokens, String>,
+    output: Output,
 ) -> Result<(), String> {
     let scope = match scope {
         ScopeArg::Read => Scope::Read,
@@ -57,14 +82,14 @@ fn create(
              and programs"
         ));
     }
-    let tokens = open(common)?;
+    let tokens = tokens()?;
     let made = if bound {
         tokens.create_bound(binding, name, expires, now)
     } else {
         tokens.create(scope, name, expires, now)
     };
     let made = made.map_err(|error| error.to_string())?;
-    match common.output {
+    match output {
         Output::Json => input::print_json(&json!({
             "id": made.id, "token": made.text, "scope": scope.name(),
             "expires_at_ms": expires.map(|at| at.0),
@@ -84,10 +109,10 @@ fn create(
     }
 }
 
-fn list(common: &Common) -> Result<(), String> {
-    let tokens = open(common)?.list().map_err(|error| error.to_string())?;
+fn list(tokens: &Tokens, output: Output) -> Result<(), String> {
+    let tokens = tokens.list().map_err(|error| error.to_string())?;
     let now = clock::now();
-    if common.output == Output::Json {
+    if output == Output::Json {
         let tokens: Vec<_> = tokens
             .iter()
             .map(|token| {
@@ -139,9 +164,9 @@ fn bound_to(binding: &WorkerBinding) -> String {
     worker.chain(datacenter).chain(labels).collect::<Vec<_>>().join(", ")
 }
 
-fn revoke(id: &str, common: &Common) -> Result<(), String> {
-    open(common)?.revoke(id).map_err(|error| error.to_string())?;
-    if common.output == Output::Human {
+fn revoke(id: &str, tokens: &Tokens, output: Output) -> Result<(), String> {
+    tokens.revoke(id).map_err(|error| error.to_string())?;
+    if output == Output::Human {
         println!("token {id} is good for nothing any more");
     }
     Ok(())

@@ -210,3 +210,21 @@ fn completions_exist_for_every_shell() {
         assert!(text.contains("rehearse") && text.contains("max-decisions"), "{shell}");
     }
 }
+
+#[test]
+fn doctor_says_what_is_wrong_and_what_to_do_and_makes_nothing() {
+    let absent = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("never-made");
+    let data = ["--data", absent.to_str().expect("a plain path")];
+    let look = |more: &[&str]| steadfast(&[&["doctor", "-o", "json"], &data[..], more].concat());
+    let well = look(&[]);
+    assert_eq!(well.status.code(), Some(0), "{}", stderr(&well));
+    assert!(!absent.exists());
+    let wrong = look(&["--config", &file("wrong.toml", "[server]\nlisten_on = 1\n")]);
+    assert_eq!(wrong.status.code(), Some(1));
+    let settings = &json(&wrong)["findings"][0];
+    assert_eq!(settings["check"], "settings");
+    assert_eq!(settings["severity"], "problem");
+    assert!(settings["advice"].as_str().is_some_and(|advice| advice.contains("--print-config")));
+    let nobody = look(&["--store", "postgres://nobody@127.0.0.1:1/nothing"]);
+    assert_eq!(nobody.status.code(), Some(1));
+}

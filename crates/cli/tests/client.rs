@@ -1,5 +1,7 @@
 //! The program against a real server: REST over a real port, a real engine and store behind it.
 
+#[path = "client/readiness.rs"]
+mod readiness;
 #[path = "client/server.rs"]
 mod server;
 #[path = "client/target.rs"]

@@ -35,13 +35,14 @@ fn whatever_answers_there_is_a_message_and_a_status() {
     place.write("job.yaml", "name: j\nsteps: { a: { run: 'true' } }");
     let page = "<html><body>Welcome to the \x1b[31mproxy</body></html>";
     let job = place.path("job.yaml");
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &["list"],
         &["status", ID],
         &["wait", ID],
         &["watch", ID],
         &["history", ID],
         &["explain", ID],
+        &["readiness", ID],
         &["logs", ID],
         &["cancel", ID],
         &["retry", ID],

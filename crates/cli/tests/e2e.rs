@@ -5,6 +5,8 @@
 
 mod e2e {
     mod ahead;
+    mod cluster;
+    mod cluster_storm;
     mod datacenters;
     mod doors;
     mod fluster;
@@ -17,14 +19,18 @@ mod e2e {
     mod losses;
     mod places;
     mod played;
+    mod postgres;
     mod private;
     mod proxy;
+    mod readiness_view;
     mod rest;
     mod restarts;
     mod retries;
     mod seen;
+    mod several;
     mod stalls;
     mod storm;
     mod storms;
     mod views;
+    mod wire;
 }

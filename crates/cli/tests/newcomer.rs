@@ -211,11 +211,22 @@ fn errors_for_programs_have_one_shape() {
     assert_eq!((&error["code"], &error["errors"][0]["line"]), (&"invalid_job".into(), &2.into()));
     assert_eq!(code(&["rehearse", wrong]), "invalid_job");
     assert_eq!(code(&["submit", wrong]), "invalid_job");
-    for command in ["status", "history", "logs", "explain", "replay", "resume", "cancel", "retry"] {
+    let of_jobs = [
+        "status",
+        "history",
+        "logs",
+        "explain",
+        "readiness",
+        "replay",
+        "resume",
+        "cancel",
+        "retry",
+    ];
+    for command in of_jobs {
         assert_eq!(code(&[command, "nothing"]), "not_found", "{command}, of no folder yet");
     }
     place.run(&job("ended"));
-    for command in ["status", "history", "logs", "explain", "replay", "resume", "cancel", "retry"] {
+    for command in of_jobs {
         assert_eq!(code(&[command, "nothing"]), "not_found", "{command}");
     }
     for command in ["resume", "cancel", "retry"] {

@@ -125,8 +125,12 @@ impl Fold<'_> {
                 self.refresh(*run, *step);
                 Ok(())
             }
-            Event::AttemptStarted { item, attempt, token, worker } => {
-                self.attempt_started(*item, *attempt, *token, worker)
+            Event::AttemptStarted { item, attempt, token, worker, incarnation } => {
+                self.attempt_started(*item, *attempt, *token)?;
+                let item = self.live(*item)?;
+                item.worker = Some(worker.clone());
+                item.incarnation.clone_from(incarnation);
+                Ok(())
             }
             Event::AttemptProgressed { item, attempt, progress } => {
                 self.attempt_progressed(*item, *attempt, progress)

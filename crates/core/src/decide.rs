@@ -31,6 +31,7 @@ pub enum Input {
     Start {
         item: ItemId,
         worker: Arc<str>,
+        incarnation: Option<Arc<str>>,
     },
     /// A worker says how an attempt ended.
     Report {
@@ -166,7 +167,9 @@ fn settle(job: &mut Job, now: Timestamp, advanced: &mut Transition) -> Result<()
 /// The events that an input brings about at once.
 pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     match input {
-        Input::Start { item, worker } => start(job, *item, worker),
+        Input::Start { item, worker, incarnation } => {
+            start(job, *item, worker, incarnation.as_ref())
+        }
         Input::Report { item, token, outcome } => {
             let live = current(job, *item, *token)?;
             // Once a service has it, only the service knows how it ended.
@@ -232,7 +235,12 @@ pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Re
     }
 }
 
-fn start(job: &Job, item: ItemId, worker: &Arc<str>) -> Result<Vec<Event>, Refusal> {
+fn start(
+    job: &Job,
+    item: ItemId,
+    worker: &Arc<str>,
+    incarnation: Option<&Arc<str>>,
+) -> Result<Vec<Event>, Refusal> {
     let run = job.runs.get(item.run as usize).ok_or(Refusal::NotStartable)?;
     if job.paused_at.is_some() || !run.startable.contains(&item.step) {
         return Err(Refusal::NotStartable);
@@ -245,7 +253,8 @@ fn start(job: &Job, item: ItemId, worker: &Arc<str>) -> Result<Vec<Event>, Refus
         _ => return Err(Refusal::NotStartable),
     };
     let token = job.last_token + 1;
-    Ok(vec![Event::AttemptStarted { item, attempt, token, worker: worker.clone() }])
+    let (worker, incarnation) = (worker.clone(), incarnation.cloned());
+    Ok(vec![Event::AttemptStarted { item, attempt, token, worker, incarnation }])
 }
 
 /// The item whose attempt under way has this fence token.

@@ -165,6 +165,10 @@ pub enum Event {
         attempt: u32,
         token: u64,
         worker: Arc<str>,
+        /// Of the worker, where several servers share a store: whoever takes the job over can tell by it an assignment that never arrived
+        /// from one that a life of the worker before has run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        incarnation: Option<Arc<str>>,
     },
     /// How far the attempt is, in its own words.
     AttemptProgressed {

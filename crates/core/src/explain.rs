@@ -33,6 +33,7 @@ pub use counterfactual::Counterfactual;
 pub use summary::{JobExplanation, StepExplanation};
 pub use verdicts::{Account, DecisionSummary, Rule, VerdictExplanation};
 pub use waiting::{Waiting, WaitingReason, WaitsFor};
+pub(crate) use waiting::{unmet, waits_for};
 
 use counterfactual::{Case, DecisionBasis, NO_WORKER, Rules};
 

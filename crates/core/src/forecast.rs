@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::{History, SharedAccounts};
 use crate::backoff::{Draw, Jitter};
 use crate::outcome::{FailureKind, Outcome};
-use crate::plan::{BudgetCounts, ForEach, Plan, Step};
+use crate::plan::{BudgetCounts, Plan, Step};
 use crate::policy::{Policy, RuleAction};
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, verdict};
@@ -160,12 +160,7 @@ fn has_aside(step: &Step) -> bool {
 
 /// Known before it runs, or not.
 fn items(step: &Step) -> Option<u64> {
-    match &step.for_each {
-        ForEach::Once => Some(1),
-        ForEach::List(items) => Some(items.len() as u64),
-        ForEach::Range(count) => Some(u64::from(*count)),
-        ForEach::Output { .. } => None,
-    }
+    step.for_each.items().map(u64::from)
 }
 
 #[derive(Clone, Copy, Debug, Default)]

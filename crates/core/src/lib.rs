@@ -17,6 +17,7 @@
 //! | [`again`](mod@again) | retrying a whole job by hand |
 //! | [`spelling`] | what the author of a job calls its keys; only explanations look at it |
 //! | [`explain`](mod@explain) | why a job is where it is, and what would have changed that |
+//! | [`readiness`](mod@readiness) | which items may start now, and what keeps the others |
 //! | [`forecast`](mod@forecast) | what a policy will do, before anything runs |
 //!
 //! The walk of an attempt: [`decide::advance`] takes a report to [`verdict::verdict`], turns the
@@ -39,6 +40,7 @@ mod pattern;
 pub mod plan;
 pub mod policy;
 pub mod ranges;
+pub mod readiness;
 pub mod result;
 pub mod retry_job;
 pub mod select;

@@ -44,6 +44,12 @@ impl Ranges {
         }
     }
 
+    /// The first index from `from` on that is in the set.
+    pub fn next_in(&self, from: u32) -> Option<u32> {
+        let after = self.last_by_first.range(from..).next().map(|(&first, _)| first);
+        if self.contains(from) { Some(from) } else { after }
+    }
+
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -87,6 +93,7 @@ mod tests {
                 prop_assert_eq!(ranges.contains(index), set.contains(&index));
                 let gap = (index..300).find(|i| !set.contains(i));
                 prop_assert_eq!(Some(ranges.next_gap(index)), gap);
+                prop_assert_eq!(ranges.next_in(index), set.range(index..).next().copied());
             }
             let again = Ranges::from(Vec::from(ranges.clone()));
             prop_assert_eq!(again, ranges);

@@ -4,7 +4,7 @@
 //! The counterpart of [`Plan::item_name`]: whatever is printed can be asked for.
 
 use crate::event::{ItemId, Role};
-use crate::plan::{ForEach, Plan, nearest};
+use crate::plan::{Plan, nearest};
 
 /// What a name means. What is none is not said: all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,15 +92,8 @@ impl Plan {
     fn lacks(&self, step: u32, role: Option<Role>, item: Option<u32>) -> Option<String> {
         let draft = self.step(step);
         let name = &draft.name;
-        let items = match &draft.for_each {
-            ForEach::Once => Some(1),
-            ForEach::List(list) => Some(list.len()),
-            ForEach::Range(count) => Some(*count as usize),
-            // Only a run tells how many there are.
-            ForEach::Output { .. } => None,
-        };
-        if let (Some(item), Some(items)) = (item, items)
-            && item as usize >= items
+        if let (Some(item), Some(items)) = (item, draft.for_each.items())
+            && item >= items
         {
             let last = items.saturating_sub(1);
             return Some(format!("`{name}` has {items} items, 0 to {last}; there is no [{item}]"));

@@ -51,7 +51,8 @@ impl Driven {
     }
 
     fn start(&mut self, item: ItemId) {
-        self.input(&Input::Start { item, worker: "w".into() }).expect("startable");
+        self.input(&Input::Start { item, worker: "w".into(), incarnation: None })
+            .expect("startable");
     }
 
     fn report(&mut self, item: ItemId, outcome: Outcome) {

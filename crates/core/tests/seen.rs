@@ -33,7 +33,7 @@ fn give(job: &mut Job, item: ItemId, input: &Input) {
 }
 
 fn start(job: &mut Job, item: ItemId) {
-    give(job, item, &Input::Start { item, worker: "w".into() });
+    give(job, item, &Input::Start { item, worker: "w".into(), incarnation: None });
 }
 
 fn report(job: &mut Job, item: ItemId, outcome: Outcome) {

@@ -1,5 +1,6 @@
 //! What one input came to: events to make durable, and what follows once they are.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use steadfast_core::event::{AttemptId, ItemId, JobId, RecordedEvent};
@@ -50,6 +51,11 @@ impl Batch {
     pub(crate) fn join(&mut self, later: Self) {
         append(&mut self.records, later.records);
         append(&mut self.effects, later.effects);
+    }
+
+    /// How many it is about.
+    pub(crate) fn jobs(&self) -> usize {
+        self.records.iter().map(|(job, _)| job).collect::<HashSet<_>>().len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

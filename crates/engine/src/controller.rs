@@ -6,16 +6,18 @@
 //! leaves at all.
 
 mod group;
+mod ownership;
 mod request;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{JobId, RecordedEvent};
-use steadfast_core::job::{Job, StepRun};
+use steadfast_core::event::{AttemptId, JobId, RecordedEvent};
+use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Plans, QueueEntry, Refused, Row, Write};
+use steadfast_store::{IdempotencyKey, Plans, QueueEntry, Write};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
@@ -33,12 +35,6 @@ pub use request::{Loaded, Request};
 
 /// Time for a worker to end an attempt that is over its timeout, and to say so.
 const TIMEOUT_LENIENCE_MS: u64 = 30_000;
-/// Events after which the state is stored too, so that recovery does not read a long log.
-const SNAPSHOT_EVERY: u64 = 1000;
-/// Of a job that has ended, this many events since the last stored state are read again when somebody looks at it;
-/// with more the state is stored.
-const SNAPSHOT_AT_END: u64 = 64;
-
 /// Jobs that wait for a worker with nothing under way, and are in memory all the same, some 2 KB each: what workers take
 /// in the next second is there at once. More of them are entries of the queue.
 const RESTING_MOST: usize = 16 * 1024;
@@ -57,10 +53,19 @@ pub struct Controller {
     resting_most: usize,
     /// What was said about jobs that are being loaded.
     waiting: HashMap<JobId, Vec<(Option<ReplyId>, Request)>>,
+    /// Jobs that have left memory because they are over, and whose end is not durable yet: the store still has them open, and
+    /// what is said about them waits.
+    ending: HashSet<JobId>,
+    /// Jobs of which a worker that came in is told again what was decided before.
+    told_again: Vec<JobId>,
     /// To be loaded, since this was last asked.
     loads: Vec<JobId>,
+    /// How many [refusals](Self::heard_refusals) of the store are known here.
+    refusals: u64,
     /// What is decided is written. Otherwise groups have no writes: rows and states would be made for nothing.
     is_stored: bool,
+    /// [`Journal::keeps_readiness`](steadfast_store::Journal::keeps_readiness).
+    keeps_readiness: bool,
     /// What jobs in memory share.
     plans: Plans,
     /// Decided since the last group.
@@ -69,6 +74,22 @@ pub struct Controller {
     woken: Vec<Job>,
     slept: Vec<JobId>,
     stuck: Vec<Parked>,
+    /// Workers that are to say again what they have.
+    ask: Vec<Arc<str>>,
+    /// That it began anew in: what was refused in an earlier one is forgotten.
+    epoch: u64,
+}
+
+/// A worker that has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// What it has to be told.
+    pub missed: Missed,
+    /// What it holds for other servers, and is this one's.
+    pub adopted: Vec<AttemptId>,
+    /// This life was not here before: what an earlier one had is lost, by this group or one before it. **It is welcome once that
+    /// is durable**: from then on it says that it was here, and what it does not hold is assigned to it again.
+    pub is_new: bool,
 }
 
 #[derive(Debug)]
@@ -93,18 +114,30 @@ impl Controller {
         Self {
             engine,
             is_stored,
+            keeps_readiness: false,
             owned: HashMap::new(),
             horizon: None,
             resting_most: RESTING_MOST,
             waiting: HashMap::new(),
+            ending: HashSet::new(),
+            told_again: Vec::new(),
             loads: Vec::new(),
+            refusals: 0,
             plans: Plans::default(),
             batch: Batch::default(),
             replies: Vec::new(),
             woken: Vec::new(),
             slept: Vec::new(),
             stuck: Vec::new(),
+            ask: Vec::new(),
+            epoch: 0,
         }
+    }
+
+    /// For a store whose SQL says which items may start.
+    #[must_use]
+    pub fn keeping_readiness(self, keeps_readiness: bool) -> Self {
+        Self { keeps_readiness, ..self }
     }
 
     /// How many jobs that wait for a worker stay in memory.
@@ -162,7 +195,9 @@ impl Controller {
                 if self.horizon.is_some() && self.engine.job(&job).is_none() =>
             {
                 let waiting = self.waiting.entry(job.clone()).or_insert_with(|| {
-                    self.loads.push(job.clone());
+                    if !self.ending.contains(&job) {
+                        self.loads.push(job.clone());
+                    }
                     vec![]
                 });
                 waiting.push((reply_id, Request::Input { job, input }));
@@ -220,6 +255,10 @@ impl Controller {
 
     /// A job was looked for, because it is due, its turn has come, or something was said about it.
     pub fn loaded(&mut self, job: &JobId, found: Loaded, now: Timestamp) {
+        // It was read before its end is durable, and would begin anew.
+        if self.ending.contains(job) {
+            return;
+        }
         let waiting = self.waiting.remove(job).unwrap_or_default();
         let absent = match found {
             // It came in some other way meanwhile.
@@ -237,6 +276,11 @@ impl Controller {
                 let (job, text) = (job.clone(), why.to_string());
                 match why {
                     Unreadable::Parked(_) => {}
+                    Unreadable::Elsewhere { owner, .. } => {
+                        self.engine.forget(&job);
+                        let why = CommandError::Elsewhere { job: job.clone(), owner };
+                        return self.answer_all(waiting, &job, &why);
+                    }
                     why if why.is_of_one_job() => {
                         self.stuck.push(Parked { job: job.clone(), why: text.clone() });
                     }
@@ -262,6 +306,13 @@ impl Controller {
         let reply =
             |reply_id| PendingReply { reply_id, answer: Err(why.clone()), job: job.clone() };
         self.replies.extend(reply_ids.map(reply));
+    }
+
+    /// The end of the job is durable: what was said about it meanwhile is held against what is stored.
+    pub fn ended(&mut self, job: &JobId) {
+        if self.ending.remove(job) && self.waiting.contains_key(job) {
+            self.loads.push(job.clone());
+        }
     }
 
     /// The job is durable up to this event. If that was its last, and nothing is to be done about it soon, it
@@ -291,12 +342,16 @@ impl Controller {
         &mut self.engine
     }
 
-    /// A worker comes in; what it has to be told.
-    pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Missed, NameInUse> {
-        let worker = arriving.spec.name.clone();
-        let batch = self.engine.connect(arriving, now)?;
+    /// A worker comes in.
+    pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Arrival, NameInUse> {
+        let (worker, is_new) = (arriving.spec.name.clone(), !arriving.returning);
+        let (batch, adopted) = self.engine.connect(arriving, now)?;
+        self.told_again.extend(batch.effects.iter().filter_map(|effect| match effect {
+            Effect::Assign(assignment) => Some(assignment.job.clone()),
+            Effect::Withdraw(_) => None,
+        }));
         self.batch.join(batch);
-        Ok(self.engine.missed(&worker))
+        Ok(Arrival { missed: self.engine.missed(&worker), adopted, is_new })
     }
 
     /// The job, as it goes on elsewhere.
@@ -307,6 +362,11 @@ impl Controller {
     /// A job in memory.
     pub fn job(&self, id: &str) -> Option<&Job> {
         self.engine.job(id)
+    }
+
+    /// In the next group.
+    pub(crate) fn jobs_decided(&self) -> usize {
+        self.batch.jobs()
     }
 
     /// A caller waits for what was decided since the last group.
@@ -358,12 +418,19 @@ impl Controller {
     pub fn group_of<W>(&mut self, fill: impl Fn(&Job, Assignment) -> W) -> Option<Group<W>> {
         let batch = std::mem::take(&mut self.batch);
         let mut replies = std::mem::take(&mut self.replies);
-        let news = self.engine.take_news();
+        let (news, credits) = (self.engine.take_news(), self.engine.take_credit_notices());
         let mut parked = self.engine.take_parked();
         let (woken, slept) = (std::mem::take(&mut self.woken), std::mem::take(&mut self.slept));
         let nothing =
             batch.is_empty() && replies.is_empty() && news.is_empty() && parked.is_empty();
-        if nothing && woken.is_empty() && slept.is_empty() && self.stuck.is_empty() {
+        let ask = std::mem::take(&mut self.ask);
+        if nothing
+            && woken.is_empty()
+            && slept.is_empty()
+            && ask.is_empty()
+            && credits.is_empty()
+            && self.stuck.is_empty()
+        {
             return None;
         }
         if !self.is_stored {
@@ -388,6 +455,7 @@ impl Controller {
             }
         }
         let effects = self.filled(batch.effects, fill);
+        let told_again = std::mem::take(&mut self.told_again);
         let mut idle = Vec::new();
         for (id, records) in &by_job {
             let last = records.last().map_or(0, |record| record.seq);
@@ -407,13 +475,18 @@ impl Controller {
             if write.row.over {
                 self.owned.remove(&write.job);
                 ended.extend(self.engine.forget(&write.job));
+                if self.horizon.is_some() {
+                    self.ending.insert(write.job.clone());
+                }
             }
             Some(write)
         });
-        let writes = writes.collect();
+        let writes: Vec<Write> = writes.collect();
+        let refusals = self.refusals;
         parked.append(&mut self.stuck);
-        let unwritten = Vec::new();
-        Some(Group { writes, unwritten, replies, effects, news, parked, woken, slept, idle, ended })
+        let group = Group { writes, refusals, replies, effects, credits, ..Group::default() };
+        let group = Group { told_again, news, parked, ask, ..group };
+        Some(Group { woken, slept, idle, ended, ..group })
     }
 
     fn filled<W>(
@@ -429,53 +502,5 @@ impl Controller {
             Effect::Withdraw(over) => Some((over.job.clone(), Outgoing::Withdraw(over))),
         });
         filled.collect()
-    }
-
-    fn write(&mut self, id: JobId, records: Vec<RecordedEvent>) -> Option<Write> {
-        let job = self.engine.job(&id)?;
-        let owned = self.owned.get_mut(&id)?;
-        let over = job.is_over();
-        // Seldom enough that what is written of the state is no more than a few times its events, however
-        // large it is; and at the end of what is more than a page of events.
-        let steps = job.runs.iter().flat_map(|run| &run.steps);
-        let size = |step: &StepRun| step.live.len() + step.outputs.len() + step.failed.len();
-        let size: usize = steps.map(size).sum();
-        let grown = job.seq - owned.snapshot_seq >= SNAPSHOT_EVERY + size as u64;
-        // The plan is in the first event.
-        let state = || serde_json::to_vec(&job.clone().with_plan(())).ok();
-        let long = job.seq - owned.snapshot_seq >= SNAPSHOT_AT_END;
-        let snapshot = (over && long || grown).then(state).flatten();
-        if snapshot.is_some() {
-            owned.snapshot_seq = job.seq;
-        }
-        let row = Row {
-            id: id.clone(),
-            name: job.plan.name().to_owned(),
-            state: job.state(),
-            submitted_at: job.accepted_at,
-            finished_at: job.finished_at,
-            wake_at: (!over).then(|| self.engine.idle_until(&id).unwrap_or(Timestamp(0))),
-            queued: self.engine.queued(&id).map(|queued| queued.text()),
-            over,
-            labels: job.plan.labels().clone(),
-            retried_from: job.retried_from.clone(),
-            local: job.source.is_some(),
-        };
-        let key = owned.key.take();
-        let expected_seq = records.first().map_or(0, |record| record.seq - 1);
-        Some(Write { job: id, expected_seq, records, row, snapshot, key })
-    }
-
-    /// The store took no write of this job, and will take none that builds on it: it is not ours, or not as
-    /// we know it. It leaves memory, with its slots, timers and place in the queue; the others go on. One that is
-    /// still ours and has nothing under way is loaded anew, as it is stored.
-    pub fn refused(&mut self, job: &JobId, why: &Refused) {
-        self.owned.remove(job);
-        let is_busy = self.engine.job(job).is_some_and(Job::is_in_flight);
-        self.engine.evict(job, &mut self.batch);
-        self.batch.records.retain(|(id, _)| id != job);
-        if !is_busy && self.horizon.is_some() && matches!(why, Refused::Conflict { .. }) {
-            self.loads.push(job.clone());
-        }
     }
 }

@@ -59,7 +59,7 @@ impl Engine {
                     still_runnable = true;
                     break;
                 }
-                let input = Input::Start { item, worker: worker.clone() };
+                let input = Input::Start { item, worker: worker.clone(), incarnation: None };
                 // Core named the item as startable, so it has nothing to refuse.
                 let _ = self.transact(key, &input, now, batch);
             }
@@ -108,8 +108,12 @@ impl Engine {
                 self.turns.extend(self.queue.load(class));
                 continue;
             };
+            let incarnation = fleet.incarnation_to_record(&worker);
             // Core named the item as startable, so it has nothing to refuse.
-            let _ = self.transact(key, &Input::Start { item, worker }, now, batch);
+            let _ = self.transact(key, &Input::Start { item, worker, incarnation }, now, batch);
+        }
+        if let Placement::Fleet(fleet) = &mut self.room {
+            fleet.ask_for_credits(&self.queue.unplaceable(), self.mono);
         }
     }
 }

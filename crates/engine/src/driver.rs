@@ -18,11 +18,11 @@ use std::thread::JoinHandle;
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Journal, Owner, Refused, StoreError};
+use steadfast_store::{Journal, OwnedShards, Owner, Refused, StoreError};
 
 use crate::batch::Assignment;
-use crate::controller::{Controller, Group, ReplyId};
-use crate::fleet::FleetNotification;
+use crate::controller::{Arrival, Controller, Group, ReplyId};
+use crate::fleet::{CreditNotice, FleetNotification, NameInUse};
 use crate::inbox::{Answer, Inbox, Reply};
 use crate::load::{Loader, Unreadable};
 use crate::mailbox::mailbox;
@@ -35,7 +35,7 @@ use writer::Writer;
 /// Messages that wait in each lane of the mailbox; a sender beyond that waits, or is told.
 const INBOX: usize = 4096;
 /// Groups that wait to be synced: enough to keep the disk busy, few enough to stay close to it.
-const UNSYNCED: usize = 4;
+const UNSYNCED: usize = 2;
 /// Questions that wait at the loader: one for each job that something was said about, and the next of the queue.
 const LOADS: usize = 4096;
 
@@ -54,6 +54,10 @@ pub trait Workers: Send {
     fn withdraw(&mut self, over: Assignment);
     /// This attempt succeeded, and will not be asked about again.
     fn settled(&mut self, job: &JobId, token: u64);
+    /// The worker is to come in anew, and to say what it has.
+    fn ask(&mut self, _worker: &str) {}
+    /// About the slots that a worker has for this server.
+    fn credits(&mut self, _worker: &str, _notice: CreditNotice) {}
 }
 
 /// Who wants to know. Called with durable events only.
@@ -97,8 +101,17 @@ pub struct Live {
 #[derive(Debug)]
 pub struct Ownership {
     pub owner: Owner,
+    /// Those that it has.
+    pub shards: Arc<OwnedShards>,
     /// None: the one that starts this brings all jobs.
     pub loader: Option<Loader>,
+}
+
+impl Ownership {
+    /// Of one that has its store alone, and brings all jobs.
+    pub fn alone(owner: Owner) -> Self {
+        Self { owner, shards: Arc::new(OwnedShards::all()), loader: None }
+    }
 }
 
 impl Live {
@@ -117,8 +130,8 @@ impl Live {
         let workers = Box::new(make_workers(inbox.clone()));
         let patient = matches!(room, Placement::Fleet(_));
         let waits = Arc::new(AtomicBool::new(false));
-        let controller = Controller::new(room);
-        let Ownership { owner, loader } = ownership;
+        let controller = Controller::new(room).keeping_readiness(journal.keeps_readiness());
+        let Ownership { owner, shards, loader } = ownership;
         // One word, once.
         let (recovered_to, recovered) = sync_channel(1);
         let (loads, to_load) = mailbox(LOADS);
@@ -137,8 +150,11 @@ impl Live {
             patient,
             decider: sender,
             waits: waits.clone(),
+            refused: HashMap::new(),
+            refusals: 0,
         };
-        let decider = Decider::new(controller, clock, messages, groups, waits, loads, recovered_to);
+        let decider = Decider::new(controller, clock, messages, groups, waits, loads, recovered_to)
+            .with_shards(shards);
         Self {
             inbox,
             decider: thread("decide", move || decider.run()),
@@ -181,7 +197,25 @@ fn thread<T: Send + 'static>(
 }
 
 /// A group on its way to the store, with the callers that wait for its replies.
+#[derive(Default)]
 struct Sent {
     group: Group,
     replies: HashMap<ReplyId, Reply<Answer>>,
+    arrived: Vec<Arrived>,
+    /// What is to be done with it.
+    then: Option<Then>,
+}
+
+enum Then {
+    /// Once it is committed, shards become another owner's.
+    Give { shards: Vec<u16>, to: Arc<str> },
+    /// It, and what comes after it, is written as this one.
+    Write(Owner),
+}
+
+/// A worker in a new life, which is welcome once the loss of what an earlier one had is durable: a server that is restarted in between
+/// would take this life for the one that was assigned it, and assign it again.
+struct Arrived {
+    arrival: Arrival,
+    reply: Reply<Result<Arrival, NameInUse>>,
 }

@@ -14,7 +14,7 @@ use steadfast_store::Gap;
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::controller::Parked;
-use crate::fleet::{Ended, HealthSignal, Needs, step_of};
+use crate::fleet::{Ended, HealthSignal, Held, Needs, step_of};
 use crate::placement::Placement;
 use crate::queue::{Queue, Queued};
 use crate::timers::Timers;
@@ -174,6 +174,16 @@ impl Engine {
             let (attempt, token) = (live.history.attempts, live.token);
             let over = Assignment { job: id.clone(), item, attempt, token, worker };
             batch.effects.push(Effect::Withdraw(over));
+        }
+    }
+
+    /// The job goes on elsewhere, with what is under way of it.
+    pub(crate) fn let_go(&mut self, id: &JobId) {
+        let Some(job) = self.forget(id) else { return };
+        let Placement::Fleet(fleet) = &mut self.room else { return };
+        for (_, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
+            let worker = live.worker.as_deref().unwrap_or_default();
+            fleet.give_back(worker, &AttemptId::new(id.clone(), live.token));
         }
     }
 
@@ -337,12 +347,14 @@ impl Engine {
         for record in &log {
             self.timers.after(key, job, &record.event);
             match &record.event {
-                Event::AttemptStarted { item, attempt, token, worker } => {
+                Event::AttemptStarted { item, attempt, token, worker, incarnation } => {
                     started += 1;
                     if let Placement::Fleet(fleet) = &mut self.room {
                         let needs = Needs::of(&job.plan, *item);
                         let held = AttemptId::new(job.id.clone(), *token);
-                        fleet.take(worker, held, *item, *attempt, &needs, self.mono);
+                        let taken =
+                            Held::new(*item, *attempt, incarnation.clone(), &needs, self.mono);
+                        fleet.take(worker, held, taken);
                     }
                     let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));

@@ -4,7 +4,9 @@
 //! not are lost when the lease ends that they are given then. Leases run on a monotonic clock, so that
 //! a clock that is set does not end them.
 
+mod credits;
 mod evidence;
+mod expected;
 mod health;
 mod member;
 mod needs;
@@ -16,7 +18,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use steadfast_core::event::{AttemptId, ItemId};
+use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 
@@ -30,8 +32,8 @@ pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
 pub use words::{
-    FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo, WorkerSpec,
-    WorkerState,
+    CreditNotice, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
+    WorkerInfo, WorkerSpec, WorkerState,
 };
 
 #[derive(Debug)]
@@ -50,6 +52,13 @@ pub struct Fleet {
     ends: Ends,
     /// A member takes no more work, since the queue last asked.
     fewer: bool,
+    /// See [`Fleet::take_unasked`].
+    unasked: BTreeSet<Arc<str>>,
+    /// Members that have some of their slots for other servers.
+    limited: BTreeSet<Arc<str>>,
+    /// When they were last asked for more.
+    asked: Option<u64>,
+    credit_notices: Vec<(Arc<str>, CreditNotice)>,
     /// When the last stored job was taken up: no worker could come back before.
     returned: u64,
     news: Vec<FleetNotification>,
@@ -64,6 +73,8 @@ pub(crate) struct Arrival {
     pub(crate) lost: Vec<(AttemptId, Held)>,
     /// It holds these, and no job wants them any more.
     pub(crate) unwanted: Vec<AttemptId>,
+    /// It holds these for another server, and they are this one's.
+    pub(crate) adopted: Vec<AttemptId>,
 }
 
 impl Fleet {
@@ -78,6 +89,10 @@ impl Fleet {
             held: 0,
             ends: Ends::default(),
             fewer: false,
+            unasked: BTreeSet::new(),
+            limited: BTreeSet::new(),
+            asked: None,
+            credit_notices: Vec::new(),
             returned: 0,
             news: Vec::new(),
         }
@@ -90,7 +105,7 @@ impl Fleet {
     /// A worker says that it is there. Until a lease has ended, its name is that worker's alone; and no other
     /// is ever given what the worker was assigned.
     pub(crate) fn connect(&mut self, arriving: Arriving, mono: u64) -> Result<Arrival, NameInUse> {
-        let Arriving { spec, identity, session, returning, holds } = arriving;
+        let Arriving { spec, identity, session, returning, holds, elsewhere, credits } = arriving;
         let name = spec.name.clone();
         let mut arrival = Arrival::default();
         let mut known = BTreeMap::new();
@@ -116,12 +131,15 @@ impl Fleet {
             for (key, held) in before.held {
                 if itself && holds.contains(&key) {
                     known.insert(key, held);
-                } else if same || (itself && returning) {
-                    arrival.again.push((key.clone(), held));
+                } else if itself && elsewhere.contains(&key) {
+                    arrival.adopted.push(key.clone());
+                    known.insert(key, held);
+                } else if itself && held.never_came_to(&spec, same || returning) {
+                    arrival.again.push((key.clone(), held.clone()));
                     known.insert(key, held);
                 } else {
                     // Still its, until the loss is decided, which gives it back.
-                    arrival.lost.push((key.clone(), held));
+                    arrival.lost.push((key.clone(), held.clone()));
                     known.insert(key, held);
                 }
             }
@@ -137,6 +155,7 @@ impl Fleet {
         let member = Member {
             cpu_used_milli: known.values().map(|held| held.cpu_milli).sum(),
             memory_used: known.values().map(|held| held.memory).sum(),
+            credits: credits.unwrap_or(spec.slots),
             spec,
             fingerprint: Some(identity.fingerprint),
             session,
@@ -238,12 +257,6 @@ impl Fleet {
         }
     }
 
-    /// Stored jobs are being taken up. Workers are let in when all of them are, and the lease that they have
-    /// to come back in counts from then.
-    pub(crate) fn returned(&mut self, mono: u64) {
-        self.returned = mono;
-    }
-
     /// Whether a worker would have said by now how an attempt ended that is `overdue`: it has been here for a
     /// while, and was heard of since. One that is not known has nothing to say.
     pub(crate) fn could_report(&self, name: &str, overdue: u64, after: u64, mono: u64) -> bool {
@@ -254,70 +267,11 @@ impl Fleet {
         })
     }
 
-    /// An attempt that was under way when the engine stopped: its worker has a lease to come back in.
-    pub(crate) fn expect(
-        &mut self,
-        name: &Arc<str>,
-        key: AttemptId,
-        item: ItemId,
-        attempt: u32,
-        needs: &Needs,
-        mono: u64,
-    ) {
-        if !self.members.contains_key(name) {
-            let lease_ends = mono + self.rules.lease_ms;
-            self.leases.insert((lease_ends, name.clone()));
-            let spec = WorkerSpec {
-                name: name.clone(),
-                incarnation: "".into(),
-                datacenter: None,
-                labels: BTreeMap::new(),
-                slots: 0,
-                cpu: None,
-                memory_bytes: None,
-                functions: BTreeSet::new(),
-                processes: false,
-                http: false,
-                queues: false,
-            };
-            let member = Member {
-                spec,
-                fingerprint: None,
-                session: 0,
-                connected: false,
-                since: mono,
-                heard: mono,
-                draining: false,
-                undrain: false,
-                lease_ends,
-                cpu_used_milli: 0,
-                memory_used: 0,
-                held: BTreeMap::new(),
-                health: Health::default(),
-                pace: Prefetch::default(),
-                wanted: false,
-                open: None,
-            };
-            self.members.insert(name.clone(), member);
-        }
-        self.take(name, key, item, attempt, needs, mono);
-    }
-
-    pub(crate) fn take(
-        &mut self,
-        name: &Arc<str>,
-        key: AttemptId,
-        item: ItemId,
-        attempt: u32,
-        needs: &Needs,
-        mono: u64,
-    ) {
+    pub(crate) fn take(&mut self, name: &Arc<str>, key: AttemptId, held: Held) {
         let Some(member) = self.members.get_mut(name) else { return };
-        member.pace.look(Timestamp(mono));
-        member.cpu_used_milli += needs.cpu_milli;
-        member.memory_used += needs.memory;
-        let (cpu_milli, memory) = (needs.cpu_milli, needs.memory);
-        let held = Held { item, attempt, cpu_milli, memory, since: mono };
+        member.pace.look(Timestamp(held.since));
+        member.cpu_used_milli += held.cpu_milli;
+        member.memory_used += held.memory;
         if member.held.insert(key, held).is_none() {
             self.held += 1;
         }
@@ -389,7 +343,7 @@ impl Fleet {
             } else {
                 "it was silent for longer than its lease"
             };
-            lost.extend(member.held.iter().map(|(key, held)| (key.clone(), *held)));
+            lost.extend(member.held.iter().map(|(key, held)| (key.clone(), held.clone())));
             let attempts = member.held.len();
             self.news.push(FleetNotification::Lost { worker: name.clone(), attempts, why });
             self.remove(&name);
@@ -424,6 +378,7 @@ impl Fleet {
                     state,
                     why,
                     running: (member.held.len() as u32).min(member.spec.slots),
+                    credits: member.credits,
                     cpu_used: member.cpu_used_milli as f64 / 1000.0,
                     memory_used: member.memory_used,
                 }
@@ -442,6 +397,7 @@ impl Fleet {
         }
         self.newly_free.remove(name);
         self.quarantined.remove(name);
+        self.limited.remove(name);
     }
 
     /// Brings the sets that a member is in up to date with it.
@@ -461,6 +417,11 @@ impl Fleet {
             self.newly_free.insert(name.clone());
         } else {
             self.newly_free.remove(name);
+        }
+        if member.credits < member.spec.slots {
+            self.limited.insert(name.clone());
+        } else {
+            self.limited.remove(name);
         }
         if member.health.quarantined() {
             self.quarantined.insert(name.clone());

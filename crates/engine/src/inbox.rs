@@ -6,11 +6,12 @@ use std::sync::mpsc::sync_channel;
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{AcceptedJob, ItemId, JobId};
 use steadfast_core::job::Job;
-use steadfast_store::{Gap, IdempotencyKey, QueueEntry, Refused};
+use steadfast_store::{Gap, IdempotencyKey, Owner, QueueEntry, Refused};
 
+use crate::controller::Arrival;
 use crate::controller::{Loaded, Request};
 use crate::engine::Engine;
-use crate::fleet::{Missed, NameInUse, Undraining};
+use crate::fleet::{NameInUse, Undraining};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Sender};
 use crate::workers::Arriving;
@@ -28,6 +29,9 @@ pub enum CommandError {
     /// Another process has the job, or has changed it.
     #[error("job {job} is not this process's any more: {why}")]
     Taken { job: JobId, why: Refused },
+    /// Another server has it.
+    #[error("job {job} is {owner}'s")]
+    Elsewhere { job: JobId, owner: String },
     #[error("job {job} is stuck: {why}")]
     Stuck { job: JobId, why: String },
     /// Nothing has happened.
@@ -73,7 +77,7 @@ pub(crate) enum Message {
     },
     Connect {
         arriving: Box<Arriving>,
-        reply: Reply<Result<Missed, NameInUse>>,
+        reply: Reply<Result<Arrival, NameInUse>>,
     },
     Beat {
         worker: Arc<str>,
@@ -95,7 +99,15 @@ pub(crate) enum Message {
     Undrained {
         worker: Arc<str>,
     },
+    Credits {
+        worker: Arc<str>,
+        session: u64,
+        slots: u32,
+        number: u64,
+    },
     Look(Box<dyn FnOnce(&Engine) + Send>),
+    /// Their ends are durable.
+    Ended(Vec<JobId>),
     /// The store took no write of these.
     Refused(Vec<(JobId, Refused)>),
     /// These are durable up to this event, and may leave memory if that was their last.
@@ -108,6 +120,20 @@ pub(crate) enum Message {
     },
     /// All that had an attempt under way at the start has been loaded.
     Recovered(Result<(), Unreadable>),
+    /// Shards have become this server's: their jobs are to be loaded.
+    GainShards(Vec<u16>),
+    /// All that had an attempt under way in them has been loaded.
+    Gained,
+    /// Shards are to be another server's.
+    GiveShards {
+        shards: Vec<u16>,
+        to: Arc<str>,
+    },
+    /// Everything was taken over by others; what is written from now on is written as this one.
+    BeginAnew {
+        owner: Owner,
+        reply: Reply<()>,
+    },
     /// The writer can take groups again.
     WriterReady,
     Drain,
@@ -180,7 +206,7 @@ impl Inbox {
     pub fn connect(
         &self,
         arriving: Arriving,
-        reply: Reply<Result<Missed, NameInUse>>,
+        reply: Reply<Result<Arrival, NameInUse>>,
     ) -> Result<(), SendError> {
         self.try_live(Message::Connect { arriving: Box::new(arriving), reply })
     }
@@ -216,6 +242,11 @@ impl Inbox {
         self.live(Message::Undrained { worker: worker.clone() });
     }
 
+    /// The worker has so many of its slots for this server. Waits for room, as the worker does not say it again.
+    pub fn credits(&self, worker: &Arc<str>, session: u64, slots: u32, number: u64) {
+        self.live(Message::Credits { worker: worker.clone(), session, slots, number });
+    }
+
     /// A look at the workers and at what waits for them. Of jobs only what is durable may be shown, so
     /// their state is not for this.
     pub fn look(&self, look: impl FnOnce(&Engine) + Send + 'static) -> Result<(), SendError> {
@@ -227,6 +258,22 @@ impl Inbox {
         let request = Request::Input { job: job.clone(), input };
         // An engine that has stopped has nothing to hear: the attempt will be a loss.
         let _ = self.0.send(Message::Request { request, reply: None }, Lane::Work, false);
+    }
+
+    /// Goes on with the jobs of shards that have become this server's.
+    pub fn gain(&self, shards: Vec<u16>) {
+        self.live(Message::GainShards(shards));
+    }
+
+    /// Lets go of the jobs of some shards, and then gives these to another owner.
+    pub fn give(&self, shards: Vec<u16>, to: Arc<str>) {
+        self.live(Message::GiveShards { shards, to });
+    }
+
+    /// Others have taken everything over. What is written from now on is written as `owner`. `reply` is called when nothing of before
+    /// is in memory any more.
+    pub fn begin_anew(&self, owner: Owner, reply: Reply<()>) {
+        self.live(Message::BeginAnew { owner, reply });
     }
 
     /// From now on nothing new starts.
@@ -247,16 +294,25 @@ impl Inbox {
     }
 
     fn try_request(&self, request: Request, reply: Reply<Answer>) -> Result<(), SendError> {
+        let lane = lane(&request);
         let message = Message::Request { request, reply: Some(reply) };
-        self.0.try_send(message, Lane::Work, true).map_err(|(why, _)| unheard(why))
+        self.0.try_send(message, lane, true).map_err(|(why, _)| unheard(why))
     }
 
     fn ask(&self, request: Request) -> Answer {
         let (answer, answered) = sync_channel(1);
         let reply: Reply<Answer> = Box::new(move |said| drop(answer.send(said)));
+        let lane = lane(&request);
         let message = Message::Request { request, reply: Some(reply) };
-        self.0.send(message, Lane::Work, true).map_err(|_| CommandError::Stopped)?;
+        self.0.send(message, lane, true).map_err(|_| CommandError::Stopped)?;
         answered.recv().map_err(|_| CommandError::Stopped)?
+    }
+}
+
+fn lane(request: &Request) -> Lane {
+    match request {
+        Request::Submit { .. } => Lane::NewJobs,
+        _ => Lane::Work,
     }
 }
 

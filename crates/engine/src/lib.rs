@@ -27,13 +27,15 @@ mod work;
 mod workers;
 
 pub use batch::Assignment;
-pub use controller::{Controller, Group, Loaded, Outgoing, Outputs, Parked, ReplyId, Request};
+pub use controller::{
+    Arrival, Controller, Group, Loaded, Outgoing, Outputs, Parked, ReplyId, Request,
+};
 pub use crash::crash_point;
 pub use driver::{Clock, Live, Observer, Ownership, Stopped, Workers};
 pub use engine::Engine;
 pub use fleet::{
-    Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining, WorkerInfo,
-    WorkerSpec, WorkerState,
+    CreditNotice, Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
+    WorkerInfo, WorkerSpec, WorkerState,
 };
 pub use inbox::{Adopted, Answer, CommandError, Inbox, Lost, Reply, SendError};
 pub use load::{Loader, Unreadable, of_snapshot, state, state_of};

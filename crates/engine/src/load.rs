@@ -5,7 +5,7 @@ use steadfast_core::apply::fold;
 use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Journal, Owner, QueueEntry, Reader, Snapshot, StoreError, Stored};
+use steadfast_store::{Journal, Owner, QueueEntry, Reader, Snapshot, StoreError, Stored, Whose};
 
 use crate::inbox::Adopted;
 
@@ -24,6 +24,9 @@ pub enum Unreadable {
     /// It was found unable to go on before.
     #[error("{0}")]
     Parked(String),
+    /// Another server has it.
+    #[error("job {job} is {owner}'s")]
+    Elsewhere { job: JobId, owner: String },
 }
 
 impl Unreadable {
@@ -31,7 +34,9 @@ impl Unreadable {
     pub fn is_of_one_job(&self) -> bool {
         match self {
             Self::Store(error) => matches!(error, StoreError::Corrupt { job: Some(_), .. }),
-            Self::Missing(_) | Self::State { .. } | Self::Parked(_) => true,
+            Self::Missing(_) | Self::State { .. } | Self::Parked(_) | Self::Elsewhere { .. } => {
+                true
+            }
         }
     }
 }
@@ -99,36 +104,43 @@ impl Loader {
         Self { journal, reader, owner }
     }
 
-    /// None: there is no such job, it is over, or another's.
+    /// None: there is no such job, it is over, or one of `run`.
     pub(crate) fn load(&mut self, job: &str) -> Result<Option<Adopted>, Unreadable> {
         let Some(stored) = self.reader.get(job)? else { return Ok(None) };
-        if stored.row.over || *stored.owner != *self.owner.id {
+        if stored.row.over || stored.row.local {
             return Ok(None);
+        }
+        if *stored.owner != *self.owner.id {
+            return Err(Unreadable::Elsewhere { job: job.into(), owner: stored.owner });
         }
         if let Some(why) = &stored.stuck {
             return Err(Unreadable::Parked(why.clone()));
         }
         let job = state_of(&mut *self.reader, job, &stored)?;
-        let gaps = self.journal.gaps(&self.owner.id, job.last_at)?;
+        let gaps = self.journal.gaps(&self.owner.id, &job.id, job.last_at)?;
         Ok(Some(Adopted { job, gaps, lost: Vec::new() }))
     }
 
-    /// A page of those that wait for a worker, after the one `after`.
+    /// A page of those that wait for a worker, after the one `after`. `shards`: only those in these.
     pub(crate) fn queued(
         &mut self,
+        shards: Option<&[u16]>,
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, Unreadable> {
-        Ok(self.journal.queued(&self.owner.id, after, limit)?)
+        let owner = self.owner.id.clone();
+        Ok(self.journal.queued(Whose { owner: &owner, shards }, after, limit)?)
     }
 
     /// A page of those to be woken after `after`, up to `until`.
     pub(crate) fn due(
         &mut self,
+        shards: Option<&[u16]>,
         after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, Unreadable> {
-        Ok(self.journal.due(&self.owner.id, after, until, limit)?)
+        let owner = self.owner.id.clone();
+        Ok(self.journal.due(Whose { owner: &owner, shards }, after, until, limit)?)
     }
 }

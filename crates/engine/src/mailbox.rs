@@ -3,8 +3,9 @@
 //! A channel wakes its reader for each message. With thousands of reports in a second, half of what a
 //! report costs would be the waking.
 //!
-//! There are two lanes. While the store stalls, the reader leaves the lane of work alone, and senders of work
-//! meet its bound; workers' heartbeats and questions have a lane of their own, and are answered all the same.
+//! There are three lanes. While the store stalls, the reader leaves work and new jobs alone, and their senders
+//! meet a bound; workers' heartbeats and questions have a lane of their own, and are answered all the same. What is under
+//! way comes before new jobs, so that however many of these are sent, no retry waits behind them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,12 +15,19 @@ pub(crate) struct Sender<M>(Arc<Shared<M>>);
 
 pub(crate) struct Receiver<M>(Arc<Shared<M>>);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// In the order in which they are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// What is decided, and must become durable.
-    Work,
     /// What needs no store.
     Liveness,
+    /// What is decided about jobs that are there, and must become durable.
+    Work,
+    /// The same, of jobs that are not.
+    NewJobs,
+}
+
+impl Lane {
+    const COUNT: usize = 3;
 }
 
 struct Shared<M> {
@@ -30,8 +38,7 @@ struct Shared<M> {
 }
 
 struct State<M> {
-    work: VecDeque<M>,
-    liveness: VecDeque<M>,
+    lanes: [VecDeque<M>; Lane::COUNT],
     /// The reader sleeps until there are this many.
     wanted: Option<usize>,
     /// The reader is gone.
@@ -43,25 +50,19 @@ struct State<M> {
 
 impl<M> State<M> {
     fn lane(&mut self, lane: Lane) -> &mut VecDeque<M> {
-        match lane {
-            Lane::Work => &mut self.work,
-            Lane::Liveness => &mut self.liveness,
-        }
+        &mut self.lanes[lane as usize]
     }
 
-    /// `up_to`: [`Lane::Work`] has both lanes.
+    /// `up_to`: with the lanes before it.
     fn len(&self, up_to: Lane) -> usize {
-        match up_to {
-            Lane::Work => self.work.len() + self.liveness.len(),
-            Lane::Liveness => self.liveness.len(),
-        }
+        self.lanes[..=up_to as usize].iter().map(VecDeque::len).sum()
     }
 }
 
 /// At most `most` wait in each lane; a sender of more waits with them.
 pub(crate) fn mailbox<M>(most: usize) -> (Sender<M>, Receiver<M>) {
-    let (work, liveness) = (VecDeque::new(), VecDeque::new());
-    let state = State { work, liveness, wanted: None, closed: false, senders: 1, waiting: 0 };
+    let lanes = [const { VecDeque::new() }; Lane::COUNT];
+    let state = State { lanes, wanted: None, closed: false, senders: 1, waiting: 0 };
     let (enough, room) = (Condvar::new(), Condvar::new());
     let shared = Arc::new(Shared { state: Mutex::new(state), enough, room, most });
     (Sender(shared.clone()), Receiver(shared))
@@ -150,7 +151,8 @@ impl<M> Sender<M> {
 
     fn put(&self, mut state: MutexGuard<'_, State<M>>, message: M, lane: Lane, urgent: bool) {
         state.lane(lane).push_back(message);
-        let enough = state.wanted.is_some_and(|wanted| urgent || state.len(Lane::Work) >= wanted);
+        let enough =
+            state.wanted.is_some_and(|wanted| urgent || state.len(Lane::NewJobs) >= wanted);
         if enough {
             state.wanted = None;
             drop(state);
@@ -167,7 +169,7 @@ impl<M> Receiver<M> {
     /// No sender is left, and everything that was sent is taken.
     pub(crate) fn is_abandoned(&self) -> bool {
         let state = self.0.held();
-        state.senders == 0 && state.len(Lane::Work) == 0
+        state.senders == 0 && state.len(Lane::NewJobs) == 0
     }
 
     /// Sleeps until there are `wanted` messages or an urgent one, at most `longest`; there may be none.
@@ -182,17 +184,22 @@ impl<M> Receiver<M> {
         }
     }
 
-    /// What has arrived, at most `most`; workers' signs of life first.
+    /// What has arrived, at most `most`, lane by lane; of new jobs, if there are any, at least half of it.
     pub(crate) fn take(&self, most: usize, up_to: Lane) -> VecDeque<M> {
         let mut state = self.0.held();
-        let mut taken = part(&mut state.liveness, most);
-        if up_to == Lane::Work {
-            let left = most - taken.len();
-            let mut work = part(&mut state.work, left);
-            if taken.is_empty() {
-                taken = work;
-            } else {
-                taken.append(&mut work);
+        let new_jobs =
+            if up_to == Lane::NewJobs { state.lane(up_to).len().min(most / 2) } else { 0 };
+        let mut taken = VecDeque::new();
+        for lane in [Lane::Liveness, Lane::Work, Lane::NewJobs] {
+            let kept_free = if lane == Lane::Work { new_jobs } else { 0 };
+            let room = most.saturating_sub(taken.len() + kept_free);
+            if lane <= up_to && room > 0 {
+                let mut part = part(state.lane(lane), room);
+                if taken.is_empty() {
+                    taken = part;
+                } else {
+                    taken.append(&mut part);
+                }
             }
         }
         let waiting = state.waiting > 0;
@@ -213,7 +220,7 @@ impl<M> Drop for Receiver<M> {
         let mut state = self.0.held();
         state.closed = true;
         // Callers that wait for the answer to a message in here have to learn that there is none.
-        let left = (std::mem::take(&mut state.work), std::mem::take(&mut state.liveness));
+        let left = std::mem::replace(&mut state.lanes, [const { VecDeque::new() }; Lane::COUNT]);
         drop(state);
         drop(left);
         self.0.room.notify_all();
@@ -275,6 +282,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_under_way_passes_new_jobs_and_does_not_keep_them_out() {
+        let (sender, receiver) = mailbox(20);
+        for n in 0..10 {
+            sender.send(100 + n, Lane::NewJobs, true).expect("open");
+            sender.send(n, Lane::Work, true).expect("open");
+        }
+        assert_eq!(receiver.take(8, Lane::NewJobs), [0, 1, 2, 3, 100, 101, 102, 103]);
+        assert_eq!(receiver.take(5, Lane::Work), [4, 5, 6, 7, 8]);
+        assert_eq!(receiver.take(4, Lane::NewJobs), [9, 104, 105, 106]);
+        assert_eq!(receiver.take(99, Lane::NewJobs), [107, 108, 109]);
+    }
+
+    #[test]
     fn the_reader_learns_that_nobody_is_left_to_send() {
         let (sender, receiver) = mailbox(2);
         let other = sender.clone();
@@ -301,7 +321,7 @@ mod tests {
             for n in 1..=3 {
                 receiver.wait_for(1, Lane::Work, LONG);
                 assert_eq!(receiver.take(1, Lane::Work), [n]);
-                assert!(receiver.0.held().work.len() <= 1);
+                assert!(receiver.0.held().lane(Lane::Work).len() <= 1);
             }
         });
     }

@@ -191,6 +191,11 @@ impl Queue {
         steps.map(|(run, step, class)| ((*run, *step), self.classes.needs(*class)))
     }
 
+    /// What no worker could serve when last looked.
+    pub(crate) fn unplaceable(&self) -> impl Iterator<Item = &Needs> + Clone {
+        self.unplaceable.iter().map(|class| self.classes.needs(*class))
+    }
+
     /// What jobs under way want of a worker, as far as they have come.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = &Needs> {
         self.classes.all()

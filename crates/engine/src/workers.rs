@@ -1,10 +1,11 @@
 //! Workers come, beat, go and are lost: what that does to the jobs they have attempts of.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::decide::Input;
-use steadfast_core::event::{AttemptId, ItemId, Role};
+use steadfast_core::event::{AttemptId, ItemId, JobId, Role};
 use steadfast_core::job::{Phase, Timer};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
@@ -12,8 +13,8 @@ use steadfast_core::time::Timestamp;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::engine::{Engine, JobKey};
 use crate::fleet::{
-    Arrival, Fleet, FleetNotification, Held, Identity, Missed, NameInUse, Needs, Undraining,
-    WorkerInfo, WorkerSpec,
+    Arrival, CreditNotice, Fleet, FleetNotification, Held, Identity, Missed, NameInUse, Needs,
+    Undraining, WorkerInfo, WorkerSpec,
 };
 use crate::placement::Placement;
 
@@ -28,6 +29,21 @@ pub struct Arriving {
     pub returning: bool,
     /// What it runs, or has a report of that was not acknowledged.
     pub holds: BTreeSet<AttemptId>,
+    /// The same of what other servers have assigned to it: what this one has of it is adopted, the rest is none of its.
+    pub elsewhere: BTreeSet<AttemptId>,
+    /// How many of its slots are for this server. None: all.
+    pub credits: Option<u32>,
+}
+
+impl Arriving {
+    /// What it holds of jobs that have gone to another server is that one's: it is not told to stop it.
+    #[must_use]
+    pub fn at_one_that_has(mut self, is_ours: impl Fn(&JobId) -> bool) -> Self {
+        let (ours, theirs) = self.holds.into_iter().partition(|held| is_ours(&held.job));
+        self.holds = ours;
+        self.elsewhere.append(&mut { theirs });
+        self
+    }
 }
 
 /// Looking more often costs more than it tells; more seldom, a clock that was set goes unnoticed.
@@ -63,15 +79,17 @@ impl Engine {
         }
     }
 
-    /// When leases, quarantines or watchdogs end, on the monotonic clock.
+    /// When leases, quarantines or watchdogs end, or workers are asked for slots, on the monotonic clock.
     pub fn next_wake(&self) -> Option<u64> {
         let left = |due: u64| due.saturating_sub(self.timers.attended);
         let watchdog = self.timers.watchdogs.next().map(|due| self.mono.saturating_add(left(due)));
-        let fleet = match &self.room {
-            Placement::Fleet(fleet) => fleet.next_wake(),
-            Placement::Here { .. } => None,
+        let (fleet, ask) = match &self.room {
+            Placement::Fleet(fleet) => {
+                (fleet.next_wake(), fleet.next_ask().filter(|_| !self.draining))
+            }
+            Placement::Here { .. } => (None, None),
         };
-        watchdog.into_iter().chain(fleet).min()
+        watchdog.into_iter().chain(fleet).chain(ask).min()
     }
 
     /// How often a server looks at its deadlines, at least.
@@ -88,27 +106,27 @@ impl Engine {
     }
 
     /// A worker is there. What it was assigned and never got it gets again, what an earlier life of it
-    /// took along is lost, and what it holds in vain it is told to stop.
+    /// took along is lost, and what it holds in vain it is told to stop. Returns what it holds of others that is this server's.
     pub(crate) fn connect(
         &mut self,
         arriving: Arriving,
         now: Timestamp,
-    ) -> Result<Batch, NameInUse> {
+    ) -> Result<(Batch, Vec<AttemptId>), NameInUse> {
         let mut batch = Batch::default();
         let (mono, worker) = (self.mono, arriving.spec.name.clone());
-        let Some(fleet) = self.fleet() else { return Ok(batch) };
-        let Arrival { again, lost, unwanted } = fleet.connect(arriving, mono)?;
-        let assignment = |AttemptId { job, token }, held: Held| Assignment {
+        let Some(fleet) = self.fleet() else { return Ok((batch, Vec::new())) };
+        let Arrival { again, lost, unwanted, adopted } = fleet.connect(arriving, mono)?;
+        let assignment = |AttemptId { job, token }, held: &Held| Assignment {
             job,
             item: held.item,
             attempt: held.attempt,
             token,
             worker: worker.clone(),
         };
-        let again = again.into_iter().map(|(key, held)| Effect::Assign(assignment(key, held)));
+        let again = again.into_iter().map(|(key, held)| Effect::Assign(assignment(key, &held)));
         batch.effects.extend(again);
         // What was decided for its earlier life may still be on its way, and would find this one.
-        let stale = lost.iter().map(|(key, held)| assignment(key.clone(), *held));
+        let stale = lost.iter().map(|(key, held)| assignment(key.clone(), held));
         batch.effects.extend(stale.map(Effect::Withdraw));
         for AttemptId { job, token } in unwanted {
             let item = ItemId { run: 0, step: 0, role: Role::default(), index: 0 };
@@ -116,7 +134,7 @@ impl Engine {
             batch.effects.push(Effect::Withdraw(over));
         }
         self.lose(lost, "it was restarted", now, &mut batch);
-        Ok(batch)
+        Ok((batch, adopted))
     }
 
     /// All stored jobs that are due or under way have been taken up: the lease that their workers have to come
@@ -126,6 +144,11 @@ impl Engine {
         if let Some(fleet) = self.fleet() {
             fleet.returned(mono);
         }
+    }
+
+    /// Workers that are here, and have not said what they have of jobs that came from another server.
+    pub(crate) fn take_unasked(&mut self) -> Vec<Arc<str>> {
+        self.fleet().map(Fleet::take_unasked).unwrap_or_default()
     }
 
     /// False: this life of the worker is not known here, and must come in anew.
@@ -156,6 +179,17 @@ impl Engine {
         if let Some(fleet) = self.fleet() {
             fleet.undrained(worker);
         }
+    }
+
+    /// The worker has so many of its slots for this server, in this session.
+    pub fn credits(&mut self, worker: &str, session: u64, slots: u32, number: u64) {
+        if let Some(fleet) = self.fleet() {
+            fleet.credits(worker, session, slots, number);
+        }
+    }
+
+    pub(crate) fn take_credit_notices(&mut self) -> Vec<(Arc<str>, CreditNotice)> {
+        self.fleet().map(Fleet::take_credit_notices).unwrap_or_default()
     }
 
     /// What it was not told while it was away.
@@ -247,7 +281,8 @@ impl Engine {
             };
             let (held, needs) =
                 (AttemptId::new(job.id.clone(), live.token), Needs::of(&job.plan, item));
-            fleet.expect(worker, held, item, live.history.attempts, &needs, mono);
+            let (attempt, incarnation) = (live.history.attempts, live.incarnation.clone());
+            fleet.expect(worker, held, Held::new(item, attempt, incarnation, &needs, mono));
             running += 1;
         }
         running

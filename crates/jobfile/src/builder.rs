@@ -12,6 +12,8 @@ use crate::problem::{Problem, quote};
 
 /// Deeper than any person indents, and far from the end of the stack.
 const MAX_DEPTH: usize = 64;
+/// Keys that are sooner compared with each other than put into a table.
+const FEW: usize = 12;
 
 pub(crate) fn too_deep(span: Span) -> Problem {
     let message = format!("nested more than {MAX_DEPTH} deep");
@@ -210,6 +212,11 @@ impl Builder {
     }
 
     fn refuse_duplicates(&mut self, entries: &[Entry]) {
+        let is_first =
+            |(at, entry): (usize, &Entry)| entries[..at].iter().all(|it| it.key != entry.key);
+        if entries.len() <= FEW && entries.iter().enumerate().all(is_first) {
+            return;
+        }
         let mut lines = HashMap::with_capacity(entries.len());
         for entry in entries {
             if let Some(first) = lines.insert(&*entry.key, entry.key_span.line) {

@@ -110,7 +110,16 @@ impl Reader<'_> {
     fn string(&mut self, builder: &mut Builder) -> Result<(), Problem> {
         let here = self.here();
         self.take('"');
-        let mut text = String::new();
+        let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+        let plain = self.rest.bytes().position(|byte| !is_plain(byte)).unwrap_or(self.rest.len());
+        let (text, rest) = self.rest.split_at(plain);
+        (self.rest, self.column) = (rest, self.column + plain as u32);
+        // Nearly every string is that, and needs no copy.
+        if self.take('"') {
+            let length = self.column - here.column;
+            return builder.scalar(text, true, Span { length, ..here }, 0);
+        }
+        let mut text = text.to_owned();
         loop {
             let Some(c) = self.rest.chars().next() else {
                 return Err(self.wrong("expected `\"`"));

@@ -50,12 +50,13 @@ impl<'a> At<'a> {
     }
 }
 
+/// Made for every value of a file, so not by `format!`.
 fn join(path: &str, key: &str) -> String {
-    let key = match key.char_indices().nth(LONGEST_IN_PATH) {
-        Some((end, _)) => &format!("{}…", &key[..end]),
-        None => key,
-    };
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    let is_long = key.len() > LONGEST_IN_PATH;
+    let end = is_long.then(|| key.char_indices().nth(LONGEST_IN_PATH)).flatten();
+    let (key, rest) = end.map_or((key, ""), |(end, _)| (&key[..end], "…"));
+    let dot = if path.is_empty() { "" } else { "." };
+    [path, dot, key, rest].concat()
 }
 
 /// Where a key belongs that is right but in the wrong place.

@@ -15,14 +15,16 @@ use crate::problem::{Positions, Warning};
 pub(crate) fn warnings(job: &ReadJob, places: &Positions, operator: &Operator) -> Vec<Warning> {
     let mut found = FoundWarnings::default();
     let mut forecasts = HashMap::new();
-    for (index, step) in job.plan.steps().iter().enumerate() {
+    let steps = job.plan.steps();
+    for (index, step) in steps.iter().enumerate() {
         let own = job.step_blocks[index].as_ref();
         let blocks = Blocks {
             own,
             job: job.job_block.as_ref().filter(|_| own.is_none_or(PolicyBlock::inherits)),
         };
-        let forecast =
-            forecasts.entry(memo_key(step)).or_insert_with(|| forecast(&job.plan, index as u32));
+        // Writing the key costs more than one forecast.
+        let key = (steps.len() > 1).then(|| memo_key(step));
+        let forecast = forecasts.entry(key).or_insert_with(|| forecast(&job.plan, index as u32));
         let draft = step.policy.draft();
         let first = step.policy.delays().base_ms(1);
         let no_retry =

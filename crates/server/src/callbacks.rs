@@ -19,10 +19,12 @@ use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::outcome::{MOST_NESTED, Outcome, nesting};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Answer, Assignment, CommandError, Inbox, Reply, SendError};
+use steadfast_store::Refused as NotWritten;
 use tokio::sync::Mutex;
 
 use crate::error::ApiError;
 use crate::hand_over::{confirmed, hand_over};
+use crate::peers::{PeerRequest, Peers};
 use crate::queries::{AttemptEnd, HowEnded, JobReader};
 
 use ids::{Begun, Ids};
@@ -67,6 +69,7 @@ pub struct CallbackHandler {
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     noting: Arc<Mutex<()>>,
     ids: Ids,
+    peers: Peers,
 }
 
 impl fmt::Debug for CallbackHandler {
@@ -94,7 +97,15 @@ impl CallbackHandler {
         clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     ) -> Self {
         let (noting, ids) = (Arc::default(), Ids::default());
-        Self { callback_tokens, secrets, inbox, reader, output_cap, clock, noting, ids }
+        let peers = Peers::none();
+        Self { callback_tokens, secrets, inbox, reader, output_cap, clock, noting, ids, peers }
+    }
+
+    /// There are other servers.
+    #[must_use]
+    pub(crate) fn beside(mut self, peers: Peers) -> Self {
+        self.peers = peers;
+        self
     }
 
     /// Which attempt a callback is for. Before its body is read: who has no token costs next to nothing.
@@ -130,7 +141,31 @@ impl CallbackHandler {
         Ok(taken)
     }
 
+    /// Another server has taken it, and this one has the job.
+    pub(crate) async fn forwarded(&self, token: &str, body: &str) -> Result<Taken, ApiError> {
+        self.said_here(&self.admit(token)?, body.as_bytes()).await
+    }
+
+    /// The server that has the job takes it.
     async fn said(&self, callback_token: &CallbackToken, body: &[u8]) -> Result<Taken, ApiError> {
+        let job = &callback_token.job;
+        if !self.peers.have(job) {
+            match self.said_here(callback_token, body).await {
+                Err(ApiError::Overloaded(_)) if self.peers.have(job) => {}
+                said => return said,
+            }
+        }
+        let body = str::from_utf8(body)
+            .map_err(|error| ApiError::BadRequest(format!("a callback is JSON: {error}")))?;
+        let token = self.callback_tokens.token(callback_token);
+        self.peers.ask(job, &PeerRequest::Callback { token, body: body.to_owned() }).await
+    }
+
+    async fn said_here(
+        &self,
+        callback_token: &CallbackToken,
+        body: &[u8],
+    ) -> Result<Taken, ApiError> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| ApiError::BadRequest(format!("a callback is JSON: {error}")))?;
         if nesting(&body) > MOST_NESTED {
@@ -159,7 +194,7 @@ impl CallbackHandler {
             Err(
                 CommandError::Refused(Refusal::StaleFence)
                 | CommandError::Unknown(_)
-                | CommandError::Taken { .. },
+                | CommandError::Taken { why: NotWritten::Conflict { .. }, .. },
             ) => {}
             Err(why) => return Err(why.into()),
         }
@@ -223,7 +258,10 @@ impl CallbackHandler {
             };
             match noted {
                 // It has ended this very moment, or there was another note.
-                Err(CommandError::Unknown(_) | CommandError::Taken { .. }) => {
+                Err(
+                    CommandError::Unknown(_)
+                    | CommandError::Taken { why: NotWritten::Conflict { .. }, .. },
+                ) => {
                     tokio::time::sleep(NOTE_PAUSE).await;
                 }
                 noted => return Ok(noted?),

@@ -3,6 +3,7 @@
 //! Nothing is decided here. An idempotency key is used under a lock of its own until its submission is durable, so that
 //! one key is one job however many ask at once, and each is told its id.
 
+mod control;
 mod files;
 mod keys;
 mod loaded;
@@ -10,8 +11,7 @@ mod loaded;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use steadfast_core::decide::{Input, Refusal};
-use steadfast_core::event::{AcceptedJob, JobId, JobState, Requester};
+use steadfast_core::event::{AcceptedJob, JobId, Requester};
 use steadfast_core::hex::hex;
 use steadfast_core::plan::{Action, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
@@ -24,7 +24,8 @@ use tokio::time::timeout;
 use crate::error::ApiError;
 use crate::hand_over::{CONFIRM, HAND_OVER, confirmed, hand_over};
 use crate::health::Health;
-use crate::queries::{JobReader, job_id};
+use crate::peers::Peers;
+use crate::queries::JobReader;
 
 use keys::{Keys, check_key};
 use loaded::Loaded;
@@ -56,10 +57,11 @@ pub struct JobCommands {
     reading: Arc<Semaphore>,
     /// Turns to write the files of one.
     writing: Arc<Semaphore>,
+    peers: Peers,
 }
 
 /// Of many jobs in one request, so many are on their way to the store: some of its groups.
-pub const AT_ONCE: usize = 1024;
+pub const AT_ONCE: usize = 4096;
 
 /// Why a submission did not become a job.
 enum Refused {
@@ -152,7 +154,15 @@ impl JobCommands {
             loaded,
             reading,
             writing,
+            peers: Peers::none(),
         }
+    }
+
+    /// There are other servers.
+    #[must_use]
+    pub(crate) fn beside(mut self, peers: Peers) -> Self {
+        self.peers = peers;
+        self
     }
 
     /// How much may come with a job.
@@ -224,7 +234,7 @@ impl JobCommands {
             let _until_it_is_read = turn;
             load(&name, &text, &operator)
         });
-        loaded.await.map_err(ApiError::internal)
+        Ok(loaded.await?)
     }
 
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, ApiError> {
@@ -243,16 +253,9 @@ impl JobCommands {
         Ok(Submitted { warnings, ..submitted })
     }
 
-    pub async fn cancel(&self, id: &str, requested: Requester) -> Result<(), ApiError> {
-        self.command(id, Input::Cancel(requested), JobState::Cancelled).await
-    }
-
-    pub async fn pause(&self, id: &str, requested: Requester) -> Result<(), ApiError> {
-        self.command(id, Input::Pause(requested), JobState::Paused).await
-    }
-
-    pub async fn resume(&self, id: &str, requested: Requester) -> Result<(), ApiError> {
-        self.command(id, Input::Resume(requested), JobState::Running).await
+    /// A new id, for a job that this server takes.
+    pub fn new_id(&self) -> Result<JobId, ApiError> {
+        self.peers.new_id()
     }
 
     /// A new job that keeps what succeeded.
@@ -267,7 +270,7 @@ impl JobCommands {
         if let Some(known) = self.known(key.as_deref(), &digest).await? {
             return Ok(known);
         }
-        let new = new_id();
+        let new = self.new_id()?;
         let accepted = retry_job(&old, new.clone(), from.as_deref(), grant);
         let mut accepted = accepted.map_err(|why| match why {
             CannotRetry::NoSuchStep { .. } => ApiError::NotFound(why.to_string()),
@@ -439,39 +442,6 @@ impl JobCommands {
         }
         files::has_no_source(plan)
     }
-
-    /// `wanted`: a job that is in this state already needs nothing.
-    async fn command(&self, id: &str, input: Input, wanted: JobState) -> Result<(), ApiError> {
-        let id = job_id(id)?;
-        self.health.takes_commands()?;
-        let send = |reply| self.inbox.send(&id, input.clone(), reply);
-        let confirmation = hand_over(send).await?;
-        let Some(answer) = confirmed(confirmation).await else {
-            return Err(ApiError::Unconfirmed { job: id });
-        };
-        match answer {
-            Ok(()) | Err(CommandError::Refused(Refusal::AlreadyPaused | Refusal::NotPaused)) => {
-                Ok(())
-            }
-            Err(CommandError::Unknown(_) | CommandError::Refused(Refusal::Ended)) => {
-                let row = self.reader.row(&id).await?;
-                if let Some(why) = self.reader.damage(&id).await? {
-                    Err(ApiError::Stuck { job: id, why })
-                } else if row.state == wanted && !row.local {
-                    Ok(())
-                } else if row.state.is_terminal() {
-                    Err(ApiError::AlreadyEnded { job: id, state: row.state })
-                } else {
-                    // A local `run` has it, and is asked on its own machine.
-                    Err(ApiError::NotPossible(format!(
-                        "job {id} was begun by `steadfast run` and is not this server's; give \
-                         --data DIR, its data folder, instead of --server"
-                    )))
-                }
-            }
-            Err(why) => Err(why.into()),
-        }
-    }
 }
 
 /// The job that has the key already, if that is why a submission was not taken.
@@ -489,6 +459,6 @@ fn known_by_key(why: CommandError) -> Result<Submitted, ApiError> {
 }
 
 /// They sort by when they were made.
-pub fn new_id() -> JobId {
+pub(crate) fn new_id() -> JobId {
     ulid::Ulid::generate().to_string().to_lowercase().into()
 }

@@ -20,6 +20,7 @@ pub use crate::observability::LogFormat;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     pub server: ServerSettings,
+    pub store: StoreSettings,
     /// `[retry]`, `[retry_budget]`, `[best_effort]`, and of `[limits]` the job file and its fan-out.
     pub operator: Operator,
     pub fluster: FlusterDefaults,
@@ -38,6 +39,7 @@ pub struct ServerSettings {
     /// None: nobody said, so that the address decides; see [`Config::check_exposure`].
     pub auth: Option<Auth>,
     pub public_url: Option<String>,
+    pub peers: Vec<String>,
     pub tls_cert: Option<String>,
     pub tls_key: Option<String>,
     pub tls_client_ca: Option<String>,
@@ -94,6 +96,28 @@ pub struct WorkerSettings {
     pub quarantine_time_max_ms: u64,
 }
 
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// None: the data folder.
+    pub url: Option<String>,
+    /// See [`steadfast_engine::FleetRules::tolerance_ms`].
+    pub tolerance_ms: u64,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self { url: None, tolerance_ms: 60_000 }
+    }
+}
+
+/// A URL may have a password in it.
+impl std::fmt::Debug for StoreSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = if self.url.is_some() { "a database" } else { "the data folder" };
+        write!(f, "StoreSettings({place})")
+    }
+}
+
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CallbackSettings {
     pub signing_secrets: Vec<String>,
@@ -128,6 +152,7 @@ impl Default for ServerSettings {
             listen: "127.0.0.1:7117".to_owned(),
             auth: None,
             public_url: None,
+            peers: Vec::new(),
             tls_cert: None,
             tls_key: None,
             tls_client_ca: None,

@@ -9,7 +9,7 @@ use steadfast_core::event::{JobId, RecordedEvent};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::commands::{Submitted, new_id};
+use crate::commands::Submitted;
 use crate::error::ApiError;
 use crate::notifications::{Durable, Notifications};
 use crate::queries::JobReader;
@@ -40,16 +40,16 @@ impl EndOfJob {
         Ok(Self { reader, notifications, id, is_over, changes })
     }
 
-    /// Submits a job under the id that it is given, which is followed from before.
+    /// Submits a job under this new id, which is followed from before.
     pub async fn submit<F>(
         reader: &JobReader,
         notifications: &Notifications,
+        id: JobId,
         submit: impl FnOnce(JobId) -> F,
     ) -> Result<(Submitted, Self), ApiError>
     where
         F: Future<Output = Result<Submitted, ApiError>>,
     {
-        let id = new_id();
         let changes = notifications.follow_new(&id);
         let submitted = submit(id.clone()).await?;
         if submitted.existing {

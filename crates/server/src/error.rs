@@ -5,7 +5,8 @@
 use steadfast_core::event::{JobId, JobState};
 use steadfast_engine::CommandError;
 use steadfast_jobfile::Problem;
-use steadfast_store::StoreError;
+use steadfast_store::{Refused as NotWritten, StoreError};
+use tokio::task::JoinError;
 
 use crate::hand_over::CONFIRM;
 
@@ -202,6 +203,18 @@ impl ApiError {
     }
 }
 
+/// Of work on a thread of its own.
+impl From<JoinError> for ApiError {
+    fn from(error: JoinError) -> Self {
+        if error.is_cancelled() {
+            return Self::Overloaded(
+                "the server is stopping; try again once it is back".to_owned(),
+            );
+        }
+        Self::internal(error)
+    }
+}
+
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -209,6 +222,9 @@ impl From<StoreError> for ApiError {
             StoreError::Full { .. } => Self::DiskFull,
             StoreError::Busy { .. } => {
                 Self::Overloaded("the database is locked by another process; try again".to_owned())
+            }
+            StoreError::Unavailable { why, .. } => {
+                Self::Overloaded(format!("the database cannot be used now ({why}); try again"))
             }
             StoreError::Corrupt { job: Some(job), place, why, .. } => {
                 Self::Stuck { job, why: format!("{place}: {why}") }
@@ -223,6 +239,13 @@ impl From<CommandError> for ApiError {
         match why {
             CommandError::Unknown(job) => Self::no_job(&job),
             CommandError::Refused(refusal) => Self::NotPossible(refusal.to_string()),
+            CommandError::Taken {
+                why: NotWritten::NotOurs { .. } | NotWritten::Fenced { .. },
+                ..
+            }
+            | CommandError::Elsewhere { .. } => {
+                Self::Overloaded("the job has gone to another server; try again".to_owned())
+            }
             CommandError::Taken { .. } => Self::NotPossible(why.to_string()),
             CommandError::Stuck { job, why } => Self::Stuck { job, why },
             CommandError::Unavailable(why) => Self::Overloaded(why),

@@ -24,7 +24,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_health::server::HealthReporter;
 
 use crate::caller::Caller;
-use crate::commands::{AT_ONCE, JobCommands, Submission, Submitted, new_id};
+use crate::commands::{AT_ONCE, JobCommands, Submission, Submitted};
 use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
@@ -110,7 +110,11 @@ impl JobsService {
     }
 
     async fn take_one_of_many(&self, job: proto::NewJob) -> proto::NewJobResult {
-        match self.take(new_id(), job).await {
+        let taken = match self.commands.new_id() {
+            Ok(id) => self.take(id, job).await,
+            Err(why) => Err(why),
+        };
+        match taken {
             Ok(Submitted { id, existing, warnings }) => proto::NewJobResult {
                 job_id: id.to_string(),
                 existing,
@@ -202,7 +206,7 @@ impl Jobs for JobsService {
         &self,
         request: Request<proto::LaunchJobRequest>,
     ) -> Result<Response<proto::LaunchJobResponse>, Status> {
-        let submitted = self.launch(new_id(), request.into_inner()).await?;
+        let submitted = self.launch(self.commands.new_id()?, request.into_inner()).await?;
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
         Ok(Response::new(proto::LaunchJobResponse { job_id, warnings }))
     }
@@ -211,7 +215,7 @@ impl Jobs for JobsService {
         &self,
         request: Request<proto::SubmitJobRequest>,
     ) -> Result<Response<proto::SubmitJobResponse>, Status> {
-        let submitted = self.submit(new_id(), request.into_inner()).await?;
+        let submitted = self.submit(self.commands.new_id()?, request.into_inner()).await?;
         let (job_id, warnings) = (submitted.id.to_string(), warned(submitted.warnings));
         Ok(Response::new(proto::SubmitJobResponse { job_id, warnings }))
     }
@@ -240,7 +244,9 @@ impl Jobs for JobsService {
         request: Request<proto::NewJob>,
     ) -> Result<Response<Self::RunJobStream>, Status> {
         let take = |id| self.take(id, request.into_inner());
-        let (submitted, end) = EndOfJob::submit(&self.reader, &self.notifications, take).await?;
+        let (submitted, end) =
+            EndOfJob::submit(&self.reader, &self.notifications, self.commands.new_id()?, take)
+                .await?;
         let job_id = submitted.id.to_string();
         let warnings = warned(submitted.warnings);
         let begun = proto::RunJobResponse { job_id: job_id.clone(), warnings, job: None };

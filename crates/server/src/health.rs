@@ -43,6 +43,10 @@ enum StoreState {
     Locked {
         since: Instant,
     },
+    /// A database elsewhere, or whether it has the last write is not known.
+    Away {
+        since: Instant,
+    },
     Full,
     /// For good: what was written last is not where a restart will look.
     Moved,
@@ -53,6 +57,7 @@ enum StoreState {
 pub enum Unready {
     Moved,
     Locked { seconds: u64 },
+    Away { seconds: u64 },
     Full,
     LowDisk { free: u64, reserve: u64 },
     Silent,
@@ -64,6 +69,7 @@ impl Unready {
         match self {
             Self::Moved => "data_folder_moved",
             Self::Locked { .. } => "database_locked",
+            Self::Away { .. } => "database_unavailable",
             Self::Full => "disk_full",
             Self::LowDisk { .. } => "disk_low",
             Self::Silent => "engine_silent",
@@ -82,6 +88,11 @@ impl fmt::Display for Unready {
                 f,
                 "another process has kept the database locked for {seconds} s, and nothing can be \
                  stored: it goes on when the lock is released"
+            ),
+            Self::Away { seconds } => write!(
+                f,
+                "the database has not answered for {seconds} s, and nothing can be stored: it goes on \
+                 when the database is back"
             ),
             Self::Full => f.write_str(
                 "the disk of the data folder is full, and nothing can be stored: it goes on when \
@@ -119,6 +130,9 @@ impl Health {
             StoreState::Locked { since } => {
                 return Some(Unready::Locked { seconds: since.elapsed().as_secs() });
             }
+            StoreState::Away { since } => {
+                return Some(Unready::Away { seconds: since.elapsed().as_secs() });
+            }
             StoreState::Full => return Some(Unready::Full),
             StoreState::Writes => {}
         }
@@ -130,7 +144,8 @@ impl Health {
         *self.store() == StoreState::Moved
     }
 
-    /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory.
+    /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory. Where the folder is, is
+    /// asked for every job: what is handed to a store that was moved away ends all acknowledgements until a restart.
     pub fn takes_jobs(&self) -> Result<(), ApiError> {
         let mut room_at = self.0.room_at.lock().unwrap_or_else(PoisonError::into_inner);
         if room_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN)
@@ -142,7 +157,7 @@ impl Health {
         let unready = self.unready();
         *room_at = unready.is_none().then(Instant::now);
         match unready {
-            None | Some(Unready::Locked { .. } | Unready::Silent) => Ok(()),
+            None | Some(Unready::Locked { .. } | Unready::Away { .. } | Unready::Silent) => Ok(()),
             Some(Unready::Full | Unready::LowDisk { .. }) => Err(ApiError::DiskFull),
             Some(moved @ Unready::Moved) => Err(ApiError::NotReady(moved.to_string())),
         }
@@ -152,9 +167,13 @@ impl Health {
     /// for somebody who may never come.
     pub fn takes_commands(&self) -> Result<(), ApiError> {
         match self.unready() {
-            None | Some(Unready::Locked { .. } | Unready::Silent | Unready::LowDisk { .. }) => {
-                Ok(())
-            }
+            None
+            | Some(
+                Unready::Locked { .. }
+                | Unready::Away { .. }
+                | Unready::Silent
+                | Unready::LowDisk { .. },
+            ) => Ok(()),
             Some(Unready::Full) => Err(ApiError::DiskFull),
             Some(moved @ Unready::Moved) => Err(ApiError::NotReady(moved.to_string())),
         }
@@ -190,6 +209,13 @@ impl Health {
                 StoreState::Locked { since: now.checked_sub(waited).unwrap_or(now) }
             }
             (Err(StoreError::Full { .. }), _) => StoreState::Full,
+            (
+                Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. }),
+                away @ StoreState::Away { .. },
+            ) => away,
+            (Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. }), _) => {
+                StoreState::Away { since: Instant::now() }
+            }
             _ => StoreState::Writes,
         };
     }
@@ -223,7 +249,6 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use steadfast_store::{Folder, FolderStorage, Storage as _};
 
@@ -240,8 +265,8 @@ mod tests {
         Err(error)
     }
 
-    fn path() -> PathBuf {
-        "steadfast.db".into()
+    fn store() -> String {
+        "steadfast.db".to_owned()
     }
 
     #[test]
@@ -251,7 +276,7 @@ mod tests {
         assert!(!low.takes_logs());
         assert!(matches!(low.takes_jobs(), Err(ApiError::DiskFull)));
         assert!(low.takes_commands().is_ok(), "they are what the reserve is for");
-        low.wrote(&failed(StoreError::Full { path: path() }));
+        low.wrote(&failed(StoreError::Full { store: store() }));
         assert_eq!(low.unready(), Some(Unready::Full));
         assert!(matches!(low.takes_commands(), Err(ApiError::DiskFull)));
         low.wrote(&Ok(()));
@@ -264,7 +289,7 @@ mod tests {
     #[test]
     fn a_lock_is_waited_for_and_over_when_something_is_written() {
         let (_root, health) = health(0);
-        let busy = || failed(StoreError::Busy { path: path(), waited_ms: 2000 });
+        let busy = || failed(StoreError::Busy { store: store(), waited_ms: 2000 });
         health.wrote(&busy());
         health.wrote(&busy());
         assert!(matches!(health.unready(), Some(Unready::Locked { seconds: 2.. })));
@@ -274,9 +299,24 @@ mod tests {
     }
 
     #[test]
+    fn a_database_that_is_away_is_waited_for_and_told_of() {
+        let (_root, health) = health(0);
+        for lost in [
+            StoreError::Unknown { store: store(), why: "closed".to_owned() },
+            StoreError::Unavailable { store: store(), why: "refused".to_owned() },
+        ] {
+            health.wrote(&failed(lost));
+            assert!(matches!(health.unready(), Some(Unready::Away { .. })));
+            assert!(health.takes_jobs().is_ok() && health.takes_commands().is_ok());
+        }
+        health.wrote(&Ok(()));
+        assert_eq!(health.unready(), None);
+    }
+
+    #[test]
     fn a_folder_that_was_moved_stays_so() {
         let (_root, health) = health(0);
-        health.wrote(&failed(StoreError::Moved { path: path() }));
+        health.wrote(&failed(StoreError::Moved { store: store() }));
         health.wrote(&Ok(()));
         assert_eq!(health.unready(), Some(Unready::Moved));
         for refused in [health.takes_jobs(), health.takes_commands()] {

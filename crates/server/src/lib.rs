@@ -19,6 +19,7 @@ pub mod http;
 pub mod listen;
 pub mod notifications;
 pub mod observability;
+mod peers;
 pub mod purge;
 pub mod queries;
 pub mod serve;

@@ -102,6 +102,29 @@ impl Notifications {
         receiver
     }
 
+    /// Jobs that somebody follows and that are such.
+    pub(crate) fn followed(&self, is_such: impl Fn(&JobId) -> bool) -> Vec<JobId> {
+        let followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |follow: &Follow| !follow.sender.is_closed();
+        let jobs = followed.jobs.iter().filter(|(job, follow)| is_open(follow) && is_such(job));
+        jobs.map(|(job, _)| job.clone()).collect()
+    }
+
+    /// Another server has made a job durable up to this event.
+    pub(crate) fn moved_on(&self, job: &JobId, seq: u64, ended: bool) {
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Follow { sender, log }) = followed.jobs.get_mut(job) else { return };
+        if seq > sender.borrow().seq {
+            *log = None;
+        }
+        sender.send_if_modified(|durable| {
+            let before = *durable;
+            durable.seq = durable.seq.max(seq);
+            durable.ended |= ended;
+            *durable != before
+        });
+    }
+
     /// Nothing more is told: whoever follows is let go, so that a server can end.
     pub fn close(&self) {
         let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,10 +8,11 @@ mod list;
 mod outputs;
 mod projections;
 mod readers;
+mod readiness;
 
 use std::sync::Arc;
 
-use steadfast_api::{AttemptsPage, JobStatus, JobsPage, OutputsPage, ShownState};
+use steadfast_api::{AttemptsPage, JobStatus, JobsPage, OutputsPage, ReadinessPage, ShownState};
 use steadfast_core::event::{Event, ItemId, JobId, RecordedEvent};
 use steadfast_core::explain::{Explainer, Explanation};
 use steadfast_core::job::Job;
@@ -30,6 +31,7 @@ pub use attempts::{AttemptEnd, HowEnded};
 pub use folded::FoldedJob;
 pub use list::{JobFilter, interrupted, list, shown_state};
 pub use projections::{PROJECT_EVERY, Projector};
+pub use readiness::readiness;
 
 /// Events read at once while a log is walked.
 const CHUNK: usize = 1000;
@@ -169,6 +171,29 @@ impl JobReader {
             .await
     }
 
+    /// Which items of a job may start, in the order of its runs, steps and items.
+    pub async fn readiness(
+        &self,
+        id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<ReadinessPage, ApiError> {
+        let id = job_id(id)?;
+        let cursor = cursor.map(str::to_owned);
+        let mut folded = self.cache.of(&id).lock_owned().await;
+        let (cache, storage) = (self.cache.clone(), self.storage.clone());
+        self.readers
+            .read(move |reader| {
+                let job = folded.job(reader, &id).inspect_err(|_| cache.forget(&id))?;
+                let page = readiness(job, cursor.as_deref(), limit, now)?;
+                let is_alone = job.source.is_some() && !job.is_over() && !storage.is_run(&id);
+                cache.holds(&id, folded.bytes());
+                Ok(if is_alone { page.without_a_process() } else { page })
+            })
+            .await
+    }
+
     /// Why the job, or a step of it, is where it is.
     pub async fn explain(
         &self,
@@ -238,6 +263,7 @@ fn state(reader: &mut dyn Reader, id: &str) -> Result<Job, ApiError> {
         Unreadable::Missing(id) => ApiError::no_job(&id),
         Unreadable::Parked(why) => ApiError::Stuck { job: id.into(), why },
         Unreadable::State { job, why } => ApiError::Stuck { job, why },
+        elsewhere @ Unreadable::Elsewhere { .. } => ApiError::Overloaded(elsewhere.to_string()),
     })
 }
 

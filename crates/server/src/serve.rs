@@ -1,5 +1,6 @@
 //! A server from its data folder to its end: everything else here, put together.
 
+mod membership;
 mod readiness;
 
 use std::future::Future;
@@ -21,10 +22,10 @@ use steadfast_engine::{
     Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
     WorkerState,
 };
-use steadfast_store::{Claim, ClaimError, Journal as _, Owner, Storage, StoreError};
+use steadfast_store::{Journal as _, Storage, StoreError};
 use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tonic_health::server::HealthReporter;
 
 use crate::callbacks::{CallbackHandler, CallbackTokens, CallbackUrls, Secrets};
@@ -40,21 +41,21 @@ use crate::observability::{
     self, Log, Metrics, Observability, ProcessFacts, Spans, TimedJournal, TraceError, init_stderr,
     requests,
 };
+use crate::peers::{PeerService, Peers};
 use crate::purge::purge;
 use crate::queries::{JobReader, Projector};
 use crate::sessions::{
-    FleetQueries, LARGEST_MESSAGE, Proofs, SessionParts, SessionRegistry, SessionRules,
+    FleetQueries, LARGEST_MESSAGE, Proofs, Scope, SessionParts, SessionRegistry, SessionRules,
     WorkerSessions,
 };
 use crate::tls::{TlsError, server_config};
 use crate::tokens::{TokenError, Tokens};
 
+use membership::Membership;
 use readiness::{Readiness, ready};
 
 /// Readers of the store: what more than so many ask at once waits.
 const READERS: usize = 4;
-/// How often the lock says that its holder is alive: so much of a downtime can go unnoticed.
-const ALIVE_EVERY: Duration = Duration::from_secs(2);
 /// How often ended jobs are looked at for those that have been kept long enough.
 const PURGE_EVERY: Duration = Duration::from_hours(1);
 /// How long the last spans have to reach their collector.
@@ -71,9 +72,9 @@ pub struct ServerOptions {
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot use the data folder {place}: {why}")]
+    #[error("cannot use {place}: {why}")]
     Storage { place: String, why: String },
-    #[error("another server has the data folder {place}; stop it, or give another with --data")]
+    #[error("another server has {place}; stop it, or give another place with --data or --store")]
     Taken { place: String },
     #[error("cannot listen on {address}: {why}")]
     Listen { address: String, why: String },
@@ -114,7 +115,7 @@ pub struct Running {
     log: Option<Log>,
     /// Resolves when the engine can acknowledge nothing any more.
     gone: oneshot::Receiver<()>,
-    claim: Held,
+    membership: Membership,
     retention: Option<Retention>,
     readiness: Readiness,
 }
@@ -149,13 +150,11 @@ impl Running {
             spans,
             log,
             gone,
-            claim,
+            membership,
             retention,
             readiness,
             ..
         } = self;
-        let ended = Arc::new(Notify::new());
-        let alive = tokio::spawn(claim.keep_alive(ended.clone()));
         let purging = retention.map(|retention| tokio::spawn(retention.keep()));
         let health = readiness.health.clone();
         let looking = tokio::spawn(readiness.tell(serving.clone()));
@@ -178,8 +177,7 @@ impl Running {
         })
         .await;
         let stopped = tokio::task::spawn_blocking(move || live.stop()).await;
-        ended.notify_one();
-        let _ = alive.await;
+        membership.give_up().await;
         if let Some(purging) = purging {
             purging.abort();
         }
@@ -194,7 +192,7 @@ impl Running {
 /// Takes the folder, takes its jobs up again, and listens.
 pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let ServerOptions { config, storage, clock, inside } = options;
-    let claim = Held::take(&*storage, clock.clone())?;
+    let mut membership = Membership::take(&storage).await?;
     let (blobs, settings) = (storage.blobs(), storage.settings());
     let tokens = Arc::new(Tokens::open(settings.clone())?);
     let is_inside = inside.is_some();
@@ -222,11 +220,13 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let reserve = config.limits.disk_reserve_bytes as u64;
     let health = Health::new(storage.space(), reserve);
     health.lay_ballast();
+    let is_shared = membership.shards().are_shared();
     let hub_rules = SessionRules {
         lease_ms: config.workers.lease_ms,
         beat_ms: config.workers.beat_ms,
         log_cap: config.limits.log_bytes as u64,
         output_cap: config.limits.output_bytes,
+        tolerance_ms: is_shared.then_some(config.store.tolerance_ms),
         inside: is_inside,
     };
     let callback_tokens = CallbackTokens::open(&*settings)
@@ -235,6 +235,9 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let public_url = config.server.public_url.clone();
     let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
     let addresses = CallbackUrls::new(callback_tokens.clone(), &public_url);
+    let mut writing = TimedJournal::new(writing, metrics.clone(), health.clone());
+    let owner = writing.take(&membership.owner(), clock.now(), membership.alive_at())?;
+    let proofs = Proofs::new(&callback_tokens);
     let registry = SessionRegistry::new(
         hub_rules,
         SessionParts {
@@ -242,24 +245,26 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
             watch: watch.clone(),
             callbacks: addresses,
             health: health.clone(),
-            proofs: Proofs::new(&callback_tokens),
+            scope: Scope::new(&proofs, &owner),
+            proofs,
             tokens: tokens.clone(),
             clock: clock.clone(),
+            peers: config.server.peers.clone(),
         },
     );
     let notifications = Notifications::new();
     let (going, gone) = oneshot::channel();
-    let mut writing = TimedJournal::new(writing, metrics.clone(), health.clone());
-    let owner = writing.take(Owner::SHARD, clock.now(), claim.claim.alive_at())?;
+    membership.begin(&*clock).await?;
     let mut before = storage.reader()?;
     before.pin()?;
     let counting = owner.id.clone();
     let loader = Some(Loader::new(storage.journal()?, storage.reader()?, owner.clone()));
+    let (shards, me) = (membership.shards(), owner.id.clone());
     let live = Live::start(
         Box::new(writing),
         Box::new(SharedClock(clock.clone())),
-        Placement::fleet(fleet_rules(&config)),
-        Ownership { owner, loader },
+        Placement::fleet(fleet_rules(&config, is_shared)),
+        Ownership { owner, shards: shards.clone(), loader },
         |_| registry.clone(),
         watch.clone().and(Box::new(Notifier {
             notifications: notifications.clone(),
@@ -268,6 +273,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         })),
     );
     let inbox = live.inbox().clone();
+    membership.keep(inbox.clone(), storage.clone(), clock.clone(), registry.clone());
     // Workers come in when what they hold is known.
     live.recovered()?;
     // Beside what is served: a million sleeping jobs are half a second.
@@ -292,7 +298,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         blobs.clone(),
         health.clone(),
     )
-    .attaching(attached);
+    .attaching(attached)
+    .beside(Peers::new(storage.exchange(), shards.clone()));
     // Inside a program there is no port at all.
     let nowhere =
         (is_inside || address.ip().is_unspecified()) && config.server.public_url.is_none();
@@ -316,7 +323,20 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         reader.clone(),
         config.limits.output_bytes,
         Arc::new(move || now.now()),
-    );
+    )
+    .beside(Peers::new(storage.exchange(), shards.clone()));
+    if let Some(exchange) = storage.exchange() {
+        let (commands, callbacks) = (commands.clone(), callbacks.clone());
+        let (owner, notifications) = (me, notifications.clone());
+        membership.serve_others(PeerService {
+            owner,
+            exchange,
+            shards,
+            commands,
+            callbacks,
+            notifications,
+        });
+    }
     let (grpc, serving) = crate::grpc::routes(jobs).await?;
     let grpc = grpc.add_service(sessions).into_axum_router();
     let keep_ms = config.retention.finished_jobs_ms;
@@ -372,7 +392,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         spans,
         log,
         gone,
-        claim,
+        membership,
         retention,
         readiness,
     })
@@ -388,10 +408,11 @@ async fn listen(address: &str) -> Result<(Listener, SocketAddr), StartError> {
     Ok((Listener::Network(listener), address))
 }
 
-fn fleet_rules(config: &Config) -> FleetRules {
+fn fleet_rules(config: &Config, is_shared: bool) -> FleetRules {
     let workers = &config.workers;
     FleetRules {
         lease_ms: workers.lease_ms,
+        tolerance_ms: is_shared.then_some(config.store.tolerance_ms),
         failures: workers.quarantine_after,
         not_begun: workers.quarantine_not_begun,
         quarantine_ms: workers.quarantine_time_ms,
@@ -461,34 +482,6 @@ impl Retention {
                 Ok(Err(error)) => tracing::warn!(event = "JobsNotPurged", %error),
             }
             tokio::time::sleep(PURGE_EVERY).await;
-        }
-    }
-}
-
-/// What makes this the only server of its storage.
-#[derive(Debug)]
-struct Held {
-    claim: Box<dyn Claim>,
-    clock: Arc<dyn Clock>,
-}
-
-impl Held {
-    fn take(storage: &dyn Storage, clock: Arc<dyn Clock>) -> Result<Self, StartError> {
-        let place = storage.place();
-        let claim = storage.claim().map_err(|error| match error {
-            ClaimError::Taken => StartError::Taken { place },
-            ClaimError::Io(error) => StartError::Storage { place, why: error.to_string() },
-        })?;
-        Ok(Self { claim, clock })
-    }
-
-    async fn keep_alive(self, ended: Arc<Notify>) {
-        loop {
-            let _ = self.claim.renew(self.clock.now());
-            tokio::select! {
-                () = ended.notified() => return,
-                () = tokio::time::sleep(ALIVE_EVERY) => {}
-            }
         }
     }
 }

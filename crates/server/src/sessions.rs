@@ -10,6 +10,8 @@ mod hello;
 mod log;
 mod proof;
 mod queue;
+mod report;
+mod scope;
 mod session;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +21,9 @@ use std::time::Duration;
 
 use steadfast_api::{WorkerInfo, proto};
 use steadfast_core::event::{AttemptId, JobId};
-use steadfast_engine::{Assignment, Clock, Engine, Inbox, SendError, Undraining, Work, Workers};
+use steadfast_engine::{
+    Assignment, Clock, CreditNotice, Engine, Inbox, SendError, Undraining, Work, Workers,
+};
 use steadfast_store::Blobs;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -36,6 +40,7 @@ use proto::to_worker::Kind;
 use queue::Outgoing;
 
 pub use proof::Proofs;
+pub use scope::Scope;
 pub use session::{LARGEST_MESSAGE, WorkerSessions};
 
 /// How long whoever drains a worker waits for the worker to know.
@@ -50,6 +55,8 @@ pub struct SessionRules {
     pub log_cap: u64,
     /// Of its output.
     pub output_cap: usize,
+    /// How long the store may be away before workers are left to their leases. None: for ever, as nobody else has it.
+    pub tolerance_ms: Option<u64>,
     /// All workers are this program's own, and nobody else can come in: each has the name that it says.
     pub inside: bool,
 }
@@ -64,6 +71,8 @@ struct Shared {
     parts: SessionParts,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
     last_session: AtomicU64,
+    /// On the monotonic clock.
+    renewed_at: AtomicU64,
     expected_logs: log::ExpectedLogs,
 }
 
@@ -77,6 +86,10 @@ pub struct SessionParts {
     pub proofs: Proofs,
     pub tokens: Arc<Tokens>,
     pub clock: Arc<dyn Clock>,
+    /// Who assigns here.
+    pub scope: Scope,
+    /// Addresses of other servers, for workers.
+    pub peers: Vec<String>,
 }
 
 /// A worker's way out.
@@ -100,7 +113,8 @@ impl SessionRegistry {
     pub fn new(rules: SessionRules, parts: SessionParts) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
         let expected_logs = log::ExpectedLogs::default();
-        Self(Arc::new(Shared { rules, parts, sessions, last_session, expected_logs }))
+        let renewed_at = AtomicU64::new(parts.clock.monotonic_ms());
+        Self(Arc::new(Shared { rules, parts, sessions, last_session, renewed_at, expected_logs }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -116,6 +130,18 @@ impl SessionRegistry {
     /// come to whoever is next.
     pub fn close(&self) {
         self.sessions().values().for_each(|session| session.out.hang_up());
+    }
+
+    /// The store has said that this server has what it has.
+    pub fn renewed(&self) {
+        self.0.renewed_at.store(self.0.parts.clock.monotonic_ms(), Ordering::Relaxed);
+    }
+
+    /// For so long after that, attempts go on: others wait so long before they take them for lost.
+    fn vouches(&self) -> bool {
+        let Shared { rules, parts, renewed_at, .. } = &*self.0;
+        let since = parts.clock.monotonic_ms().saturating_sub(renewed_at.load(Ordering::Relaxed));
+        rules.tolerance_ms.is_none_or(|tolerance| since <= tolerance)
     }
 
     /// The token of a session was good when it began.
@@ -162,6 +188,7 @@ impl Workers for SessionRegistry {
             let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
             attempt.proof = parts.proofs.attempt(attempt, holder);
         }
+        message.epoch = parts.scope.epoch();
         session.held.insert(key);
         self.send(&worker, session, Kind::Assignment(message));
     }
@@ -172,12 +199,27 @@ impl Workers for SessionRegistry {
         let mut sessions = self.sessions();
         if let Some(session) = sessions.get_mut(&worker) {
             session.held.remove(&AttemptId { job, token });
-            let kind = Kind::Withdrawal(proto::Withdrawal { attempt: Some(named) });
+            let kind = Kind::Withdrawal(self.0.parts.scope.withdrawal(named));
             self.send(&worker, session, kind);
         }
     }
 
     fn settled(&mut self, _: &JobId, _: u64) {}
+
+    /// It comes in again at once.
+    fn ask(&mut self, worker: &str) {
+        if let Some(session) = self.sessions().get(worker) {
+            session.out.hang_up();
+        }
+    }
+
+    fn credits(&mut self, worker: &str, notice: CreditNotice) {
+        let kind = match notice {
+            CreditNotice::Taken(number) => Kind::CreditsTaken(proto::CreditsTaken { number }),
+            CreditNotice::Wanted => Kind::Wanted(proto::Wanted {}),
+        };
+        self.tell(worker, kind);
+    }
 }
 
 /// The workers, as the engine knows them, for people.
@@ -284,6 +326,7 @@ fn shown(view: steadfast_engine::WorkerInfo) -> WorkerInfo {
         state: view.state.name().to_owned(),
         why: view.why,
         slots: spec.slots,
+        credits: view.credits,
         busy: view.running,
         cpu: spec.cpu,
         cpu_used: view.cpu_used,

@@ -6,6 +6,8 @@ mod document;
 mod long;
 #[path = "rest/outputs.rs"]
 mod outputs;
+#[path = "rest/readiness.rs"]
+mod readiness;
 #[path = "rest/seen.rs"]
 mod seen;
 #[path = "rest/server.rs"]
@@ -98,7 +100,28 @@ async fn many_jobs_come_in_one_request_and_each_is_answered_by_itself() {
     assert_eq!(told[1]["status"], 400);
     assert!(told[1]["errors"][0]["message"].is_string(), "{}", told[1]);
     assert_eq!(server.get("/v1/jobs").await.json["jobs"].as_array().unwrap().len(), 2);
-    Answer::of(request("application/json")).await.is_problem(415, "unsupported_media_type");
+
+    let array = |body: &Value| server.client.post(&url).json(body);
+    let again = array(&json!([
+        { "job": job("one"), "idempotency_key": "k1" },
+        { "job": "no job" },
+        { "job": job("four"), "idempotency_key": null },
+    ]));
+    let again = Answer::of(again).await;
+    assert_eq!((again.status, &again.json[0]["id"]), (200, &told[0]["id"]));
+    assert_eq!(
+        (&again.json[1]["code"], &again.json[2]["existing"]),
+        (&json!("invalid_job"), &json!(false))
+    );
+    for wrong in [
+        json!({}),
+        json!([{ "job": job("five"), "key": "k" }]),
+        json!([{}]),
+        json!([[job("five"), null]]),
+    ] {
+        Answer::of(array(&wrong)).await.is_problem(400, "bad_request");
+    }
+    Answer::of(request("text/plain")).await.is_problem(415, "unsupported_media_type");
 }
 
 #[tokio::test]

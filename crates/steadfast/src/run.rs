@@ -238,7 +238,7 @@ impl Resumed {
         let stored = store.get(&job.id).map_err(failed)?;
         let owner = stored.map_or_else(|| job.id.to_string(), |stored| stored.owner);
         let owner = store.take(&owner, now(), Some(down_since)).map_err(failed)?;
-        let gaps = store.gaps(&owner.id, job.last_at).map_err(failed)?;
+        let gaps = store.gaps(&owner.id, &job.id, job.last_at).map_err(failed)?;
         let lost = lost(&job, folder);
         Ok(Self { lock, adopted: Adopted { job: job.clone(), gaps, lost }, job, owner })
     }
@@ -313,7 +313,7 @@ pub fn cancel(
         Box::new(open(folder)?),
         Box::new(SystemClock),
         Placement::here(Slots::unlimited(), "cancel"),
-        Ownership { owner, loader: None },
+        Ownership::alone(owner),
         |_| Idle,
         Box::new(Idle),
     );
@@ -366,7 +366,7 @@ impl Begin {
             Box::new(store),
             Box::new(SystemClock),
             Placement::here(Slots::shared(slots), "local"),
-            Ownership { owner, loader: None },
+            Ownership::alone(owner),
             |inbox| {
                 let started =
                     LocalWorkers::start(slots, folder.clone(), inbox, options.keep, services);

@@ -64,6 +64,7 @@ pub struct WorkerBuilder {
     grace: Duration,
     drain_grace: Duration,
     functions: Registered,
+    servers: Vec<String>,
 }
 
 #[derive(Default)]
@@ -110,6 +111,7 @@ impl Worker {
             grace: KILL_GRACE,
             drain_grace: DRAIN_GRACE,
             functions: Registered::default(),
+            servers: Vec::new(),
         }
     }
 
@@ -169,7 +171,7 @@ impl Worker {
             }
         };
         let config = RemoteConfig {
-            server: server.address,
+            servers: std::iter::once(server.address).chain(builder.servers).collect(),
             token: server.token,
             tls: server.tls,
             door: server.door,
@@ -200,6 +202,18 @@ impl WorkerBuilder {
     /// Unique among the workers of the server. Otherwise something random.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Addresses of other servers than the one it [runs](Worker::run) for, which know it by the same token: it runs what
+    /// any of them assigns, and has some of its slots for each.
+    ///
+    /// ```
+    /// let worker = steadfast::Worker::builder().servers(["http://10.0.0.2:7117"]).build();
+    /// # drop(worker);
+    /// ```
+    pub fn servers<T: Into<String>>(mut self, addresses: impl IntoIterator<Item = T>) -> Self {
+        self.servers = addresses.into_iter().map(Into::into).collect();
         self
     }
 

@@ -5,7 +5,7 @@
 
 mod files;
 pub(crate) mod log_times;
-mod logs;
+pub(crate) mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -99,7 +99,7 @@ pub trait Blobs: Debug + Send + Sync {
     /// Everything of a job. What cannot be removed now is found by [`Blobs::unchanged_since`].
     fn remove(&self, job: &str);
 
-    /// The jobs that have something here which was not changed since a moment.
+    /// The jobs that have something here which was not changed since a moment; those that are stored may be left out.
     fn unchanged_since(&self, moment: SystemTime) -> Vec<JobId>;
 }
 

@@ -8,10 +8,10 @@ use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
 use crate::cursor::Cursor;
-use crate::journal::is_kept;
+use crate::journal::{Chains, is_kept};
 use crate::{
     Filter, Gap, IdempotencyKey, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row,
-    Snapshot, StoreError, Stored, Write,
+    Snapshot, StoreError, Stored, Whose, Write,
 };
 
 #[derive(Debug, Default)]
@@ -115,7 +115,25 @@ impl Journal for MemoryStore {
             let fenced = Refused::Fenced { owner: owner.id.clone(), epoch: owner.epoch, current };
             return Ok(vec![Err(fenced); writes.len()]);
         }
-        Ok(writes.iter().map(|write| self.write(owner, write.clone())).collect())
+        let mut chains = Chains::default();
+        let answers = writes.iter().map(|write| match chains.refused(write) {
+            Some(refused) => Err(refused),
+            None => {
+                let answer = self.write(owner, write.clone());
+                chains.answered(write, &answer);
+                answer
+            }
+        });
+        Ok(answers.collect())
+    }
+
+    fn keeps_readiness(&self) -> bool {
+        false
+    }
+
+    fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError> {
+        let has = self.jobs.get(job).is_some_and(|kept| *kept.stored.owner == *owner.id);
+        Ok(has && self.owners.get(&owner.id) == Some(&owner.epoch))
     }
 
     fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
@@ -145,38 +163,42 @@ impl Journal for MemoryStore {
         Ok(Owner { id: owner.into(), epoch })
     }
 
-    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+    fn gaps(&mut self, owner: &str, _job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
         let gaps = self.gaps.iter().filter(|((of, until), _)| of == owner && *until > after);
         Ok(gaps.map(|((_, until), from)| Gap { from: *from, until: *until }).collect())
     }
 
     fn due(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        let due = self.due.iter().filter(|(of, at, _)| of == owner && *at <= until);
+        let due = self.due.iter().filter(|(of, at, _)| of == whose.owner && *at <= until);
         let due = due.map(|(_, at, job)| (*at, job.clone()));
         Ok(due.filter(|job| after.as_ref().is_none_or(|after| job > after)).take(limit).collect())
     }
 
     fn queued(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, StoreError> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let jobs = self.by_time.range((from, Bound::Unbounded));
         let jobs = jobs.filter_map(|(_, id)| Some(&self.jobs.get(id)?.stored));
-        let queued = jobs.filter(|stored| stored.owner == owner).filter_map(|stored| {
+        let queued = jobs.filter(|stored| stored.owner == whose.owner).filter_map(|stored| {
             let Row { id, submitted_at, queued, .. } = &stored.row;
             let (submitted_at, job) = (*submitted_at, id.clone());
             Some(QueueEntry { submitted_at, job, queued: queued.clone()? })
         });
         Ok(queued.take(limit).collect())
+    }
+
+    fn hand_over(&mut self, _owner: &Owner, _shards: &[u16], _to: &str) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {

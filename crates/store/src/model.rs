@@ -21,6 +21,9 @@ pub struct Write {
     pub snapshot: Option<Vec<u8>>,
     /// Of a new job only.
     pub key: Option<IdempotencyKey>,
+    /// Of an open job, if [`Journal::keeps_readiness`](crate::Journal::keeps_readiness): the JSON of what of it has not ended,
+    /// which is [`open_items`](steadfast_core::readiness::open_items).
+    pub readiness: Option<String>,
 }
 
 /// What lists show and a controller needs. Of a job that exists, a write changes `state`, `finished_at`,

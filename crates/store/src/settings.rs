@@ -10,6 +10,12 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Version(Option<(u64, i64, i64, u64)>);
 
+impl Version {
+    pub(crate) fn of_number(number: u64) -> Self {
+        Self(Some((number, 0, 0, 0)))
+    }
+}
+
 /// What a setting becomes, from what it is; an error changes nothing.
 pub type Change<'a> = &'a mut dyn FnMut(Option<Vec<u8>>) -> io::Result<Vec<u8>>;
 

@@ -9,7 +9,6 @@ mod events;
 mod fault;
 mod in_place;
 mod owners;
-mod packed;
 mod projections;
 mod read;
 mod schema;
@@ -22,20 +21,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 
+use crate::events::{Written, written};
 use crate::journal::is_kept;
 use crate::plans::RecentShapes;
 use crate::{
     Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, Snapshot,
-    StoreError, Stored, Write,
+    StoreError, Stored, Whose, Write,
 };
 use checkpointer::Checkpointer;
 use fault::Fault;
 
-pub(crate) use in_place::InPlace;
+pub(crate) use in_place::{InPlace, log_of};
 
 /// The mode of the database.
 const OWN: u32 = 0o600;
@@ -70,13 +70,13 @@ impl SqliteStore {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         own_alone(path).map_err(|error| StoreError::CannotOpen {
-            path: path.to_owned(),
+            store: path.display().to_string(),
             why: error.to_string(),
         })?;
         let mut store = Self::connect(path, flags, busy)?;
         store.attempt("opening", schema::prepare)?;
         let opened = InPlace::of(path).map_err(|error| StoreError::CannotOpen {
-            path: path.to_owned(),
+            store: path.display().to_string(),
             why: error.to_string(),
         })?;
         store.in_place = Some(opened);
@@ -115,6 +115,25 @@ impl SqliteStore {
         })
     }
 
+    /// What is wrong with the file's structure, if anything: the first few things.
+    pub(crate) fn check(&mut self) -> Result<Vec<String>, StoreError> {
+        self.attempt("checking", |connection| {
+            let mut statement = connection.prepare("PRAGMA quick_check(3)")?;
+            let said = statement.query_map([], |row| row.get::<_, String>(0))?;
+            let said = said.collect::<Result<Vec<_>, _>>()?;
+            Ok(said.into_iter().filter(|said| said != "ok").collect())
+        })
+    }
+
+    /// When the last job was submitted.
+    pub(crate) fn newest(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        self.attempt("reading", |connection| {
+            let newest = "SELECT submitted_at FROM jobs ORDER BY n DESC LIMIT 1";
+            let newest = connection.query_row(newest, [], |row| row.get::<_, i64>(0)).optional()?;
+            Ok(newest.map(|at| Timestamp(at as u64)))
+        })
+    }
+
     fn connect(path: &Path, flags: OpenFlags, busy: Duration) -> Result<Self, StoreError> {
         let connect = || {
             let connection = Connection::open_with_flags(path, flags)?;
@@ -148,7 +167,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         if self.failed || self.mover.has_failed() {
             let why = "an earlier write has failed, and nothing is written after that".to_owned();
-            return Err(StoreError::Io { path: self.path.clone(), doing, why });
+            return Err(StoreError::Io { store: self.path.display().to_string(), doing, why });
         }
         let done = self.attempt(doing, |connection| {
             let transaction =
@@ -162,7 +181,7 @@ impl SqliteStore {
         // Begun after the commit: what is said to be kept is where a restart will look for it.
         match &self.in_place {
             Some(place) if !place.holds_after_write() => {
-                Err(StoreError::Moved { path: self.path.clone() })
+                Err(StoreError::Moved { store: self.path.display().to_string() })
             }
             _ => Ok(done),
         }
@@ -199,12 +218,20 @@ impl Journal for SqliteStore {
             return Ok(vec![]);
         }
         // Others wait while the transaction is open, so what can be done before it is.
-        let written = writes.iter().map(|write| events::written(write, &mut self.shapes));
+        let written = writes.iter().map(|write| written(write, &mut self.shapes));
         let written = written.collect::<Result<Vec<_>, _>>()?;
         let answers = self
             .transact("writing", |connection| write::group(connection, owner, writes, &written))?;
-        self.mover.written(&self.path, written.iter().map(events::Written::bytes).sum());
+        self.mover.written(&self.path, written.iter().map(Written::bytes).sum());
         Ok(answers)
+    }
+
+    fn keeps_readiness(&self) -> bool {
+        false
+    }
+
+    fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError> {
+        self.attempt("reading", |connection| owners::is_owned(connection, owner, job))
     }
 
     fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
@@ -220,27 +247,34 @@ impl Journal for SqliteStore {
         self.transact("taking over", |connection| owners::take(connection, owner, at, down_since))
     }
 
-    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+    fn gaps(&mut self, owner: &str, _job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
         self.attempt("reading", |connection| owners::gaps(connection, owner, after))
     }
 
     fn due(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        self.attempt("reading", |connection| owners::due(connection, owner, after, until, limit))
+        self.attempt("reading", |connection| {
+            owners::due(connection, whose.owner, after, until, limit)
+        })
     }
 
     fn queued(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, StoreError> {
-        self.attempt("reading", |connection| owners::queued(connection, owner, after, limit))
+        self.attempt("reading", |connection| owners::queued(connection, whose.owner, after, limit))
+    }
+
+    /// There is one server.
+    fn hand_over(&mut self, _owner: &Owner, _shards: &[u16], _to: &str) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {

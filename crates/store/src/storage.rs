@@ -8,6 +8,7 @@
 //! | [`Settings`] | tokens, the key of callbacks |
 //! | [`Space`] | how much room is left for all of it |
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File, FileTimes};
 use std::io;
@@ -16,20 +17,23 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
 use crate::blobs::{Blobs, FolderBlobs};
 use crate::folder::Folder;
 use crate::lock::lock;
+use crate::postgres::PostgresStorage;
 use crate::settings::{FolderSettings, Settings};
+use crate::shards::OwnedShards;
 use crate::sqlite::{InPlace, SqliteStore};
-use crate::{Journal, Reader, StoreError};
+use crate::{Finding, Journal, Owner, Reader, StoreError, doctor};
 
 /// A lock of another process is told of after this long; it is waited for as long as it takes.
 const LOCKED_AFTER: Duration = Duration::from_secs(1);
 
 pub trait Storage: Debug + Send + Sync {
-    /// For the life of one server: there is no second one meanwhile.
+    /// For the life of one server: there is no second one meanwhile, or they share what is there.
     fn claim(&self) -> Result<Box<dyn Claim>, ClaimError>;
 
     /// For the one thread that writes, and for the one that loads jobs for it.
@@ -45,20 +49,51 @@ pub trait Storage: Debug + Send + Sync {
     /// To be asked once there is a journal.
     fn space(&self) -> Arc<dyn Space>;
 
+    /// Between the servers that share it. None: there is one.
+    fn exchange(&self) -> Option<Arc<dyn Exchange>>;
+
     /// Whether some process runs this job of `run` right now.
     fn is_run(&self, job: &str) -> bool;
+
+    /// What an operator should know of it. Changes nothing. `reserve`: bytes of the disk that are kept free.
+    fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding>;
 
     /// For messages.
     fn place(&self) -> String;
 }
 
-/// Given back by the system however the process ends.
-pub trait Claim: Debug + Send {
-    /// When who had it before was last alive.
+/// Given back when it is dropped; by the system, or by the end of its term, however the process ends.
+pub trait Claim: Debug + Send + Sync {
+    /// What the server writes as: [`Owner::id`].
+    fn owner(&self) -> Arc<str>;
+
+    /// When who had it before was last alive. None: that is kept with what is taken over.
     fn alive_at(&self) -> Option<Timestamp>;
 
-    /// Its holder is alive.
-    fn renew(&self, now: Timestamp) -> io::Result<()>;
+    /// Waits until there is something to serve, or until it is clear that others have it. May take some seconds, after
+    /// a server that had no time to give it up.
+    fn begin(&self, now: Timestamp) -> io::Result<()>;
+
+    /// Its holder is alive: once a second, from the moment on that the time in which nobody was is kept. May wait for a
+    /// database.
+    fn renew(&self, now: Timestamp) -> io::Result<Renewal>;
+
+    fn shards(&self) -> Arc<OwnedShards>;
+}
+
+/// What has changed between servers that share a store.
+#[derive(Debug, Default)]
+pub struct Renewal {
+    /// Shards that have become this server's: it goes on with their jobs.
+    pub gained: Vec<u16>,
+    /// Shards that it is to give away, by the owner that is to have them: [`Journal::hand_over`].
+    pub give: BTreeMap<Arc<str>, Vec<u16>>,
+    /// Servers that it found dead, and ended.
+    pub lost: Vec<Arc<str>>,
+    /// Servers that have ended, however, and the epochs in which nothing more of theirs is written.
+    pub ended: Vec<(Arc<str>, u64)>,
+    /// Others took it for dead. It has nothing any more, and begins anew, in an epoch that it is still to take.
+    pub is_ended: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +102,31 @@ pub enum ClaimError {
     Taken,
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// How servers that share a store reach each other: through it, and in no other way.
+pub trait Exchange: Debug + Send + Sync {
+    /// Asks the server that has the job, in the servers' own words. By what its answer is asked for.
+    fn ask(&self, job: &str, body: &[u8]) -> io::Result<i64>;
+
+    /// Fetches an answer, once. None: not yet.
+    fn answered(&self, input: i64) -> io::Result<Option<Vec<u8>>>;
+
+    /// What is asked of an owner, and not yet answered; oldest first.
+    fn asked(&self, owner: &str, limit: usize) -> io::Result<Vec<AskedInput>>;
+
+    fn answer(&self, input: i64, answer: &[u8]) -> io::Result<()>;
+
+    /// The last events of jobs, and whether they have finished.
+    fn ends(&self, jobs: &[JobId]) -> io::Result<Vec<(JobId, u64, bool)>>;
+}
+
+/// What one server asks of another.
+#[derive(Clone, Debug)]
+pub struct AskedInput {
+    pub id: i64,
+    pub job: JobId,
+    pub body: Vec<u8>,
 }
 
 /// The disk under all of it.
@@ -86,6 +146,19 @@ pub trait Space: Debug + Send + Sync {
 
     /// For messages.
     fn place(&self) -> String;
+}
+
+/// Where a store is said to be: `postgres://…`, or a folder.
+pub fn storage_at(place: &str) -> Result<Arc<dyn Storage>, StoreError> {
+    if is_postgres(place) {
+        return Ok(Arc::new(PostgresStorage::new(place)?));
+    }
+    Ok(Folder::new(place.into()).storage())
+}
+
+/// Whether it is the URL of a `PostgreSQL` database.
+pub fn is_postgres(place: &str) -> bool {
+    place.starts_with("postgres://") || place.starts_with("postgresql://")
 }
 
 /// A data folder: `SQLite`, and files beside it.
@@ -141,8 +214,16 @@ impl Storage for FolderStorage {
         Arc::new(FolderSpace { root, database: InPlace::of(&self.folder.database()).ok() })
     }
 
+    fn exchange(&self) -> Option<Arc<dyn Exchange>> {
+        None
+    }
+
     fn is_run(&self, job: &str) -> bool {
         self.folder.is_run(job)
+    }
+
+    fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding> {
+        doctor::folder(&self.folder, now, reserve)
     }
 
     fn place(&self) -> String {
@@ -158,13 +239,26 @@ struct FolderClaim {
 }
 
 impl Claim for FolderClaim {
+    fn owner(&self) -> Arc<str> {
+        Owner::SHARD.into()
+    }
+
     fn alive_at(&self) -> Option<Timestamp> {
         self.alive_at
     }
 
-    fn renew(&self, now: Timestamp) -> io::Result<()> {
+    fn begin(&self, _now: Timestamp) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn renew(&self, now: Timestamp) -> io::Result<Renewal> {
         let now = UNIX_EPOCH + Duration::from_millis(now.0);
-        self.file.set_times(FileTimes::new().set_modified(now))
+        self.file.set_times(FileTimes::new().set_modified(now))?;
+        Ok(Renewal::default())
+    }
+
+    fn shards(&self) -> Arc<OwnedShards> {
+        Arc::new(OwnedShards::all())
     }
 }
 

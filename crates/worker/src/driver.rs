@@ -15,7 +15,8 @@ use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 use tokio::runtime::Handle;
 
-use crate::executor::{Assigned, Executor, Said, Settled, Work};
+use crate::credits::Source;
+use crate::executor::{Assigned, Executor, LeaseEnd, SERVER_ASKED, Said, Settled, Work};
 use crate::lease::clock;
 use crate::prepare::MARK;
 use crate::start::not_completed;
@@ -51,8 +52,6 @@ struct State<T: Transport> {
     executor: Executor<T::Work>,
     /// How to end what runs.
     endings: HashMap<AttemptId, Ending>,
-    /// Given back, and about to be told.
-    telling: usize,
     threads: u32,
     /// Threads that wait and were not woken.
     idle: u32,
@@ -98,7 +97,6 @@ impl<T: Transport> Driver<T> {
         let state = State {
             executor: Executor::new(slots),
             endings: HashMap::new(),
-            telling: 0,
             threads: 0,
             idle: 0,
             wakes: 0,
@@ -135,7 +133,7 @@ impl<T: Transport> Driver<T> {
             Assigned::Known => {}
             Assigned::Queued => self.0.fill(state),
             Assigned::GivenBack(work, why) => {
-                self.0.give_back(state, vec![work], || Outcome::NOT_BEGUN, &why);
+                self.0.give_back(state, &[work], || Outcome::NOT_BEGUN, &why);
             }
         }
     }
@@ -154,9 +152,18 @@ impl<T: Transport> Driver<T> {
 
     /// Takes nothing new; what waits goes back.
     pub(crate) fn drain(&self, why: &str) {
+        self.drain_by(|executor| executor.drain(why), why);
+    }
+
+    /// The same of one source, on its order.
+    pub(crate) fn drain_source(&self, source: Source) {
+        self.drain_by(|executor| executor.drain_source(source), SERVER_ASKED);
+    }
+
+    fn drain_by(&self, how: impl FnOnce(&mut Executor<T::Work>) -> Vec<T::Work>, why: &str) {
         let mut state = self.0.held();
-        let waited = state.executor.drain(why);
-        self.0.give_back(state, waited, || Outcome::NOT_BEGUN, why);
+        let waited = how(&mut state.executor);
+        self.0.give_back(state, &waited, || Outcome::NOT_BEGUN, why);
         self.0.transport.changed();
     }
 
@@ -197,11 +204,15 @@ impl<T: Transport> Driver<T> {
 
     /// Nothing waits, runs, or is being told of.
     pub fn is_idle(&self) -> bool {
-        let state = self.0.held();
-        state.executor.is_idle() && state.telling == 0
+        self.0.held().executor.is_idle()
     }
 
-    /// The lease has changed.
+    /// What waits may have a slot now that another source has given up.
+    pub(crate) fn fill(&self) {
+        self.0.fill(self.0.held());
+    }
+
+    /// A lease has changed.
     pub(crate) fn look_at_the_clock(&self) {
         self.0.held().watched = true;
         self.0.waiting.notify_one();
@@ -242,7 +253,7 @@ impl<T: Transport> Shared<T> {
         mut state: MutexGuard<'a, State<T>>,
     ) -> MutexGuard<'a, State<T>> {
         let Some((key, work)) = state.executor.begin(clock()) else { return state };
-        let control = self.transport.control();
+        let control = self.transport.control(&work);
         state.endings.insert(key.clone(), Ending::Task(control.clone()));
         drop(state);
         let (attempt, task) = (work.attempt(), self.transport.task(work, &control));
@@ -365,10 +376,12 @@ impl<T: Transport> Shared<T> {
         self.report(key, settled, control);
         let mut state = self.held();
         let withdrawn = state.executor.reported(key);
-        let matters = state.executor.is_idle() || state.executor.draining().is_some();
+        let matters = state.executor.is_idle()
+            || state.executor.is_draining()
+            || state.executor.credits().is_wanted(clock());
         drop(state);
-        if withdrawn {
-            self.transport.withdrawn(key);
+        if let Some(attempt) = withdrawn {
+            self.transport.withdrawn(key, &attempt);
         }
         if matters {
             self.transport.changed();
@@ -390,28 +403,30 @@ impl<T: Transport> Shared<T> {
 
     fn give_back(
         &self,
-        mut state: MutexGuard<'_, State<T>>,
-        works: Vec<T::Work>,
+        state: MutexGuard<'_, State<T>>,
+        works: &[T::Work],
         outcome: fn() -> Outcome,
         why: &str,
     ) {
-        let count = works.len();
-        // Counted as in hand until it is told.
-        state.telling += count;
         drop(state);
         for work in works {
             let settled = Settled::not_begun(work.attempt(), outcome(), why.to_owned());
             self.report(&work.id(), settled, None);
         }
-        self.held().telling -= count;
+        let mut state = self.held();
+        for work in works {
+            state.executor.told(&work.id());
+        }
     }
 
     fn watch_the_clock(&self) {
         let mut state = self.held();
         while !state.closed {
             let now = clock();
-            if let Some((cut, waited)) = state.executor.lease_ended(now) {
-                state.endings.values().for_each(Ending::kill);
+            if let Some(LeaseEnd { running, cut, waiting: waited }) =
+                state.executor.lease_ended(now)
+            {
+                running.iter().filter_map(|key| state.endings.get(key)).for_each(Ending::kill);
                 let waiting = waited.len();
                 tracing::warn!(
                     killed = cut,
@@ -419,7 +434,7 @@ impl<T: Transport> Shared<T> {
                     "the server did not answer for as long as the lease"
                 );
                 let why = crate::executor::LEASE_ENDED;
-                self.give_back(state, waited, || Outcome::NOT_BEGUN, why);
+                self.give_back(state, &waited, || Outcome::NOT_BEGUN, why);
             } else {
                 let overdue = state.executor.overdue(now);
                 if overdue.is_empty() {
@@ -434,7 +449,7 @@ impl<T: Transport> Shared<T> {
                     };
                     continue;
                 }
-                self.give_back(state, overdue, Outcome::handed_back, "");
+                self.give_back(state, &overdue, Outcome::handed_back, "");
             }
             self.transport.changed();
             state = self.held();

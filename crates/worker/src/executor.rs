@@ -4,6 +4,8 @@
 //! handed back comes out. No clock, thread, task, file or socket; [`driver`](crate::driver) has those, and what
 //! assigns and hears is a [`Transport`](crate::Transport).
 
+mod scopes;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 
 use crate::Ended;
+use crate::credits::{Credits, Grant, Source};
 use crate::lease::Lease;
 
 /// What waits longer than this for a slot is handed back: another worker may have room for it.
@@ -41,28 +44,58 @@ pub trait Work {
 
     /// It is a task of the runtime (a function, a call of a web service), and no process.
     fn is_task(&self) -> bool;
+
+    /// Who assigned it.
+    fn source(&self) -> Source {
+        0
+    }
 }
 
 #[derive(Debug)]
 pub struct Executor<W: Work> {
-    slots: u32,
+    /// Whose the slots are. An attempt's is given back when it has ended, which may be before its report is kept.
+    credits: Credits,
+    /// Those who assign.
+    sources: Vec<Assigner>,
     /// First come, first served.
     queue: VecDeque<Waiting<W>>,
     /// From the moment an attempt has a slot until its report is kept or delivered.
     running: BTreeMap<AttemptId, Running<W::Attempt>>,
-    /// Slots in use: given back when the attempt has ended, which may be before its report is kept.
-    busy: u32,
+    /// Not begun here, until that is [told](Self::told).
+    given_back: BTreeMap<AttemptId, (Source, W::Attempt)>,
+    /// The highest epoch that was seen of each scope.
+    epochs: BTreeMap<String, u64>,
+    /// Why nothing new is taken, from whomever.
+    draining: Option<String>,
+}
+
+/// Who assigns, and for how long what it has assigned may go on.
+#[derive(Debug, Default)]
+struct Assigner {
     lease: Lease,
     /// What follows from the end of the lease has been done.
     lease_noticed: bool,
-    /// Why nothing new is taken.
-    draining: Option<String>,
+    /// It wants nothing new taken from it.
+    drains: bool,
+}
+
+/// What is over with a lease.
+#[derive(Debug, PartialEq)]
+pub(crate) struct LeaseEnd<W> {
+    /// To be killed, also what uses up its grace.
+    pub(crate) running: Vec<AttemptId>,
+    /// How many of them had not been cut short before.
+    pub(crate) cut: usize,
+    /// To be given back.
+    pub(crate) waiting: Vec<W>,
 }
 
 /// For a slot.
 #[derive(Debug)]
 struct Waiting<W> {
     key: AttemptId,
+    /// Whose it is now.
+    source: Source,
     since: Duration,
     work: W,
 }
@@ -76,9 +109,12 @@ impl<W> Waiting<W> {
 
 #[derive(Debug)]
 struct Running<A> {
+    source: Source,
     attempt: A,
     /// There is, or was, a process; a task has begun with its slot.
     started: bool,
+    /// Its slot is another's; it is being reported.
+    ended: bool,
     cut: Option<Cut>,
 }
 
@@ -173,28 +209,75 @@ impl<W: Work> Executor<W> {
     /// With no lease: what it runs may go on until told otherwise.
     pub(crate) fn new(slots: u32) -> Self {
         Self {
-            slots,
+            credits: Credits::new(slots),
+            sources: vec![Assigner::default()],
             queue: VecDeque::new(),
             running: BTreeMap::new(),
-            busy: 0,
-            lease: Lease::default(),
-            lease_noticed: false,
+            given_back: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             draining: None,
         }
     }
 
+    /// Another one assigns too.
+    pub(crate) fn add_source(&mut self) {
+        self.credits.add();
+        self.sources.push(Assigner::default());
+    }
+
+    pub(crate) fn credits(&mut self) -> &mut Credits {
+        &mut self.credits
+    }
+
+    /// What this source is to know about its credits.
+    pub(crate) fn next_grant(&mut self, source: Source, now: Duration) -> Option<Grant> {
+        let queue = &self.queue;
+        let waiting = |source| queue.iter().filter(|it| it.source == source).count() as u32;
+        self.credits.next(source, waiting, now)
+    }
+
     pub(crate) fn holds(&self, key: &AttemptId) -> bool {
-        self.running.contains_key(key) || self.queue.iter().any(|waiting| waiting.is(key))
+        self.running.contains_key(key)
+            || self.given_back.contains_key(key)
+            || self.queue.iter().any(|waiting| waiting.is(key))
     }
 
-    /// All that waits or runs.
-    pub(crate) fn attempts(&self) -> impl Iterator<Item = (AttemptId, W::Attempt)> {
-        let queued = self.queue.iter().map(|it| (it.key.clone(), it.work.attempt()));
-        queued.chain(self.running.iter().map(|(key, it)| (key.clone(), it.attempt.clone())))
+    /// It waits or runs, and is this one's.
+    pub(crate) fn is_from(&self, key: &AttemptId, source: Source) -> bool {
+        let waiting = || self.queue.iter().find(|waiting| waiting.is(key));
+        let waiting = || waiting().is_some_and(|waiting| waiting.source == source);
+        self.running.get(key).map_or_else(waiting, |running| running.source == source)
     }
 
+    /// All of this one that waits, runs, or is being given back.
+    pub(crate) fn attempts(&self, source: Source) -> impl Iterator<Item = (AttemptId, W::Attempt)> {
+        let queued = self.queue.iter().filter(move |it| it.source == source);
+        let queued = queued.map(|it| (it.key.clone(), it.work.attempt()));
+        let running = self.running.iter().filter(move |(_, it)| it.source == source);
+        let running = running.map(|(key, it)| (key.clone(), it.attempt.clone()));
+        let given_back = self.given_back.iter().filter(move |(_, (its, _))| *its == source);
+        let given_back = given_back.map(|(key, (_, attempt))| (key.clone(), attempt.clone()));
+        queued.chain(running).chain(given_back)
+    }
+
+    /// Nothing waits, runs, or is being told of.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.running.is_empty()
+        !self.has_work() && self.given_back.is_empty()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.running.is_empty()
+    }
+
+    /// In hand until it is [told](Self::told), so that it is not begun when it is assigned again meanwhile.
+    fn give_back(&mut self, source: Source, work: W) -> W {
+        self.given_back.insert(work.id(), (source, work.attempt()));
+        work
+    }
+
+    /// That it was given back is kept or delivered.
+    pub(crate) fn told(&mut self, key: &AttemptId) {
+        self.given_back.remove(key);
     }
 
     pub(crate) fn assign(&mut self, work: W, now: Duration) -> Assigned<W> {
@@ -202,31 +285,43 @@ impl<W: Work> Executor<W> {
         if self.holds(&key) {
             return Assigned::Known;
         }
-        if let Some(why) = &self.draining {
-            Assigned::GivenBack(work, why.clone())
-        } else if self.lease.is_over(now) {
-            Assigned::GivenBack(work, LEASE_ENDED.to_owned())
+        let source = work.source();
+        let why = if let Some(why) = self.draining(source) {
+            why.to_owned()
+        } else if self.lease_is_over(source, now) {
+            LEASE_ENDED.to_owned()
         } else if self.queue.len() >= QUEUED_MOST {
-            Assigned::GivenBack(work, "the worker's queue is full".to_owned())
+            "the worker's queue is full".to_owned()
         } else {
-            self.queue.push_back(Waiting { key, since: now, work });
-            Assigned::Queued
-        }
+            self.queue.push_back(Waiting { key, source, since: now, work });
+            return Assigned::Queued;
+        };
+        Assigned::GivenBack(self.give_back(source, work), why)
     }
 
-    /// What has waited longest has a slot now. Who wakes late begins nothing that is another's by now.
+    /// What has waited longest of those that have a slot now. Who wakes late begins nothing that is another's by now.
     pub(crate) fn ready(&self, now: Duration) -> Option<&W> {
-        let may = self.busy < self.slots && !self.lease.is_over(now);
-        self.queue.front().filter(|_| may).map(|waiting| &waiting.work)
+        self.queue.get(self.first_ready(now)?).map(|waiting| &waiting.work)
+    }
+
+    fn first_ready(&self, now: Duration) -> Option<usize> {
+        let is_ready = |source| self.credits.may_begin(source) && !self.lease_is_over(source, now);
+        // Those of one source are all ready, or none is.
+        let mut seen = None;
+        self.queue.iter().position(|waiting| {
+            let source = waiting.source;
+            seen.replace(source) != Some(source) && is_ready(source)
+        })
     }
 
     /// The slot is its own from now on.
     pub(crate) fn begin(&mut self, now: Duration) -> Option<(AttemptId, W)> {
-        self.ready(now)?;
-        let Waiting { key, work, .. } = self.queue.pop_front()?;
-        let running = Running { attempt: work.attempt(), started: work.is_task(), cut: None };
+        let Waiting { key, source, work, .. } = self.queue.remove(self.first_ready(now)?)?;
+        let attempt = work.attempt();
+        let started = work.is_task();
+        let running = Running { source, attempt, started, ended: false, cut: None };
         self.running.insert(key.clone(), running);
-        self.busy += 1;
+        self.credits.began(source);
         Some((key, work))
     }
 
@@ -246,10 +341,11 @@ impl<W: Work> Executor<W> {
         now: Duration,
     ) -> Option<Settled<W::Attempt>> {
         // Woken after a long stop we may be the first to see that the lease is over.
-        let lease_over = self.lease.is_over(now);
-        let Running { attempt, started, cut } = self.running.get_mut(key)?;
-        self.busy -= 1;
-        if lease_over {
+        let Running { source, attempt, started, ended, cut } = self.running.get_mut(key)?;
+        if !std::mem::replace(ended, true) {
+            self.credits.ended(*source);
+        }
+        if self.sources[*source].lease.is_over(now) {
             Cut::LeaseEnded.instead_of(cut);
         }
         let (report, why) = settle(*cut, said, *started, why);
@@ -257,9 +353,10 @@ impl<W: Work> Executor<W> {
         Some(Settled { attempt: attempt.clone(), report, why, started: *started, withdrawn })
     }
 
-    /// Its report is kept or delivered. True: the controller has withdrawn it by now.
-    pub(crate) fn reported(&mut self, key: &AttemptId) -> bool {
-        self.running.remove(key).is_some_and(|running| running.cut == Some(Cut::Withdrawn))
+    /// Its report is kept or delivered. Some: the controller has withdrawn it by now.
+    pub(crate) fn reported(&mut self, key: &AttemptId) -> Option<W::Attempt> {
+        let running = self.running.remove(key)?;
+        (running.cut == Some(Cut::Withdrawn)).then_some(running.attempt)
     }
 
     /// The controller does not want to hear of it any more. True: it runs, and is to be stopped.
@@ -276,7 +373,7 @@ impl<W: Work> Executor<W> {
         while self.queue.get(kept).is_some_and(|waiting| longest(waiting, now).is_zero())
             && let Some(waiting) = self.queue.remove(kept)
         {
-            overdue.push(waiting.work);
+            overdue.push(self.give_back(waiting.source, waiting.work));
         }
         overdue
     }
@@ -287,60 +384,76 @@ impl<W: Work> Executor<W> {
         self.running.values().filter(|running| running.cut == Some(Cut::Withdrawn)).count()
     }
 
-    /// In how long something is [overdue](Self::overdue), or the lease over. None: neither will be.
+    /// In how long something is [overdue](Self::overdue), or a lease over. None: neither will be.
     pub(crate) fn look_again(&self, now: Duration) -> Option<Duration> {
         let waits = self.queue.get(self.ending()).map(|waiting| longest(waiting, now));
-        let is_watched = !self.is_idle() && !self.lease_noticed;
-        let lease = self.lease.left(now).filter(|_| is_watched);
-        waits.into_iter().chain(lease.map(|left| left.min(LOOK))).min()
+        let watched = self.sources.iter().filter(|it| self.has_work() && !it.lease_noticed);
+        let leases = watched.filter_map(|it| it.lease.left(now)).map(|left| left.min(LOOK));
+        waits.into_iter().chain(leases).min()
     }
 
     /// Something waits that has no slot, or runs under a lease: the clock is to be looked at.
     pub(crate) fn needs_watch(&self, now: Duration) -> bool {
         let waits = !self.queue.is_empty() && self.ready(now).is_none();
-        waits || (!self.is_idle() && self.lease.length().is_some())
+        waits || (self.has_work() && self.sources.iter().any(|it| it.lease.length().is_some()))
     }
 
-    /// The lease is over: everything that runs is to be killed, also what uses up its grace, and what waits goes
-    /// back. Said once. None: it is not, or nothing is in hand.
-    pub(crate) fn lease_ended(&mut self, now: Duration) -> Option<(usize, Vec<W>)> {
-        let is_over = self.lease.is_over(now);
-        if !is_over || self.is_idle() || self.lease_noticed {
-            self.lease_noticed &= is_over;
-            return None;
+    /// A lease is over: everything that its source has assigned is to be killed, and what waits goes back. Said once
+    /// of each. None: none is, or nothing is in hand.
+    pub(crate) fn lease_ended(&mut self, now: Duration) -> Option<LeaseEnd<W>> {
+        for assigner in &mut self.sources {
+            assigner.lease_noticed &= assigner.lease.is_over(now);
         }
-        self.lease_noticed = true;
-        let mut cut = 0;
-        for running in self.running.values_mut().filter(|running| running.cut.is_none()) {
-            Cut::LeaseEnded.instead_of(&mut running.cut);
-            cut += 1;
+        let is_news = |it: &Assigner| it.lease.is_over(now) && !it.lease_noticed;
+        let source = self.sources.iter().position(is_news).filter(|_| self.has_work())?;
+        self.sources[source].lease_noticed = true;
+        let (mut running, mut cut) = (Vec::new(), 0);
+        for (key, its) in self.running.iter_mut().filter(|(_, it)| it.source == source) {
+            cut += usize::from(its.cut.is_none());
+            its.cut.get_or_insert(Cut::LeaseEnded);
+            running.push(key.clone());
         }
-        Some((cut, self.take_queue()))
+        Some(LeaseEnd { running, cut, waiting: self.take_queue(|it| it == source) })
     }
 
-    fn take_queue(&mut self) -> Vec<W> {
-        std::mem::take(&mut self.queue).into_iter().map(|waiting| waiting.work).collect()
+    fn take_queue(&mut self, from: impl Fn(Source) -> bool) -> Vec<W> {
+        let all = std::mem::take(&mut self.queue).into_iter();
+        let (taken, kept): (VecDeque<_>, _) = all.partition(|waiting| from(waiting.source));
+        self.queue = kept;
+        taken.into_iter().map(|waiting| self.give_back(waiting.source, waiting.work)).collect()
     }
 
     /// Takes nothing new from now on; returns what waits, to be given back.
     pub(crate) fn drain(&mut self, why: &str) -> Vec<W> {
-        // Who is told to go by its own host goes, whatever the server takes back.
         if why == PREEMPTED {
             self.draining = Some(why.to_owned());
         }
         self.draining.get_or_insert_with(|| why.to_owned());
-        self.take_queue()
+        self.take_queue(|_| true)
     }
 
-    /// Takes new work again, if it was the server that wanted none taken.
-    pub(crate) fn undrain(&mut self) {
-        if self.draining.as_deref() == Some(SERVER_ASKED) {
-            self.draining = None;
-        }
+    /// The same of one source, on its order.
+    pub(crate) fn drain_source(&mut self, source: Source) -> Vec<W> {
+        self.sources[source].drains = true;
+        self.credits.drains(source, true);
+        self.take_queue(|it| it == source)
     }
 
-    pub(crate) fn draining(&self) -> Option<&str> {
-        self.draining.as_deref()
+    /// Takes new work from it again. Who is told to go by its own host goes, whatever a server takes back.
+    pub(crate) fn undrain_source(&mut self, source: Source) {
+        self.sources[source].drains = false;
+        self.credits.drains(source, false);
+    }
+
+    /// Why nothing new is taken from this source.
+    pub(crate) fn draining(&self, source: Source) -> Option<&str> {
+        let asked = self.sources[source].drains.then_some(SERVER_ASKED);
+        self.draining.as_deref().or(asked)
+    }
+
+    /// Some source takes note when nothing of it is in hand any more.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.is_some() || self.sources.iter().any(|it| it.drains)
     }
 
     /// The worker's host wants it gone: only successes are the attempts' own doing from now on. All of them, and
@@ -353,12 +466,12 @@ impl<W: Work> Executor<W> {
         all.collect()
     }
 
-    pub(crate) fn lease(&mut self) -> &mut Lease {
-        &mut self.lease
+    pub(crate) fn lease(&mut self, source: Source) -> &mut Lease {
+        &mut self.sources[source].lease
     }
 
-    pub(crate) fn lease_is_over(&self, now: Duration) -> bool {
-        self.lease.is_over(now)
+    pub(crate) fn lease_is_over(&self, source: Source, now: Duration) -> bool {
+        self.sources[source].lease.is_over(now)
     }
 }
 
@@ -367,118 +480,4 @@ fn longest<W>(waiting: &Waiting<W>, now: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Clone, Debug, PartialEq)]
-    struct Task(u64);
-
-    impl Work for Task {
-        type Attempt = u64;
-
-        fn id(&self) -> AttemptId {
-            key(self.0)
-        }
-
-        fn attempt(&self) -> u64 {
-            self.0
-        }
-
-        fn is_task(&self) -> bool {
-            false
-        }
-    }
-
-    fn key(token: u64) -> AttemptId {
-        AttemptId::new("job", token)
-    }
-
-    const fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    fn given(executor: &mut Executor<Task>, tokens: std::ops::RangeInclusive<u64>, now: Duration) {
-        for token in tokens {
-            assert!(matches!(executor.assign(Task(token), now), Assigned::Queued), "{token}");
-        }
-    }
-
-    fn ok() -> Said {
-        Said::Report(WorkerReport::Ended(Outcome::OK))
-    }
-
-    #[test]
-    fn slots_are_given_in_order_and_what_waits_a_second_goes_back() {
-        let mut executor = Executor::new(2);
-        given(&mut executor, 1..=4, ms(0));
-        assert!(matches!(executor.assign(Task(4), ms(0)), Assigned::Known));
-        let begun = |executor: &mut Executor<Task>, now| executor.begin(now).map(|(_, task)| task);
-        assert_eq!(begun(&mut executor, ms(0)), Some(Task(1)));
-        assert_eq!(begun(&mut executor, ms(0)), Some(Task(2)));
-        assert_eq!(executor.begin(ms(0)), None, "there are two slots");
-        assert_eq!(executor.look_again(ms(400)), Some(ms(600)));
-        let settled = executor.ended(&key(1), ok(), "", ms(500)).unwrap();
-        assert_eq!((settled.attempt, settled.withdrawn), (1, false));
-        assert_eq!(begun(&mut executor, ms(500)), Some(Task(3)), "before the report of 1 is kept");
-        assert!(!executor.reported(&key(1)));
-        assert_eq!(executor.overdue(ms(999)), []);
-        assert_eq!(executor.overdue(ms(1000)), [Task(4)]);
-        assert_eq!(executor.look_again(ms(1000)), None, "there is no lease");
-    }
-
-    #[test]
-    fn the_queue_waits_for_the_slots_of_what_was_withdrawn() {
-        let mut executor = Executor::new(1);
-        given(&mut executor, 1..=1, ms(0));
-        executor.begin(ms(0));
-        executor.started(&key(1));
-        assert!(executor.withdraw(&key(1)));
-        given(&mut executor, 2..=3, ms(0));
-        assert_eq!(executor.overdue(ms(5000)), [Task(3)], "the slot of 1 is soon that of 2");
-        let settled = executor.ended(&key(1), Said::Stopped, "", ms(5000)).unwrap();
-        assert!(settled.withdrawn && executor.reported(&key(1)));
-        assert_eq!(executor.begin(ms(5000)), Some((key(2), Task(2))));
-        assert!(!executor.withdraw(&key(9)), "one that is not here");
-    }
-
-    #[test]
-    fn without_its_lease_it_begins_nothing_and_what_it_ran_is_lost() {
-        let mut executor = Executor::new(1);
-        executor.lease().welcome(ms(0), ms(100));
-        given(&mut executor, 1..=2, ms(10));
-        executor.begin(ms(10));
-        executor.started(&key(1));
-        assert_eq!(executor.look_again(ms(10)), Some(ms(90)));
-        assert!(executor.lease_ended(ms(99)).is_none());
-        assert_eq!(executor.lease_ended(ms(100)), Some((1, vec![Task(2)])));
-        assert_eq!((executor.lease_ended(ms(200)), executor.look_again(ms(200))), (None, None));
-        // Its own success came too late: it is another worker's by now.
-        let settled = executor.ended(&key(1), ok(), "", ms(100)).unwrap();
-        let lost = WorkerReport::Ended(Outcome::Lost { started: true, why: None });
-        assert_eq!((settled.report, &*settled.why), (lost, LEASE_ENDED));
-        assert!(matches!(executor.assign(Task(3), ms(100)), Assigned::GivenBack(..)));
-        executor.lease().welcome(ms(200), ms(100));
-        given(&mut executor, 3..=3, ms(200));
-        assert_eq!(executor.begin(ms(300)), None, "it woke too late");
-    }
-
-    #[test]
-    fn who_is_told_to_go_keeps_nothing_but_successes() {
-        let mut executor = Executor::new(3);
-        given(&mut executor, 1..=4, ms(0));
-        while executor.begin(ms(0)).is_some() {}
-        executor.started(&key(1));
-        executor.started(&key(2));
-        assert_eq!(executor.drain(PREEMPTED), [Task(4)]);
-        assert_eq!(executor.preempt(), [(key(1), true), (key(2), true), (key(3), false)]);
-        executor.undrain();
-        assert_eq!(executor.draining(), Some(PREEMPTED), "the server cannot take that back");
-        let report = |executor: &mut Executor<Task>, token, said| {
-            executor.ended(&key(token), said, "", ms(1)).unwrap().report
-        };
-        assert_eq!(report(&mut executor, 1, ok()), WorkerReport::Ended(Outcome::OK));
-        let lost = |started| WorkerReport::Ended(Outcome::Lost { started, why: None });
-        assert_eq!(report(&mut executor, 2, Said::Stopped), lost(true));
-        assert_eq!(report(&mut executor, 3, Said::Stopped), lost(false));
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@
 //! the program adopts those ([`adopt_orphans`]), as soon as no other attempt can have left it.
 
 mod cgroup;
+mod credits;
 mod driver;
 mod executor;
 mod folders;
@@ -40,6 +41,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
 
+pub use credits::Source;
 pub use driver::Driver;
 pub use executor::{Executor, LONGEST_WAIT, Settled, Work};
 pub use folders::Folders;

@@ -32,7 +32,7 @@ pub trait Transport: Send + Sync + Sized + 'static {
     fn task(&self, work: Self::Work, control: &TaskControl) -> Result<TimedTask, Outcome>;
 
     /// For a task that begins.
-    fn control(&self) -> TaskControl {
+    fn control(&self, _work: &Self::Work) -> TaskControl {
         TaskControl::new(crate::LOG_CAP)
     }
 
@@ -52,7 +52,7 @@ pub trait Transport: Send + Sync + Sized + 'static {
     );
 
     /// It was withdrawn while it was reported.
-    fn withdrawn(&self, _key: &AttemptId) {}
+    fn withdrawn(&self, _key: &AttemptId, _attempt: &AttemptOf<Self>) {}
 
     /// Something may be worth a look: nothing is in hand any more, or something is while nothing new is taken.
     fn changed(&self) {}

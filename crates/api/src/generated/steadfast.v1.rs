@@ -1272,7 +1272,7 @@ pub mod jobs_server {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromWorker {
-    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 5, 6, 7")]
+    #[prost(oneof = "from_worker::Kind", tags = "1, 2, 3, 5, 6, 7, 8")]
     pub kind: ::core::option::Option<from_worker::Kind>,
 }
 /// Nested message and enum types in `FromWorker`.
@@ -1294,11 +1294,14 @@ pub mod from_worker {
         /// The answer to Undrain: the worker takes new work again, or drains because its own host told it to.
         #[prost(message, tag = "7")]
         Undrained(super::Undrained),
+        /// Only of a worker that has other servers too. One that says none has its slots for this server alone.
+        #[prost(message, tag = "8")]
+        Credits(super::Credits),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToWorker {
-    #[prost(oneof = "to_worker::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "to_worker::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: ::core::option::Option<to_worker::Kind>,
 }
 /// Nested message and enum types in `ToWorker`.
@@ -1325,6 +1328,16 @@ pub mod to_worker {
         /// Never mind an earlier Drain. Answered with Undrained, whether or not the worker was draining.
         #[prost(message, tag = "7")]
         Undrain(super::Undrain),
+        /// The answer to Credits, after everything that was assigned before.
+        #[prost(message, tag = "8")]
+        CreditsTaken(super::CreditsTaken),
+        /// There is something that this worker could run, and no credit left for it. At most every 100 ms, for as long as
+        /// it is so.
+        #[prost(message, tag = "9")]
+        Wanted(super::Wanted),
+        /// After Welcome, of what the hello named as held elsewhere; and whenever it happens.
+        #[prost(message, tag = "10")]
+        TookOver(super::TookOver),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1383,6 +1396,22 @@ pub struct Hello {
     /// by it who had the name.
     #[prost(bytes = "vec", tag = "16")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
+    /// How many of its slots are for this server, until it says otherwise with Credits. Absent: all.
+    #[prost(uint32, optional, tag = "17")]
+    pub credits: ::core::option::Option<u32>,
+    /// What it holds of other scopes.
+    #[prost(message, repeated, tag = "18")]
+    pub elsewhere: ::prost::alloc::vec::Vec<HeldOfScope>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HeldOfScope {
+    #[prost(string, tag = "1")]
+    pub scope: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub holds: ::prost::alloc::vec::Vec<AttemptRef>,
+    /// The scope has welcomed this life of the worker.
+    #[prost(bool, tag = "3")]
+    pub returning: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
@@ -1401,6 +1430,15 @@ pub struct Welcome {
     pub log_bytes: u64,
     #[prost(uint64, tag = "5")]
     pub output_bytes: u64,
+    /// Addresses of other servers: the worker has a session with each of them too.
+    #[prost(string, repeated, tag = "6")]
+    pub peers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Who assigns in this session, unique among all servers, and the epoch in which it does: whoever takes over what it has raises
+    /// the epoch. Two addresses with one scope are one server.
+    #[prost(string, tag = "7")]
+    pub scope: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "8")]
+    pub epoch: u64,
 }
 /// Sent by the worker, and answered with the same number; of several that wait to be answered, the latest is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1473,6 +1511,11 @@ pub struct Assignment {
     /// What the attempt's folder is called, a plain file name; empty: after its step and item.
     #[prost(string, tag = "18")]
     pub folder: ::prost::alloc::string::String,
+    /// Who assigns it; empty: the scope of Welcome. Ignored in an epoch below one that was seen of the scope.
+    #[prost(string, tag = "19")]
+    pub scope: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "20")]
+    pub epoch: u64,
     #[prost(oneof = "assignment::Action", tags = "5, 6, 7, 8, 9")]
     pub action: ::core::option::Option<assignment::Action>,
 }
@@ -1511,6 +1554,25 @@ pub struct Call {
 pub struct Withdrawal {
     #[prost(message, optional, tag = "1")]
     pub attempt: ::core::option::Option<AttemptRef>,
+    /// As in Assignment.
+    #[prost(string, tag = "2")]
+    pub scope: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+}
+/// This server has what a scope has assigned to this worker, or a part of it: the server there has gone. What the worker holds of these
+/// goes on under the lease of this session, and its reports and logs go here. Of one that it does not hold it reports that it is
+/// lost, as not begun if the scope has welcomed this life.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TookOver {
+    #[prost(string, tag = "1")]
+    pub scope: ::prost::alloc::string::String,
+    /// What the scope says in an epoch below this one is ignored. 0: it is there, and has given these away.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// With the proof that they are this worker's.
+    #[prost(message, repeated, tag = "3")]
+    pub attempts: ::prost::alloc::vec::Vec<AttemptRef>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Report {
@@ -1690,6 +1752,24 @@ pub struct Drain {}
 pub struct Undrain {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Undrained {}
+/// How many attempts the server may have in hand from now on. The worker says no other number before this one is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Credits {
+    #[prost(uint32, tag = "1")]
+    pub slots: u32,
+    /// Rises with each that the worker says.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+}
+/// The server counts by it: it assigns nothing more while the worker has as many in hand. What it had assigned before
+/// goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreditsTaken {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Wanted {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetFileRequest {
     /// Held by a worker that has a session: a file of its job.

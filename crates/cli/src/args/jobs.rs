@@ -287,3 +287,24 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
+
+/// Say which items of a job may start now, and what keeps the others
+///
+/// An item may start when what its step needs is met, its retry is due, it is eligible for another attempt, and its job
+/// is not held up. Items in a row that are alike, such as those of a fan-out that have not started, are one line.
+///
+/// With `-o json`, what `GET /v1/jobs/{id}/readiness` answers.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast readiness last")]
+pub(crate) struct ReadinessArgs {
+    #[command(flatten)]
+    pub(crate) of: JobArgs,
+    /// How many lines at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = limit)]
+    pub(crate) limit: usize,
+    /// Go on after an earlier page
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}

@@ -61,6 +61,18 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
     #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
     pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: StoreArgs,
+}
+
+const STORE: &str = "The PostgreSQL database of jobs, files, logs and tokens, postgres://USER@HOST/NAME, or STEADFAST_STORE__URL; others \
+     on this machine see a password that is typed here [default: the data folder]";
+
+/// Where a server keeps its jobs, if not in a data folder.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    #[arg(long, value_name = "URL", env = "STEADFAST_STORE__URL", hide_env = true, help = STORE)]
+    pub(crate) store: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,24 +81,25 @@ pub(crate) enum AuthArg {
     None,
 }
 
-/// A worker: runs what a server assigns to it
+/// A worker: runs what a server assigns to it, or several do
 ///
 /// SIGTERM is a preemption notice: what runs is told to end, has its grace, and is reported as lost
-/// with the worker, which costs the job no failure. Everything that runs is killed when the server has
+/// with the worker, which costs the job no failure. Everything that runs for a server is killed when it has
 /// not answered for as long as the lease.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: steadfast worker --server http://127.0.0.1:7117 --name w1 --slots 4"
 )]
 pub(crate) struct WorkerArgs {
-    /// The server's address
+    /// The server's address; of several, any number of times, or with commas between them
     #[arg(
-        long,
+        long = "server",
         value_name = "URL",
+        value_delimiter = ',',
         env = "STEADFAST_SERVER",
         default_value = "http://127.0.0.1:7117"
     )]
-    pub(crate) server: String,
+    pub(crate) servers: Vec<String>,
     /// Its token, of scope worker; others on this machine see what is typed here
     #[arg(long, env = "STEADFAST_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
@@ -197,10 +210,14 @@ pub(crate) enum TokenCommand {
         #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
         labels: Vec<(String, String)>,
         #[command(flatten)]
+        place: StoreArgs,
+        #[command(flatten)]
         common: Common,
     },
     /// List the tokens there are; not what they are
     List {
+        #[command(flatten)]
+        place: StoreArgs,
         #[command(flatten)]
         common: Common,
     },
@@ -208,6 +225,8 @@ pub(crate) enum TokenCommand {
     Revoke {
         /// The id of the token, as `list` shows it
         id: String,
+        #[command(flatten)]
+        place: StoreArgs,
         #[command(flatten)]
         common: Common,
     },
@@ -238,6 +257,44 @@ pub(crate) struct PurgeArgs {
     /// Only jobs in this state: one in which they have ended, or interrupted
     #[arg(long)]
     pub(crate) state: Option<ShownState>,
+    #[command(flatten)]
+    pub(crate) place: StoreArgs,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Look at what a server stands on: settings, disk, database, clock, jobs that are stuck
+///
+/// With the server up or down; changes nothing. Reads all of a data folder's database: a second for a gigabyte.
+///
+/// Exit status: 0 nothing is wrong (there may be warnings), 1 something is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast doctor --data ./data")]
+pub(crate) struct DoctorArgs {
+    /// The server's file of settings
+    #[arg(long, value_name = "FILE", env = "STEADFAST_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: StoreArgs,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Make the schema in a database, for servers whose user may not
+///
+/// A server does it by itself if its user may. Needs the right to (`GRANT CREATE ON DATABASE … TO …`); what is there already
+/// is left as it is.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: steadfast migrate --store postgres://admin@db/steadfast --grant steadfast"
+)]
+pub(crate) struct MigrateArgs {
+    /// The database, with a user who may make a schema in it
+    #[arg(long, value_name = "URL", env = "STEADFAST_STORE__URL", hide_env = true)]
+    pub(crate) store: String,
+    /// The user of the server's URL: may work with all of the schema, and change nothing about it
+    #[arg(long, value_name = "USER")]
+    pub(crate) grant: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,
 }

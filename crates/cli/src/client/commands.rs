@@ -75,12 +75,18 @@ fn worker_row(worker: &WorkerInfo) -> Vec<(String, anstyle::Style)> {
         (worker.name.clone(), BOLD),
         (worker.datacenter.clone().unwrap_or_else(|| "-".to_owned()), plain),
         (worker.state.clone(), state),
-        (format!("{}/{}", worker.busy, worker.slots), plain),
+        (slots(worker), plain),
         (cpu.unwrap_or_else(|| "-".to_owned()), plain),
         (memory.unwrap_or_else(|| "-".to_owned()), plain),
         (labels.join(" "), plain),
         (worker.why.clone().unwrap_or_default(), DIM),
     ]
+}
+
+/// In use, of those for this server; and of how many, if others have some.
+fn slots(worker: &WorkerInfo) -> String {
+    let WorkerInfo { busy, credits, slots, .. } = worker;
+    if credits < slots { format!("{busy}/{credits} of {slots}") } else { format!("{busy}/{slots}") }
 }
 
 /// As sizes are written in a job file.

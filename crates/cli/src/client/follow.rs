@@ -245,6 +245,8 @@ async fn tell_end(
 
 /// Shown as it goes, until nothing of it goes on any more.
 pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<Exit, CliError> {
+    // A server that cannot be reached at the beginning is an error at once, not waited for.
+    client.status(id).await?;
     match show(client, id, output, |event| event == "end").await? {
         None => Ok(left(client, id)),
         Some(ended) => {
@@ -256,7 +258,8 @@ pub(super) async fn watch(client: &Client, id: &str, output: Output) -> Result<E
     }
 }
 
-/// Shown as it goes, until it has a final state; the exit status tells which.
+/// Shown as it goes, until it has a final state; the exit status tells which. The server has just taken the job: should it be away
+/// now, it is waited for.
 pub(super) async fn attend(client: &Client, id: &str) -> Result<Exit, CliError> {
     let output = Output::Human;
     let shown = show(client, id, output, |event| matches!(event, "JobEnded" | "end")).await?;
@@ -277,8 +280,6 @@ async fn show(
     let mut absence = Absence::new(Some(PATIENCE));
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    // A server that cannot be reached at the beginning is an error at once, not waited for.
-    client.status(id).await?;
     let mut told = events(client, id);
     loop {
         tokio::select! {

@@ -11,12 +11,12 @@ use super::target::{self, Target, TargetOptions};
 use super::{commands, submit};
 use crate::args::{
     CancelArgs, Common, EitherJobArgs, ExplainArgs, Here, HistoryArgs, ListArgs, LogsArgs, Output,
-    Remote, ResumeArgs, RetryArgs,
+    ReadinessArgs, Remote, ResumeArgs, RetryArgs,
 };
 use crate::error::{CliError, conclude};
 use crate::folder::FolderSource;
 use crate::source::JobSource;
-use crate::{Done, Exit, explain, jobs, logs, retry_job, run};
+use crate::{Done, Exit, explain, jobs, logs, readiness, retry_job, run};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routing {
@@ -77,6 +77,11 @@ impl Routing {
         self.look(&args.remote, &args.common, &args.job, |source, id| {
             explain::run(source, id, args)
         })
+    }
+
+    pub(crate) fn readiness(self, args: &ReadinessArgs) -> Done {
+        let (common, job) = (&args.of.common, args.of.job.text());
+        self.look(&args.remote, common, &job, |source, id| readiness::run(source, id, args))
     }
 
     /// The events of a job; `Exit::Ok` if they were all handed over.

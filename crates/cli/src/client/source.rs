@@ -5,7 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use serde_json::Value;
-use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow, ShownState};
+use steadfast_api::{
+    AttemptName, Attempts, JobStatus, JobsPage, LogRow, ReadinessPage, ShownState,
+};
 use steadfast_core::explain::Explanation;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
@@ -136,6 +138,18 @@ impl JobSource for ServerSource {
     fn explain(&mut self, id: &str, step: Option<&str>) -> Result<Answer<Explanation>, CliError> {
         let query = step.map(|step| ("step", step));
         self.get(&["jobs", id, "explain"], query.as_slice())
+    }
+
+    fn readiness(
+        &mut self,
+        id: &str,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Answer<ReadinessPage>, CliError> {
+        let limit = limit.to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        self.get(&["jobs", id, "readiness"], &query)
     }
 
     /// The events that the server gives, folded here, and the status that it shows must be the same.

@@ -125,6 +125,7 @@ impl WorkerQueries for OneWorker {
             state: "quarantined".to_owned(),
             why: Some(format!("everything fails there{HOSTILE}")),
             slots: 4,
+            credits: 4,
             busy: 1,
             cpu: Some(8.0),
             cpu_used: 1.5,
@@ -173,7 +174,7 @@ impl Server {
             Box::new(store),
             Box::new(RealTime(Instant::now())),
             Placement::here(Slots::unlimited(), "w1"),
-            Ownership { owner, loader: None },
+            Ownership::alone(owner),
             |inbox| Scripted::new(inbox, folder.clone(), held.clone()),
             Box::new(EventSender(notifications.clone())),
         );

@@ -57,7 +57,7 @@ impl Drop for Ends<'_> {
 #[test]
 fn a_purge_leaves_the_files_of_jobs_that_are_being_accepted() {
     const JOBS: usize = 80;
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().start();
     let _worker = place.worker(&server.url(), "w").slots(4).start();
     let ran = place.text("ran");
@@ -101,7 +101,7 @@ fn a_purge_leaves_the_files_of_jobs_that_are_being_accepted() {
 /// Held for longer than the server waits at a time.
 #[test]
 fn a_lock_of_another_process_is_waited_for_and_told() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().start_up();
     let other = Connection::open(place.path("data/steadfast.db")).expect("the server's");
     other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
@@ -127,7 +127,7 @@ fn a_lock_of_another_process_is_waited_for_and_told() {
 
 #[test]
 fn nothing_is_acknowledged_while_the_data_folder_is_moved_away() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().at_a_port_of_its_own().start();
     let address = server.address.clone();
     let before = server.submit(&job("true"));
@@ -162,7 +162,7 @@ fn nothing_is_acknowledged_while_the_data_folder_is_moved_away() {
 /// Something had to be stored while it was away, and was not acknowledged: it stays so until a restart.
 #[test]
 fn a_server_whose_report_could_not_be_kept_stays_unready_and_goes_on_after_a_restart() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let mut server = place.server().lease(20_000).at_a_port_of_its_own().start();
     let address = server.address.clone();
     let _worker = place.worker(&server.url(), "w").start();
@@ -185,7 +185,7 @@ fn a_server_whose_report_could_not_be_kept_stays_unready_and_goes_on_after_a_res
 
 #[test]
 fn a_damaged_job_is_shown_as_stuck_and_is_in_nobodys_way() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let data = place.text("data");
     let server = place.server().start();
     let (stuck, live) = (server.submit(&job("true")), server.submit(&job("true")));
@@ -282,7 +282,7 @@ impl Drop for SmallDisk {
 
 #[test]
 fn on_a_full_disk_logs_give_way_and_completions_and_cancels_fit() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let Some(disk) = SmallDisk::mount(place.path("data"), 32) else { return };
     let server = place.server().set("STEADFAST_LIMITS__DISK_RESERVE", "8m").start();
     until_ready(&server);
@@ -333,7 +333,7 @@ fn on_a_full_disk_logs_give_way_and_completions_and_cancels_fit() {
 /// As somebody who may not look into it: the superuser may look everywhere.
 #[test]
 fn a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let file = place.path("job.yaml");
     fs::write(&file, "name: j\nsteps: { s: { run: 'true' } }\n").expect("writes");
     let data = place.text("data");
@@ -383,7 +383,7 @@ fn a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one() {
 
 #[test]
 fn a_log_that_could_not_be_written_holds_no_job_up_and_is_sent_again() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().start();
     let id = server.submit(&job("echo one; echo two"));
     let logs = place.path("data").join("logs");
@@ -409,7 +409,7 @@ fn a_log_that_could_not_be_written_holds_no_job_up_and_is_sent_again() {
 /// A report does not wait for its log; who asks for the log meanwhile is told that it is not whole.
 #[test]
 fn a_log_that_has_not_arrived_is_not_taken_for_whole() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().start();
     let id = server.submit(&job("seq 100000"));
     let _worker = place.worker(&server.url(), "w").start();
@@ -437,7 +437,7 @@ fn a_log_that_has_not_arrived_is_not_taken_for_whole() {
 /// Three events for each item, and a projection for each 5,000.
 #[test]
 fn status_and_logs_of_a_long_job_of_run_do_not_read_its_early_events() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let (file, data) = (place.text("long.yaml"), place.text("data"));
     let job = "name: long\nsteps: { a: { run: echo one, for_each: { range: 1800 } } }\n";
     std::fs::write(&file, job).expect("writes");

@@ -26,7 +26,15 @@ impl Scene {
     }
 
     fn with_lease(lease_ms: u64) -> Self {
-        let place = Place::new();
+        Self::at(Place::new(), lease_ms)
+    }
+
+    /// For who looks into the data folder, or counts beats until the server has seen a change of it.
+    fn with_a_data_folder() -> Self {
+        Self::at(Place::with_data_folders(), 30_000)
+    }
+
+    fn at(place: Place, lease_ms: u64) -> Self {
         let (work, admin) = (token(&place, &["worker"]), token(&place, &["admin"]));
         let server = place.server().auth_required().lease(lease_ms).start();
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -226,7 +234,7 @@ fn a_report_counts_only_from_the_worker_that_the_attempt_was_assigned_to() {
 
 #[test]
 fn a_worker_writes_the_logs_of_its_own_attempts_and_nothing_else() {
-    let scene = Scene::new();
+    let scene = Scene::with_a_data_folder();
     let job = scene.submit(&json!({ "ours": { "run": "true" }, "theirs": { "run": "true" } }));
     let log = |step: &str| {
         scene.place.path("data").join(format!("logs/{job}/{step}/{step}_0_attempt_1.log"))
@@ -360,7 +368,7 @@ fn a_bound_token_lets_in_no_other_name_datacenter_or_labels() {
 
 #[test]
 fn a_token_that_is_revoked_or_expires_ends_the_sessions_that_it_began() {
-    let scene = Scene::new();
+    let scene = Scene::with_a_data_folder();
     let data = scene.place.text("data");
     let short = token(&scene.place, &["worker", "--expires", "3s"]);
     let url = scene.server.url();

@@ -1,5 +1,6 @@
 //! Servers and workers of a test, each with a folder of its own, all gone when the test is.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::TcpListener;
@@ -11,9 +12,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
+use steadfast_store::testing::TestCluster;
 
 pub(crate) use super::rest::{Server, ask, attempt_states, attempt_workers, item, number, step};
 
+/// The setting that puts a server's jobs into a database.
+pub(crate) const STORE_URL: &str = "STEADFAST_STORE__URL";
 /// Nothing here takes as long unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(40);
 
@@ -54,16 +58,48 @@ pub(super) fn wait_or<T>(mut look: impl FnMut() -> Option<T>, vain: impl FnOnce(
     }
 }
 
+/// Where a job is read of a server that ends now, or of one that has no data folder and goes on.
+pub(crate) fn at_the_end(place: &Place, server: &mut Server) -> [String; 2] {
+    if in_postgres().is_some() {
+        return ["--server".to_owned(), server.url()];
+    }
+    server.process.signal(Signal::TERM);
+    assert!(server.process.ends().success(), "{}", server.process.said());
+    ["--data".to_owned(), place.text("data")]
+}
+
 /// A folder for everything of one test.
 #[derive(Debug)]
 pub(crate) struct Place {
     folder: tempfile::TempDir,
+    /// By data folders, if servers keep nothing there.
+    databases: Option<Mutex<BTreeMap<String, String>>>,
+}
+
+/// With `STEADFAST_TEST_STORE=postgres` servers have a database in the place of each data folder, but for tests that are about the folder.
+fn in_postgres() -> Option<&'static TestCluster> {
+    let store = std::env::var("STEADFAST_TEST_STORE").unwrap_or_default();
+    (store == "postgres").then(TestCluster::shared)?
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        Self { folder }
+        Self { folder, databases: Some(Mutex::default()) }
+    }
+
+    /// Servers keep their jobs in data folders, whatever the other tests' do.
+    pub(crate) fn with_data_folders() -> Self {
+        let mut place = Self::new();
+        place.databases = None;
+        place
+    }
+
+    /// The URL of the database that is in the place of a data folder.
+    fn database(&self, data: &str) -> Option<String> {
+        let (databases, cluster) = (self.databases.as_ref()?, in_postgres()?);
+        let mut databases = databases.lock().expect("unpoisoned");
+        Some(databases.entry(data.to_owned()).or_insert_with(|| cluster.database()).clone())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -129,6 +165,7 @@ impl Place {
             }
         }
         command.env("STEADFAST_TEST_PLACE", self.folder.path()).env("NO_COLOR", "1");
+        command.envs(self.database("data").map(|url| (STORE_URL, url)));
         command
     }
 
@@ -238,16 +275,6 @@ impl Process {
     pub(crate) fn ends(&mut self) -> ExitStatus {
         wait_for("its end", || self.child.try_wait().expect("a child"))
     }
-
-    /// User and system, in milliseconds.
-    pub(crate) fn cpu_ms(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it is there");
-        let rest = stat.rsplit_once(')').expect("a name").1;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let ticks = |field: usize| fields[field].parse::<u64>().expect("a number");
-        // A hundred a second on Linux, whatever the kernel's own clock.
-        (ticks(11) + ticks(12)) * 10
-    }
 }
 
 impl Drop for Process {
@@ -309,6 +336,7 @@ impl ServerOrder<'_> {
         let mut command = self
             .place
             .command(&[program, "--data", &data, "--listen", listen, "--auth", self.auth]);
+        command.envs(self.place.database(&self.data).map(|url| (STORE_URL, url)));
         command.envs(self.settings.iter().map(|(name, value)| (*name, value)));
         Process::start(command)
     }

@@ -165,6 +165,17 @@ pub(crate) fn judge(
         .collect()
 }
 
+/// Whether every attempt that had begun came to an end of its own, or was ended on an order.
+pub(crate) fn nothing_was_lost(status: &Value) -> bool {
+    let runs = status["runs"].as_array().into_iter().flatten();
+    let mut items = runs
+        .filter_map(|run| run["steps"].as_object())
+        .flat_map(|steps| steps.values())
+        .filter_map(|step| step["items"].as_array())
+        .flatten();
+    items.all(|item| item["preemptions"] == 0)
+}
+
 impl Case<'_> {
     fn wrong(&mut self, what: String) {
         self.wrong.push(what);

@@ -19,7 +19,7 @@ const FOLDER: &str = "home/steadfast";
 
 impl Home {
     fn new() -> Self {
-        Self { place: Place::new(), listen: address_of_its_own() }
+        Self { place: Place::with_data_folders(), listen: address_of_its_own() }
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -60,21 +60,27 @@ impl Home {
 
     /// A job that waits for its gate, under way.
     fn run(&self, name: &str) -> Process {
+        self.run_with(name, "b: { needs: [a], run: 'true' }", &[])
+    }
+
+    fn run_with(&self, name: &str, steps: &str, args: &[&str]) -> Process {
         let before = self.place.lines("ran").len();
         let script = serde_json::to_string(&gated(&self.place, "gate")).expect("text");
         let file = self.place.text(&format!("{name}.yaml"));
-        let job = format!(
-            "name: {name}\nsteps: {{ a: {{ run: {script} }}, b: {{ needs: [a], run: 'true' }} }}\n"
-        );
+        let job = format!("name: {name}\nsteps: {{ a: {{ run: {script} }}, {steps} }}\n");
         std::fs::write(&file, job).expect("writes");
-        let run = Process::start(self.command(&["run", &file]));
+        let run = Process::start(self.command(&[&["run", &file], args].concat()));
         self.place.has_lines("ran", before + 1);
         run
     }
 
     /// One whose process is gone.
     fn interrupted(&self, name: &str) {
-        self.run(name).kill();
+        self.is_interrupted(self.run(name), name);
+    }
+
+    fn is_interrupted(&self, run: Process, name: &str) {
+        run.kill();
         // A step that is about to become a process has the lock for a moment longer.
         wait_for("the lock", || {
             let states = self.states(&["list", "--name", name]);
@@ -128,6 +134,24 @@ fn an_interrupted_job_is_that_everywhere_with_and_without_a_server() {
         home.says(0, &["cancel", "hourly"]);
         home.says(0, &["purge", "--older", "0s", "--data", &home.place.text(FOLDER)]);
     }
+}
+
+#[test]
+fn nothing_of_an_interrupted_job_is_ready() {
+    let home = Home::new();
+    let run = home.run_with("nightly", "b: { run: 'true' }", &["--slots", "1"]);
+    let row = |page: Value, row: usize| {
+        let row = &page["readiness"][row];
+        (row["ready"].as_bool(), row["reason"].as_str().map(str::to_owned))
+    };
+    let ready = || row(home.json(&["readiness", "nightly"]), 1);
+    assert_eq!(ready(), (Some(true), None));
+    home.is_interrupted(run, "nightly");
+    let interrupted = (Some(false), Some("interrupted".to_owned()));
+    assert_eq!(ready(), interrupted);
+    let server = home.server(FOLDER);
+    let id = home.json(&["status", "nightly"])["id"].as_str().expect("an id").to_owned();
+    assert_eq!(row(server.get(&format!("/v1/jobs/{id}/readiness")).json(), 1), interrupted);
 }
 
 #[test]

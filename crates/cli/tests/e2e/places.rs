@@ -89,7 +89,7 @@ fn an_attempt_sees_what_it_is_told_and_nothing_else_of_its_worker() {
 #[test]
 fn a_secret_reaches_the_process_and_nothing_that_anybody_can_read() {
     const SECRET: &str = "hunter2-ten-times-over";
-    let place = Place::new();
+    let place = Place::with_data_folders();
     std::fs::create_dir_all(place.path("secrets")).expect("a folder");
     std::fs::write(place.path("secrets/api_key"), format!("{SECRET}\n")).expect("writes");
     let server = place.server().start();
@@ -167,7 +167,10 @@ fn what_an_attempt_prints_is_served_while_it_runs_and_afterwards() {
     assert_eq!(server.get(&path).body, "first words\n");
     place.open("gate");
     assert_eq!(server.end(&job)["state"], "succeeded");
-    assert_eq!(server.get(&path).body, "first words\nlast words\n");
+    // The end of a log may come after the end of its attempt.
+    super::harness::wait_for("its last words", || {
+        (server.get(&path).body == "first words\nlast words\n").then_some(())
+    });
     assert_eq!(list().as_array().expect("logs").len(), 1);
 }
 
@@ -231,10 +234,13 @@ fn an_output_of_a_megabyte_and_a_log_of_several_arrive_whole() {
     let status = server.end(&job);
     assert_eq!(status["state"], "succeeded", "{}", item(&status)["last_error"]);
     assert_eq!(item(&status)["output"].as_str().map(str::len), Some(OUTPUT));
-    let logs = server.get(&format!("/v1/jobs/{job}/logs")).json();
-    let name = logs["logs"][0]["name"].as_str().expect("a name");
-    let log = server.get(&format!("/v1/jobs/{job}/logs/s/{name}")).body;
-    assert_eq!(log.lines().count(), LINES);
+    // The end of a log may come after the end of its attempt.
+    let log = super::harness::wait_for("all of its lines", || {
+        let logs = server.get(&format!("/v1/jobs/{job}/logs")).json();
+        let name = logs["logs"][0]["name"].as_str()?.to_owned();
+        let log = server.get(&format!("/v1/jobs/{job}/logs/s/{name}")).body;
+        (log.lines().count() == LINES).then_some(log)
+    });
     let last = format!("a line of some length, number {LINES:06}");
     assert_eq!(log.lines().last(), Some(last.as_str()));
 }

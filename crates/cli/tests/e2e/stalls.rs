@@ -22,7 +22,7 @@ fn explain(server: &Server, id: &str) -> u16 {
 
 #[test]
 fn a_store_that_stalls_for_a_minute_costs_no_attempt() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().lease(LEASE_MS).start();
     let _worker = place.worker(&server.url(), "w").start();
     let during = server.submit(&job(&gated(&place, "during")));
@@ -78,7 +78,7 @@ fn a_store_that_stalls_for_a_minute_costs_no_attempt() {
 #[test]
 fn of_a_thousand_jobs_with_one_that_is_damaged_all_others_end() {
     const JOBS: usize = 1000;
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let server = place.server().start();
     let ids: Vec<String> = (0..JOBS).map(|_| server.submit(&job(":"))).collect();
     server.process.kill();

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::harness::{Place, Server, ask, item, number, pass, step, wait_for};
+use super::harness::{Place, Server, ask, at_the_end, item, number, pass, step, wait_for};
 
 fn many(place: &Place, items: u32) -> String {
     let ran = place.text("ran");
@@ -23,10 +22,8 @@ fn succeeded(status: &Value) -> u64 {
 
 /// The log folded again is what the server says.
 fn replays(place: &Place, mut server: Server, job: &str) {
-    server.process.signal(Signal::TERM);
-    assert!(server.process.ends().success(), "{}", server.process.said());
-    let data = place.text("data");
-    let answer = place.call(&["replay", job, "-o", "json", "--data", &data]);
+    let [at, it] = at_the_end(place, &mut server);
+    let answer = place.call(&["replay", job, "-o", "json", &at, &it]);
     let answer: Value = serde_json::from_str(&answer).expect("JSON");
     assert_eq!((&answer["equal"], &answer["state"]), (&true.into(), &"succeeded".into()));
 }

@@ -18,7 +18,6 @@ impl Fold<'_> {
         id: ItemId,
         attempt: u32,
         token: u64,
-        worker: &Arc<str>,
     ) -> Result<(), Refused> {
         if self.job.paused_at.is_some() {
             return Err("the job is paused");
@@ -54,7 +53,6 @@ impl Fold<'_> {
         item.phase = Phase::Running;
         item.since = at;
         item.token = token;
-        item.worker = Some(worker.clone());
         let step = self.step(id.run, id.step)?;
         if id.role == Role::Item {
             step.ready.remove(&was);

@@ -113,7 +113,7 @@ pub(super) fn all_steps(job: &Job) -> impl Iterator<Item = (u32, u32, &StepRun)>
 }
 
 /// Its needs that are not met yet.
-pub(super) fn unmet(job: &Job, run: u32, step: u32) -> Vec<u32> {
+pub(crate) fn unmet(job: &Job, run: u32, step: u32) -> Vec<u32> {
     let met = |need: u32| {
         job.step_run(run, need).is_some_and(|need| {
             need.state == StepState::Succeeded
@@ -133,7 +133,7 @@ pub(super) fn untouched(state: &StepRun) -> u32 {
     }
 }
 
-pub(super) fn waits_for(job: &Job, run: u32, step: u32, role: Role) -> WaitsFor {
+pub(crate) fn waits_for(job: &Job, run: u32, step: u32, role: Role) -> WaitsFor {
     let running = job.step_run(run, step).map_or(0, |state| state.in_flight);
     match job.plan.step(step).parallelism {
         _ if job.paused_at.is_some() => WaitsFor::Resume,

@@ -40,6 +40,9 @@ pub struct WorkItem {
     pub token: u64,
     /// Who has that attempt.
     pub worker: Option<Arc<str>>,
+    /// Which life of it, where several servers share a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<Arc<str>>,
     pub last_failure: Option<FailureSummary>,
     /// What its attempts said last about how far they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,6 +80,7 @@ impl WorkItem {
             since: at,
             token: 0,
             worker: None,
+            incarnation: None,
             last_failure: None,
             progress: None,
         }

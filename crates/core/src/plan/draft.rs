@@ -213,6 +213,18 @@ pub enum ForEach {
     },
 }
 
+impl ForEach {
+    /// How many there are. None: only a run tells.
+    pub fn items(&self) -> Option<u32> {
+        match self {
+            Self::Once => Some(1),
+            Self::List(list) => Some(list.len() as u32),
+            Self::Range(count) => Some(*count),
+            Self::Output { .. } => None,
+        }
+    }
+}
+
 /// How many items may fail without failing the step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

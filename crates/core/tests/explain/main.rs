@@ -84,7 +84,7 @@ impl Driven {
             self.now = self.now.max(self.job.timer_due(&timer).expect("set"));
             self.input(&Input::Fired(timer));
         }
-        self.input(&Input::Start { item, worker: "w1".into() });
+        self.input(&Input::Start { item, worker: "w1".into(), incarnation: None });
     }
 
     fn report(&mut self, item: ItemId, outcome: Outcome) {

@@ -7,15 +7,18 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use super::loading::Load;
-use super::{Clock, Sent};
+use super::{Arrived, Clock, Sent, Then};
 use crate::controller::{Controller, Group, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Receiver, Sender};
+use steadfast_store::OwnedShards;
 
-/// Inputs decided together before they go to the store.
+/// Inputs decided together before they go to the store, and jobs that they are about: a store takes as long as it writes jobs, and
+/// what falls due meanwhile waits for it.
 const GROUP: usize = 256;
+const JOBS: usize = 128;
 /// While more attempts than `BUSY` times its reports are under way, a group waits up to `GATHER` for one more,
 /// at most `WAITS` times. Timers that are due and people do not wait with it.
 const BUSY: usize = 2;
@@ -45,6 +48,13 @@ pub(super) struct Decider {
     unsent: Option<Sent>,
     replies: HashMap<ReplyId, Reply<Answer>>,
     last_reply_id: ReplyId,
+    shards: Arc<OwnedShards>,
+    /// To be done between two groups.
+    changes: VecDeque<Then>,
+    /// They wait for one of these.
+    begun_anew: Vec<Reply<()>>,
+    /// They wait for what was decided since the last group.
+    arrived: Vec<Arrived>,
 }
 
 impl Decider {
@@ -69,7 +79,15 @@ impl Decider {
             unsent: None,
             replies: HashMap::new(),
             last_reply_id: 0,
+            shards: Arc::new(OwnedShards::all()),
+            changes: VecDeque::new(),
+            begun_anew: Vec::new(),
+            arrived: Vec::new(),
         }
+    }
+
+    pub(super) fn with_shards(self, shards: Arc<OwnedShards>) -> Self {
+        Self { shards, ..self }
     }
 
     pub(super) fn run(mut self) {
@@ -81,7 +99,7 @@ impl Decider {
             self.look_ahead();
             // Before it sleeps: at the start nobody else would wake it, and nobody is served until this is read.
             self.load();
-            let lane = if self.unsent.is_some() { Lane::Liveness } else { Lane::Work };
+            let lane = if self.unsent.is_some() { Lane::Liveness } else { Lane::NewJobs };
             self.controller.engine.hear(self.clock.monotonic_ms(), 0);
             let wait = self.wait();
             self.messages.wait_for(1, lane, wait);
@@ -89,10 +107,10 @@ impl Decider {
             open = self.gather(lane);
             if !open {
                 // What was said before is decided, and its callers hear how it ended.
-                let rest = self.messages.take(usize::MAX, Lane::Work);
+                let rest = self.messages.take(usize::MAX, Lane::NewJobs);
                 self.take_all(rest);
             }
-            if lane == Lane::Work {
+            if lane == Lane::NewJobs {
                 let heard_all = self.messages.is_empty(Lane::Work);
                 self.controller.due(self.clock.now(), heard_all);
             }
@@ -101,6 +119,7 @@ impl Decider {
                 crash_point("before-append");
                 self.send(group);
             }
+            self.change_owners();
         }
         if let Some(unsent) = self.unsent.take() {
             let _ = self.groups.send(unsent);
@@ -119,6 +138,32 @@ impl Decider {
         }
     }
 
+    /// Lets go of jobs that are to be others', or are already. Between two groups, so that nothing that was decided about them
+    /// is left, and not while one waits, as what comes after this must not be joined with what was before.
+    fn change_owners(&mut self) {
+        while self.unsent.is_none()
+            && let Some(then) = self.changes.pop_front()
+        {
+            match &then {
+                Then::Give { shards, .. } => {
+                    let owned = &self.shards;
+                    self.controller.let_go(|job| shards.contains(&owned.shard_of(job)));
+                }
+                Then::Write(owner) => {
+                    self.controller.begin_anew(owner.epoch);
+                    self.begun_anew.drain(..).for_each(|reply| reply(()));
+                }
+            }
+            let group = self.controller.group().unwrap_or_default();
+            let replies = self.taken_replies(&group);
+            let arrived = std::mem::take(&mut self.arrived);
+            self.unsent = Some(Sent { group, replies, arrived, then: Some(then) });
+            if self.resend().is_err() {
+                return;
+            }
+        }
+    }
+
     /// Hands to the loader what it is to read. There is one word for each job that a caller waits for.
     fn load(&mut self) {
         let jobs = self.controller.take_loads().into_iter().map(Load::Job);
@@ -131,7 +176,7 @@ impl Decider {
         while let Some(load) = self.unsent_loads.pop_front() {
             // What a caller or a free slot waits for comes before what is due in a minute.
             let lane = match load {
-                Load::Due { .. } => Lane::Work,
+                Load::Due { .. } | Load::Gained { .. } => Lane::Work,
                 Load::Job(_) | Load::Turns(_) => Lane::Liveness,
             };
             match loads.try_send(load, lane, true) {
@@ -146,12 +191,12 @@ impl Decider {
     /// Takes what has arrived, and waits for a little more while much is under way. False: we are to stop.
     fn gather(&mut self, lane: Lane) -> bool {
         let (mut open, mut taken, mut waits) = (true, 0, 0);
-        while open && taken < GROUP {
-            let messages = self.messages.take(GROUP - taken, lane);
+        while open && taken < GROUP && self.controller.jobs_decided() < JOBS {
+            let messages = self.messages.take(JOBS.min(GROUP - taken), lane);
             let arrived = messages.len();
             open = self.take_all(messages);
             taken += arrived;
-            let may_wait = arrived > 0 && lane == Lane::Work && !self.controller.owes_replies();
+            let may_wait = arrived > 0 && lane == Lane::NewJobs && !self.controller.owes_replies();
             let more = self.more(taken, waits).filter(|_| may_wait);
             let Some((wanted, longest)) = more else { break };
             self.messages.wait_for(wanted, lane, longest.min(self.wait()));
@@ -211,7 +256,14 @@ impl Decider {
                 self.controller.request(reply_id, request, now);
             }
             Message::Connect { arriving, reply } => {
-                reply(self.controller.connect(*arriving, now));
+                let arriving = arriving.at_one_that_has(|job| self.shards.has(job));
+                match self.controller.connect(arriving, now) {
+                    // Its arrival is news, so that there is a group to wait for.
+                    Ok(arrival) if arrival.is_new => {
+                        self.arrived.push(Arrived { arrival, reply });
+                    }
+                    answer => reply(answer),
+                }
             }
             Message::Beat { worker, incarnation, reply } => {
                 reply(self.controller.engine.beat(&worker, &incarnation));
@@ -224,22 +276,54 @@ impl Decider {
                 reply(self.controller.engine.undrain_worker(&worker));
             }
             Message::Undrained { worker } => self.controller.engine.undrained(&worker),
+            Message::Credits { worker, session, slots, number } => {
+                self.controller.engine.credits(&worker, session, slots, number);
+            }
             Message::Look(look) => look(&self.controller.engine),
             Message::Refused(jobs) => {
                 for (job, why) in &jobs {
                     self.controller.refused(job, why);
                 }
+                self.controller.heard_refusals();
             }
+            Message::Ended(jobs) => jobs.iter().for_each(|job| self.controller.ended(job)),
             Message::Idle(jobs) => {
                 for (job, seq) in &jobs {
                     self.controller.idle(job, *seq);
                 }
             }
-            Message::Queued(entries) => self.controller.enqueue(entries),
-            Message::Loaded { job, found } => self.controller.loaded(&job, found, now),
+            // Shards may have gone while they were read.
+            Message::Queued(mut entries) => {
+                entries.retain(|entry| self.shards.has(&entry.job));
+                self.controller.enqueue(entries);
+            }
+            Message::Loaded { job, found } => {
+                let found = match found {
+                    Ok(Some(_)) if !self.shards.has(&job) => {
+                        let owner = "another server".to_owned();
+                        Err(Unreadable::Elsewhere { job: job.clone(), owner })
+                    }
+                    found => found,
+                };
+                self.controller.loaded(&job, found, now);
+            }
             Message::Recovered(result) => {
                 self.controller.engine.recovered();
                 let _ = self.recovered.send(result);
+            }
+            Message::GainShards(shards) => {
+                // Without one, everything is still to be loaded.
+                if let Some(until) = self.controller.horizon() {
+                    self.unsent_loads.push_back(Load::Gained { shards, until });
+                }
+            }
+            Message::Gained => self.controller.gained(),
+            Message::GiveShards { shards, to } => {
+                self.changes.push_back(Then::Give { shards, to });
+            }
+            Message::BeginAnew { owner, reply } => {
+                self.changes.push_back(Then::Write(owner));
+                self.begun_anew.push(reply);
             }
             Message::Drain => self.controller.engine.drain(),
             Message::WriterReady | Message::Stop => {}
@@ -247,15 +331,21 @@ impl Decider {
     }
 
     fn send(&mut self, group: Group) {
-        let replies = group.reply_ids().filter_map(|reply_id| self.replies.remove_entry(&reply_id));
-        let replies = replies.collect();
+        let replies = self.taken_replies(&group);
+        let arrived = std::mem::take(&mut self.arrived);
         match &mut self.unsent {
             Some(unsent) => {
                 unsent.group.join(group);
                 unsent.replies.extend(replies);
+                unsent.arrived.extend(arrived);
             }
-            None => self.unsent = Some(Sent { group, replies }),
+            None => self.unsent = Some(Sent { group, replies, arrived, then: None }),
         }
+    }
+
+    fn taken_replies(&mut self, group: &Group) -> HashMap<ReplyId, Reply<Answer>> {
+        let replies = group.reply_ids().filter_map(|reply_id| self.replies.remove_entry(&reply_id));
+        replies.collect()
     }
 
     /// Err: the writer is gone.

@@ -29,6 +29,11 @@ pub(super) enum Load {
         after: Option<Timestamp>,
         until: Timestamp,
     },
+    /// The same, of shards that have become this server's.
+    Gained {
+        shards: Vec<u16>,
+        until: Timestamp,
+    },
 }
 
 /// Why nothing more is loaded.
@@ -65,31 +70,46 @@ impl Loading {
                 self.tell(job, found)
             }
             Load::Turns(jobs) => jobs.into_iter().try_for_each(|job| self.certainly(job)),
-            Load::Due { after: Some(after), until } => self.due(Some(after), until),
+            Load::Due { after: Some(after), until } => self.due(None, Some(after), until),
             Load::Due { after: None, until } => self.begin(until),
+            Load::Gained { shards, until } => self.gained(&shards, until),
         }
     }
 
     /// First what attempts are under way of, as their workers are to come back; then what is due, and the queue.
     fn begin(&mut self, until: Timestamp) -> Result<(), Stop> {
         let under_way = Timestamp(0);
-        let recovered = match self.due(None, under_way) {
+        let recovered = match self.due(None, None, under_way) {
             Ok(()) => Ok(()),
             Err(Stop::Unreadable(why)) => Err(why),
             Err(Stop::Gone) => return Err(Stop::Gone),
         };
         self.insists = true;
         self.send(Message::Recovered(recovered), true)?;
-        self.due(Some(under_way), until)?;
-        self.queue()
+        self.due(None, Some(under_way), until)?;
+        self.queue(None)
     }
 
-    fn due(&mut self, after: Option<Timestamp>, until: Timestamp) -> Result<(), Stop> {
+    /// The same, while everything else goes on.
+    fn gained(&mut self, shards: &[u16], until: Timestamp) -> Result<(), Stop> {
+        let under_way = Timestamp(0);
+        self.due(Some(shards), None, under_way)?;
+        self.send(Message::Gained, true)?;
+        self.due(Some(shards), Some(under_way), until)?;
+        self.queue(Some(shards))
+    }
+
+    fn due(
+        &mut self,
+        shards: Option<&[u16]>,
+        after: Option<Timestamp>,
+        until: Timestamp,
+    ) -> Result<(), Stop> {
         // After every id of that moment.
         let mut last = after.map(|after| (after, JobId::from("\u{10ffff}")));
         loop {
             let after = last.clone();
-            let page = self.insist(|loader| loader.due(after.clone(), until, PAGE))?;
+            let page = self.insist(|loader| loader.due(shards, after.clone(), until, PAGE))?;
             last = page.last().cloned().or(last);
             for (_, job) in &page {
                 self.certainly(job.clone())?;
@@ -101,11 +121,11 @@ impl Loading {
         }
     }
 
-    fn queue(&mut self) -> Result<(), Stop> {
+    fn queue(&mut self, shards: Option<&[u16]>) -> Result<(), Stop> {
         let mut last = None;
         loop {
             let after = last.clone();
-            let page = self.insist(|loader| loader.queued(after.clone(), PAGE))?;
+            let page = self.insist(|loader| loader.queued(shards, after.clone(), PAGE))?;
             let is_last = page.len() < PAGE;
             last = page.last().map(|entry| (entry.submitted_at, entry.job.clone()));
             self.send(Message::Queued(page), false)?;

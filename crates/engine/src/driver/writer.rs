@@ -1,22 +1,23 @@
 //! Makes groups durable, and only then lets out what waits for them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver as ChannelReceiver;
 use std::time::Duration;
 
+use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Journal, Owner, StoreError};
+use steadfast_store::{Journal, Owner, Refused, StoreError, Write};
 
-use super::{Observer, Sent, Stopped, Workers};
+use super::{Arrived, Observer, Sent, Stopped, Then, Workers};
 use crate::controller::{Group, Outgoing, Outputs, Parked, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::mailbox::{Lane, Sender};
 
-/// Before a full disk is tried again.
-const FULL: Duration = Duration::from_millis(250);
+/// Before a full disk, or a database that is away, is tried again.
+const PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct Writer {
     pub(super) journal: Box<dyn Journal>,
@@ -26,16 +27,37 @@ pub(super) struct Writer {
     pub(super) unsynced: ChannelReceiver<Sent>,
     pub(super) decider: Sender<Message>,
     pub(super) waits: Arc<AtomicBool>,
-    /// A full disk and a lock of another process are waited for, as long as it takes: the operator can free
-    /// space, the other process will end, and workers go on meanwhile.
+    /// Why the store took no write of these, until the decider knows: what it decides about them before is built on what was
+    /// refused, and might fit what is stored by its number alone. And which refusal that was.
+    pub(super) refused: HashMap<JobId, (u64, Refused)>,
+    /// Refusals that the decider was told of.
+    pub(super) refusals: u64,
+    /// A full disk, a lock of another process and a database that is away are waited for, as long as it takes: the operator
+    /// can free space, the other process will end, the database comes back, and workers go on meanwhile.
     pub(super) patient: bool,
+}
+
+/// Who waits for a group.
+#[derive(Default)]
+struct Callers {
+    replies: HashMap<ReplyId, Reply<Answer>>,
+    arrived: Vec<Arrived>,
 }
 
 impl Writer {
     pub(super) fn run(mut self) -> Result<(), Stopped> {
-        while let Ok(first) = self.unsynced.recv() {
+        let mut kept = None;
+        while let Some(first) = kept.take().or_else(|| self.unsynced.recv().ok()) {
             let mut sent = vec![first];
-            sent.extend(self.unsynced.try_iter());
+            while sent.last().is_some_and(|last| last.then.is_none())
+                && let Ok(next) = self.unsynced.try_recv()
+            {
+                if matches!(next.then, Some(Then::Write(_))) {
+                    kept = Some(next);
+                    break;
+                }
+                sent.push(next);
+            }
             if self.waits.swap(false, Ordering::SeqCst) {
                 let _ = self.decider.send(Message::WriterReady, Lane::Liveness, true);
             }
@@ -46,24 +68,58 @@ impl Writer {
 
     fn commit(&mut self, sent: Vec<Sent>) -> Result<(), Stopped> {
         let mut all = Group::default();
-        let mut callers = HashMap::new();
-        for Sent { group, replies } in sent {
+        let mut callers = Callers::default();
+        let mut change = None;
+        let mut known = Vec::new();
+        for Sent { mut group, replies, arrived, then } in sent {
+            if !self.refused.is_empty() {
+                let refusals = group.refusals;
+                group.refuse(|job| self.built_on(job, refusals));
+            }
+            known.resize(known.len() + group.writes.len(), group.refusals);
             all.join(group);
-            callers.extend(replies);
+            callers.replies.extend(replies);
+            callers.arrived.extend(arrived);
+            // What is joined with it was decided after it.
+            if let Some(Then::Write(owner)) = then {
+                self.owner = owner;
+            } else {
+                change = then;
+            }
         }
         crash_point("in-append");
-        let mut answers = self.insist(|journal, owner| journal.commit(owner, &all.writes));
+        let answers = if self.refused.is_empty() {
+            self.write(&all.writes)?
+        } else {
+            self.write_unrefused(&all.writes, &known)?
+        };
+        crash_point("after-append");
+        let told_again: BTreeSet<JobId> = std::mem::take(&mut all.told_again).into_iter().collect();
+        for job in told_again {
+            if !self.insist(|journal, owner| journal.is_owned(owner, &job))? {
+                all.tell_nothing_of(&job);
+            }
+        }
+        self.release(all.committed(answers), callers)?;
+        if let Some(Then::Give { shards, to }) = change {
+            self.insist(|journal, owner| journal.hand_over(owner, &shards, &to))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        let mut answers = self.insist(|journal, owner| journal.commit(owner, writes));
         let mut is_unknown = false;
         while let Err(StoreError::Unknown { .. }) = answers {
             is_unknown = true;
             // In a new epoch the lost transaction is over, or will never be: what is found then is final.
             self.owner =
                 self.insist(|journal, owner| journal.take(&owner.id, Timestamp(0), None))?;
-            answers = self.insist(|journal, owner| journal.commit(owner, &all.writes));
+            answers = self.insist(|journal, owner| journal.commit(owner, writes));
         }
         let mut answers = answers?;
         if is_unknown {
-            for (write, answer) in all.writes.iter().zip(&mut answers) {
+            for (write, answer) in writes.iter().zip(&mut answers) {
                 if answer.is_err()
                     && !write.records.is_empty()
                     && self.insist(|journal, _| journal.is_kept(write))?
@@ -72,8 +128,35 @@ impl Writer {
                 }
             }
         }
-        crash_point("after-append");
-        self.release(all.committed(answers), callers)
+        Ok(answers)
+    }
+
+    /// The refused write of a job that is under what was decided about it by one who knew of so many refusals.
+    fn built_on(&self, job: &JobId, known: u64) -> Option<Refused> {
+        let refused = self.refused.get(job).filter(|(refusal, _)| known < *refusal);
+        refused.map(|(_, why)| why.clone())
+    }
+
+    /// What is built on a write that was refused is refused as that was. `refusals`: known to each.
+    fn write_unrefused(
+        &mut self,
+        writes: &[Write],
+        refusals: &[u64],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        let built_on = writes.iter().zip(refusals);
+        let built_on = built_on.map(|(write, known)| self.built_on(&write.job, *known));
+        let built_on: Vec<Option<Refused>> = built_on.collect();
+        let fresh = writes.iter().zip(&built_on).filter(|(_, refused)| refused.is_none());
+        let fresh: Vec<Write> = fresh.map(|(write, _)| write.clone()).collect();
+        let mut answers = self.write(&fresh)?.into_iter();
+        if let Some(known) = refusals.last() {
+            self.refused.retain(|_, (refusal, _)| known < refusal);
+        }
+        let answer = |refused: Option<Refused>| match refused {
+            Some(why) => Err(why),
+            None => answers.next().unwrap_or(Ok(())),
+        };
+        Ok(built_on.into_iter().map(answer).collect())
     }
 
     /// Waits for what the operator or another process can help with.
@@ -84,7 +167,9 @@ impl Writer {
         loop {
             match act(&mut *self.journal, &self.owner) {
                 // Nothing was written. What was decided is not lost, and no caller has heard of it.
-                Err(StoreError::Full { .. }) if self.patient => std::thread::park_timeout(FULL),
+                Err(StoreError::Full { .. } | StoreError::Unavailable { .. }) if self.patient => {
+                    std::thread::park_timeout(PAUSE);
+                }
                 // The store has waited for the lock itself.
                 Err(StoreError::Busy { .. }) if self.patient => {}
                 done => return done,
@@ -92,17 +177,21 @@ impl Writer {
         }
     }
 
-    fn release(
-        &mut self,
-        outputs: Outputs,
-        mut callers: HashMap<ReplyId, Reply<Answer>>,
-    ) -> Result<(), Stopped> {
+    fn release(&mut self, outputs: Outputs, mut callers: Callers) -> Result<(), Stopped> {
         if !outputs.refused.is_empty() {
+            self.refusals += 1;
+            let refused = outputs.refused.iter().cloned();
+            let refused = refused.map(|(job, why)| (job, (self.refusals, why)));
+            self.refused.extend(refused);
             let jobs = Message::Refused(outputs.refused.clone());
             let _ = self.decider.send(jobs, Lane::Liveness, true);
         }
         if !outputs.idle.is_empty() {
             let _ = self.decider.send(Message::Idle(outputs.idle.clone()), Lane::Liveness, false);
+        }
+        if !outputs.ended.is_empty() {
+            let ended = outputs.ended.iter().map(|job| job.id.clone()).collect();
+            let _ = self.decider.send(Message::Ended(ended), Lane::Liveness, false);
         }
         for job in &outputs.slept {
             self.observer.slept(job);
@@ -117,9 +206,13 @@ impl Writer {
             self.observer.committed(&job, records);
         }
         for (reply_id, answer) in outputs.replies {
-            if let Some(reply) = callers.remove(&reply_id) {
+            if let Some(reply) = callers.replies.remove(&reply_id) {
                 reply(answer);
             }
+        }
+        // Before they are assigned anything.
+        for Arrived { arrival, reply } in callers.arrived {
+            reply(Ok(arrival));
         }
         for effect in outputs.effects {
             crash_point("before-effect");
@@ -127,6 +220,12 @@ impl Writer {
                 Outgoing::Assign(work) => self.workers.assign(work),
                 Outgoing::Withdraw(over) => self.workers.withdraw(over),
             }
+        }
+        for (worker, notice) in outputs.credits {
+            self.workers.credits(&worker, notice);
+        }
+        for worker in &outputs.ask {
+            self.workers.ask(worker);
         }
         if !outputs.news.is_empty() {
             self.observer.fleet(outputs.news);

@@ -14,6 +14,8 @@ use crate::prefetch::Prefetch;
 #[allow(clippy::struct_excessive_bools, reason = "facts about a worker that vary apart")]
 pub(super) struct Member {
     pub(super) spec: WorkerSpec,
+    /// Of its slots, those that it has for this server.
+    pub(super) credits: u32,
     /// Of its secret. None: it was here before a restart, and has not come back yet.
     pub(super) fingerprint: Option<Arc<str>>,
     /// The number of its latest session.
@@ -38,7 +40,7 @@ pub(super) struct Member {
     pub(super) open: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) item: ItemId,
     pub(crate) attempt: u32,
@@ -46,6 +48,30 @@ pub(crate) struct Held {
     pub(super) memory: u64,
     /// When the worker was given it.
     pub(super) since: u64,
+    /// Which life of the worker that was. None: it is not recorded, because there is no other server.
+    incarnation: Option<Arc<str>>,
+}
+
+impl Held {
+    pub(crate) fn new(
+        item: ItemId,
+        attempt: u32,
+        incarnation: Option<Arc<str>>,
+        needs: &Needs,
+        since: u64,
+    ) -> Self {
+        let (cpu_milli, memory) = (needs.cpu_milli, needs.memory);
+        Self { item, attempt, cpu_milli, memory, since, incarnation }
+    }
+
+    /// Whether a worker that comes, and does not have it, was never told of it: it can be assigned again. A life of it that is gone may
+    /// have run it. `is_same`: it is the one that this server has assigned it.
+    pub(super) fn never_came_to(&self, worker: &WorkerSpec, is_same: bool) -> bool {
+        match &self.incarnation {
+            Some(incarnation) => *incarnation == worker.incarnation,
+            None => is_same,
+        }
+    }
 }
 
 impl Member {
@@ -59,7 +85,7 @@ impl Member {
     }
 
     pub(super) fn slots(&self) -> u32 {
-        if self.health.on_probation() { 1 } else { self.spec.slots }
+        if self.health.on_probation() { self.credits.min(1) } else { self.credits }
     }
 
     pub(super) fn takes_work(&self) -> bool {
@@ -69,7 +95,7 @@ impl Member {
     /// Also for what must wait there for a slot.
     pub(super) fn has_room(&self) -> bool {
         let doubted = self.wanted || self.health.on_probation() || self.health.doubted();
-        let ahead = if doubted { 0 } else { self.pace.ahead() };
+        let ahead = if doubted || self.credits == 0 { 0 } else { self.pace.ahead() };
         self.takes_work() && (self.held.len() as u32) < self.slots().saturating_add(ahead)
     }
 
@@ -89,6 +115,12 @@ impl Member {
     /// It could run it, at the latest when it has room.
     pub(super) fn serves(&self, needs: &Needs) -> bool {
         self.takes_work() && self.can_ever(needs)
+    }
+
+    /// It has other servers too, and could run it with another credit.
+    pub(super) fn lacks_credit_for(&self, needs: &Needs) -> bool {
+        let is_limited = self.credits < self.spec.slots && !self.health.on_probation();
+        is_limited && self.takes_work() && !self.has_slot() && self.fits_now(needs)
     }
 
     /// Unless only a slot is missing.

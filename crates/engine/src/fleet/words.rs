@@ -40,6 +40,9 @@ pub struct Identity {
 pub struct FleetRules {
     /// A worker that is silent for this long is lost.
     pub lease_ms: u64,
+    /// For so long another server may have vouched for what a worker runs, though it could reach its store no more. None: there is no
+    /// other.
+    pub tolerance_ms: Option<u64>,
     /// A worker that has failed less is not put aside, however seldom the same steps fail elsewhere.
     pub failures: u32,
     /// Attempts in a row that a worker could not even begin.
@@ -56,6 +59,7 @@ impl Default for FleetRules {
     fn default() -> Self {
         Self {
             lease_ms: 15_000,
+            tolerance_ms: None,
             failures: 5,
             not_begun: 3,
             quarantine_ms: 30_000,
@@ -112,6 +116,8 @@ pub struct WorkerInfo {
     /// For people: why it is in that state.
     pub why: Option<String>,
     pub running: u32,
+    /// Of its slots, those that it has for this server.
+    pub credits: u32,
     pub cpu_used: f64,
     pub memory_used: u64,
 }
@@ -136,6 +142,15 @@ impl WorkerState {
             Self::Quarantined => "quarantined",
         }
     }
+}
+
+/// What a worker is told about its credits: the slots that it has for this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreditNotice {
+    /// Its word of this number is counted by.
+    Taken(u64),
+    /// It could run something that no worker has a slot for.
+    Wanted,
 }
 
 /// What a worker that comes back has to be told, because it was away when an operator wanted it.

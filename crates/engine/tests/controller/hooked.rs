@@ -6,7 +6,7 @@ use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Arriving, Identity, WorkerSpec};
 use steadfast_store::{
-    Gap, Journal, MemoryStore, Owner, QueueEntry, Refused, Snapshot, StoreError, Write,
+    Gap, Journal, MemoryStore, Owner, QueueEntry, Refused, Snapshot, StoreError, Whose, Write,
 };
 
 /// What a store answers to a group.
@@ -24,6 +24,14 @@ where
     fn commit(&mut self, owner: &Owner, writes: &[Write]) -> Committed {
         (self.commit)(&mut self.store, owner, writes)
     }
+    fn keeps_readiness(&self) -> bool {
+        self.store.keeps_readiness()
+    }
+
+    fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError> {
+        self.store.is_owned(owner, job)
+    }
+
     fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
         self.store.is_kept(write)
     }
@@ -35,25 +43,25 @@ where
     ) -> Result<Owner, StoreError> {
         self.store.take(owner, at, down_since)
     }
-    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
-        self.store.gaps(owner, after)
+    fn gaps(&mut self, owner: &str, job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+        self.store.gaps(owner, job, after)
     }
     fn due(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        self.store.due(owner, after, until, limit)
+        self.store.due(whose, after, until, limit)
     }
     fn queued(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, StoreError> {
-        self.store.queued(owner, after, limit)
+        self.store.queued(whose, after, limit)
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
@@ -62,6 +70,10 @@ where
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         self.store.remove(job)
     }
+    fn hand_over(&mut self, owner: &Owner, shards: &[u16], to: &str) -> Result<(), StoreError> {
+        self.store.hand_over(owner, shards, to)
+    }
+
     fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {
         self.store.project(job, projection)
     }
@@ -86,5 +98,7 @@ pub(crate) fn arriving(name: &str, slots: u32) -> Arriving {
         queues: false,
     };
     let identity = Identity { fingerprint: "f".into(), proven: false, owns_name: false };
-    Arriving { spec, identity, session: 1, returning: false, holds: BTreeSet::new() }
+    let holds = BTreeSet::new();
+    let elsewhere = BTreeSet::new();
+    Arriving { spec, identity, session: 1, returning: false, holds, elsewhere, credits: None }
 }

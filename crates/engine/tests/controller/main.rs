@@ -3,6 +3,7 @@
 
 mod hooked;
 mod queue;
+mod refused;
 mod sleep;
 mod stall;
 mod unknown;
@@ -21,7 +22,7 @@ use steadfast_engine::{
     Adopted, Assignment, CommandError, Controller, Group, Outgoing, Outputs, Placement, Request,
     Slots, state,
 };
-use steadfast_store::{Journal, MemoryStore, Owner, Reader, Refused, Write};
+use steadfast_store::{Journal, MemoryStore, Owner, Reader, Refused, Whose, Write};
 
 fn accepted(id: &str) -> AcceptedJob {
     let policy = Policy::new(PolicyDraft::default()).expect("the defaults are valid");
@@ -69,6 +70,9 @@ impl World {
         for (job, why) in &outputs.refused {
             self.controller.refused(job, why);
         }
+        for job in &outputs.ended {
+            self.controller.ended(&job.id);
+        }
         outputs
     }
 
@@ -110,7 +114,15 @@ fn changed_by_another(world: &mut World, id: &str) {
     let pause = Input::Pause(Requester::NOBODY);
     let records = advance(&mut job, &pause, Timestamp(world.now)).expect("possible").log;
     let expected_seq = records[0].seq - 1;
-    let write = Write { job: id.into(), expected_seq, records, row, snapshot: None, key: None };
+    let write = Write {
+        job: id.into(),
+        expected_seq,
+        records,
+        row,
+        snapshot: None,
+        key: None,
+        readiness: None,
+    };
     let written = world.store.commit(&world.owner, &[write]).expect("memory");
     assert_eq!(written, [Ok(())]);
 }

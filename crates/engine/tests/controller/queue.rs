@@ -103,20 +103,21 @@ fn play(world: &mut World) -> Vec<String> {
 fn more_than_some_that_wait_for_a_worker_leave_memory_and_all_start_in_their_order() {
     let (mut world, entries) = many();
     assert!(entries.len() > 400, "{}", entries.len());
-    let stored = world.store.queued(Owner::SHARD, None, usize::MAX).expect("memory");
+    let stored = world.store.queued(Whose::all(Owner::SHARD), None, usize::MAX).expect("memory");
     assert_eq!(stored.len(), MANY, "all of them, so that a restart knows them");
     connect(&mut world, 1);
     assert!(play(&mut world) == (0..MANY).map(name).collect::<Vec<_>>());
     assert!((0..MANY).all(|n| state(&mut world.store, &name(n)).expect("readable").is_over()));
-    assert_eq!(world.store.queued(Owner::SHARD, None, 9).expect("memory"), []);
+    assert_eq!(world.store.queued(Whose::all(Owner::SHARD), None, 9).expect("memory"), []);
 }
 
 #[test]
 fn a_restart_queues_what_waits_without_reading_it_and_keeps_the_order() {
     let (before, _) = many();
     let mut world = fleet(before.store);
-    let stored = world.store.queued(Owner::SHARD, None, usize::MAX).expect("memory");
-    let under_way = world.store.due(Owner::SHARD, None, Timestamp(0), 9).expect("memory");
+    let stored = world.store.queued(Whose::all(Owner::SHARD), None, usize::MAX).expect("memory");
+    let under_way =
+        world.store.due(Whose::all(Owner::SHARD), None, Timestamp(0), 9).expect("memory");
     assert_eq!(under_way, [], "there is nothing that workers could hold");
     // It came after them, and is not overtaken by those that are not read yet: it is older than none.
     let group = world.step(vec![(1, urgent("new", 0, None)), (2, urgent("urgent", 1, None))]);
@@ -134,7 +135,8 @@ fn a_restart_queues_what_waits_without_reading_it_and_keeps_the_order() {
 fn only_what_has_a_worker_is_loaded_and_nobody_overtakes_it_meanwhile() {
     let (mut world, _) = many();
     let mut restarted = fleet(std::mem::take(&mut world.store));
-    let stored = restarted.store.queued(Owner::SHARD, None, usize::MAX).expect("memory");
+    let stored =
+        restarted.store.queued(Whose::all(Owner::SHARD), None, usize::MAX).expect("memory");
     restarted.controller.enqueue(stored);
     let _ = restarted.step(vec![]);
     assert_eq!(restarted.controller.take_turns(), [], "nobody could take it");
@@ -167,7 +169,7 @@ fn a_command_for_a_job_that_is_only_in_the_queue_loads_it() {
 fn an_entry_of_a_job_that_is_gone_or_cannot_be_read_holds_up_nobody() {
     let (before, _) = many();
     let mut world = fleet(before.store);
-    let stored = world.store.queued(Owner::SHARD, None, usize::MAX).expect("memory");
+    let stored = world.store.queued(Whose::all(Owner::SHARD), None, usize::MAX).expect("memory");
     world.controller.enqueue(stored);
     assert!(world.store.remove(&name(0)).expect("memory"));
     connect(&mut world, 1);

@@ -3,7 +3,7 @@
 use steadfast_core::event::Event;
 use steadfast_core::outcome::{Failure, FailureKind};
 use steadfast_core::plan::NotBefore;
-use steadfast_store::Gap;
+use steadfast_store::{Gap, Whose};
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn asleep(world: &mut World, outputs: &Outputs) -> Vec<JobId> {
 
 fn load(world: &mut World, job: &JobId) {
     let found = state(&mut world.store, job).map(|job| {
-        let gaps = world.store.gaps(Owner::SHARD, job.last_at).expect("memory");
+        let gaps = world.store.gaps(Owner::SHARD, &job.id, job.last_at).expect("memory");
         Some(Box::new(Adopted { job, gaps, lost: vec![] }))
     });
     world.controller.loaded(job, found, Timestamp(world.now));
@@ -88,7 +88,7 @@ fn a_job_that_falls_due_is_loaded_and_begins() {
     asleep(&mut world, &outputs);
     world.now = 1010 + HOUR;
     world.controller.raise_horizon(Timestamp(world.now + 60_000));
-    let due = world.store.due(Owner::SHARD, None, Timestamp(world.now + 60_000), 9);
+    let due = world.store.due(Whose::all(Owner::SHARD), None, Timestamp(world.now + 60_000), 9);
     let (_, job) = &due.expect("memory")[0];
     load(&mut world, job);
     let outputs = world.done(vec![]);
@@ -159,4 +159,24 @@ fn a_job_that_another_has_changed_is_evicted_and_loaded_as_it_is_stored() {
     let outputs = world.done(vec![(4, cancel("a"))]);
     assert_eq!(outputs.replies, [(4, Ok(()))]);
     assert!(state(&mut world.store, "a").expect("readable").is_over());
+}
+
+/// It was read from the store as it was before, began anew, and its attempts ran twice.
+#[test]
+fn what_is_said_of_a_job_whose_end_is_not_durable_waits_for_that() {
+    let mut world = world();
+    let began = world.done(vec![(1, submit("a"))]);
+    let about = assigned(&began).remove(0);
+    let ending = world.step(vec![(2, succeeded(&about))]).expect("it ends");
+    assert!(world.step(vec![(3, succeeded(&about)), (4, cancel("a"))]).is_none());
+    assert_eq!(world.controller.take_loads(), [], "the store still has it open");
+    load(&mut world, &"a".into());
+    assert!(world.controller.job("a").is_none(), "what was read before its end is not taken up");
+    let outputs = world.commit(ending);
+    assert_eq!(outputs.replies, [(2, Ok(()))]);
+    assert_eq!(world.controller.take_loads(), [JobId::from("a")]);
+    world.controller.loaded(&"a".into(), Ok(None), Timestamp(world.now));
+    let unknown = Err(CommandError::Unknown("a".into()));
+    let outputs = world.done(vec![]);
+    assert_eq!(outputs.replies, [(3, unknown.clone()), (4, unknown)]);
 }

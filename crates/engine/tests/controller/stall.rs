@@ -70,7 +70,7 @@ fn a_stall_of_the_store_keeps_no_worker_waiting_and_loses_nothing() {
         Box::new(store),
         Box::new(clock.clone()),
         Placement::fleet(rules),
-        Ownership { owner, loader: None },
+        Ownership::alone(owner),
         |_| Assigned(assign),
         Box::new(Silent),
     );
@@ -78,10 +78,14 @@ fn a_stall_of_the_store_keeps_no_worker_waiting_and_loses_nothing() {
     let (tell, told) = channel();
     let reply = Box::new(move |connected| drop(tell.send(connected)));
     inbox.connect(arriving("w", 8), reply).expect("heard");
-    told.recv_timeout(LONG).expect("answered").expect("the name is free");
     // A worker's arrival is news: its group has nothing to write, and is committed all the same.
     begins.recv_timeout(LONG).expect("news");
+    assert!(
+        told.try_recv().is_err(),
+        "what an earlier life of it had may be lost by then, and is not durably"
+    );
     goes.send(()).expect("it waits");
+    told.recv_timeout(LONG).expect("answered").expect("the name is free");
 
     let submitting: Vec<_> = (0..3)
         .map(|n| {

@@ -27,7 +27,7 @@ fn submitted(is_kept: bool) {
                     store.commit(owner, writes)?;
                 }
                 let why = "the connection went".to_owned();
-                return Err(StoreError::Unknown { path: "memory".into(), why });
+                return Err(StoreError::Unknown { store: "memory".to_owned(), why });
             }
         }
         store.commit(owner, writes)
@@ -38,7 +38,7 @@ fn submitted(is_kept: bool) {
         Box::new(store),
         Box::new(Hand(Arc::new(Mutex::new(1000)))),
         Placement::here(Slots::per_datacenter(1), "here"),
-        Ownership { owner: owner.clone(), loader: None },
+        Ownership::alone(owner.clone()),
         |_| Assigned(assign),
         Box::new(Silent),
     );

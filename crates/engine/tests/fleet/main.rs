@@ -1,9 +1,11 @@
 //! Workers that come and go: who gets what, who is believed, and what becomes of what they had.
 
 mod ahead;
+mod credits;
 mod drains;
 mod health;
 mod identity;
+mod ownership;
 mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +19,10 @@ use steadfast_core::plan::{Action, ForEach, Plan, PlanDraft, StepDraft};
 use steadfast_core::policy::{Policy, PolicyDraft};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Adopted, Answer, Arriving, Assignment, Controller, FleetNotification, FleetRules, Identity,
-    Missed, Outgoing, Placement, Request, Undraining, WorkerSpec, WorkerState,
+    Adopted, Answer, Arriving, Assignment, Controller, CreditNotice, FleetNotification, FleetRules,
+    Identity, Missed, Outgoing, Placement, Request, Undraining, WorkerSpec, WorkerState,
 };
-use steadfast_store::Gap;
+use steadfast_store::{Gap, Refused};
 
 /// What leaves for a worker.
 type Effect = Outgoing<Assignment>;
@@ -37,6 +39,12 @@ struct World {
     wall_ahead: u64,
     sessions: u64,
     jobs: u32,
+    /// What workers that come say of their slots.
+    credits: Option<u32>,
+    /// What they hold for other servers, and what of it was adopted.
+    elsewhere: BTreeSet<AttemptId>,
+    adopted: Vec<AttemptId>,
+    told: Vec<(Arc<str>, CreditNotice)>,
 }
 
 fn step(name: &str, items: u32) -> StepDraft {
@@ -71,7 +79,22 @@ impl World {
         let mut controller = Controller::new(Placement::fleet(FleetRules::default()));
         controller.engine_mut().hear(1000, 0);
         let (log, news, over) = (vec![], vec![], BTreeMap::new());
-        Self { controller, log, news, over, now: 1000, wall_ahead: 0, sessions: 0, jobs: 0 }
+        let (now, wall_ahead, sessions, jobs) = (1000, 0, 0, 0);
+        let (credits, told, elsewhere, adopted) = (None, vec![], BTreeSet::new(), vec![]);
+        Self {
+            controller,
+            log,
+            news,
+            over,
+            now,
+            wall_ahead,
+            sessions,
+            jobs,
+            credits,
+            elsewhere,
+            adopted,
+            told,
+        }
     }
 
     fn job(&self, id: &JobId) -> &Job {
@@ -98,6 +121,7 @@ impl World {
             self.log.extend(records.into_iter().map(|record| (job.clone(), record)));
         }
         self.news.extend(outputs.news);
+        self.told.extend(outputs.credits);
         self.over.extend(outputs.ended.into_iter().map(|job| (job.id.clone(), job)));
         (outputs.effects, outputs.replies.into_iter().map(|(_, answer)| answer).collect())
     }
@@ -151,9 +175,18 @@ impl World {
     ) -> Result<Vec<Effect>, String> {
         self.sessions += 1;
         let holds = holds.iter().cloned().collect();
-        let arriving = Arriving { spec, identity, session: self.sessions, returning, holds };
+        let (session, elsewhere) = (self.sessions, self.elsewhere.clone());
+        let arriving = Arriving {
+            spec,
+            identity,
+            session,
+            returning,
+            holds,
+            elsewhere,
+            credits: self.credits,
+        };
         let connected = self.controller.connect(arriving, self.wall());
-        connected.map_err(|error| error.to_string())?;
+        self.adopted = connected.map_err(|error| error.to_string())?.adopted;
         Ok(self.done())
     }
 

@@ -23,6 +23,16 @@ pub(super) fn url(text: &str) -> Result<(), &'static str> {
     if whole { Ok(()) } else { Err("write it with its scheme, as \"https://example.com\"") }
 }
 
+pub(super) fn database(text: &str) -> Result<(), &'static str> {
+    if steadfast_store::is_postgres(text) {
+        Ok(())
+    } else {
+        Err(
+            "write the URL of a PostgreSQL database, as \"postgres://steadfast@127.0.0.1/steadfast\"",
+        )
+    }
+}
+
 pub(super) fn signing_secret(text: &str) -> Result<(), &'static str> {
     crate::callbacks::secret(text).map(drop)
 }

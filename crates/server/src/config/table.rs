@@ -8,7 +8,7 @@ use steadfast_core::plan::{LateResults, MAX_ITEMS};
 use steadfast_core::policy::MAX_DURATION_MS;
 use tracing::Level;
 
-use super::check::{address, host, origin, signing_secret, url, written};
+use super::check::{address, database, host, origin, signing_secret, url, written};
 use super::{Auth, Config, LogFormat};
 
 #[derive(Debug)]
@@ -53,6 +53,11 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "server",
         doc: "Where the server listens, whom it answers, and how long it waits.",
         settings: SERVER,
+    },
+    Section {
+        name: "store",
+        doc: "Where jobs, files, logs and tokens are kept, if not in the data folder.",
+        settings: STORE,
     },
     Section {
         name: "retry",
@@ -145,6 +150,12 @@ const SERVER: &[Setting] = &[
         "public_url",
         "How others reach this server, for the callback URLs of HTTP steps. Its host is allowed.",
         Unset("https://steadfast.example.com", url, |c| &mut c.server.public_url),
+    ),
+    setting(
+        "peers",
+        "Addresses of other servers, for workers that come to this one: they work for those too, and know them\n\
+         by the same token.",
+        Texts("[\"https://steadfast-2.example.com\"]", url, |c| &mut c.server.peers),
     ),
     setting(
         "tls_cert",
@@ -358,6 +369,20 @@ const LIMITS: &[Setting] = &[
         "With less free on the disk of the data folder no new job is taken and logs are cut off:\n\
          the rest is for the events of jobs that run. A quarter more is held by the file `ballast`.",
         Size(0..=64 * GIB, |c| &mut c.limits.disk_reserve_bytes),
+    ),
+];
+
+const STORE: &[Setting] = &[
+    setting(
+        "url",
+        "A PostgreSQL database, in which the server makes a schema `steadfast`; unset: the data folder.",
+        Unset("postgres://steadfast@127.0.0.1/steadfast", database, |c| &mut c.store.url),
+    ),
+    setting(
+        "outage_tolerance",
+        "How long the database may be away before workers are left to their leases. So much longer than its\n\
+         lease a worker that is gone is waited for, after its server was lost too.",
+        Duration(0..=MAX_DURATION_MS, |c| &mut c.store.tolerance_ms),
     ),
 ];
 

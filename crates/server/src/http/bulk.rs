@@ -1,7 +1,10 @@
-//! Many jobs in one request, a line of JSON for each. Each is taken or refused by itself, and answered with a line, in order.
+//! Many jobs in one request: a line of JSON for each, or an array of them. Each is taken or refused by itself, and answered
+//! in order, with a line or in an array.
 
 use std::convert::Infallible;
+use std::str::FromStr;
 
+use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -9,28 +12,43 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{App, body};
-use crate::commands::{AT_ONCE, Submitted, new_id};
+use crate::commands::{AT_ONCE, Submitted};
 use crate::error::ApiError;
 
 pub(super) const LINES: &str = "application/x-ndjson";
 /// Answers to one request are kept until they are read: many a client sends all before it reads anything.
 const MOST: usize = 100_000;
+/// An array is read to its end before anything of it is taken; lines are taken as they come, and have no such limit.
+const ARRAY_BYTES: usize = 16 << 20;
 /// Beside the job itself.
 const WRAPPING: usize = 1024;
 
-/// A line of a request.
+/// A line of a request, or an element of its array.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
-    #[serde(borrow)]
-    job: &'a RawValue,
+struct Line {
+    job: Box<RawValue>,
     #[serde(default)]
     idempotency_key: Option<String>,
+}
+const LINE: &str = r#"{"job": {…}, "idempotency_key": "…"}"#;
+
+impl FromStr for Line {
+    type Err = ApiError;
+
+    fn from_str(text: &str) -> Result<Self, ApiError> {
+        let wrong = |why: &str| ApiError::BadRequest(format!("a job here is {LINE}: {why}"));
+        // An array of its values would be read as one, too.
+        if !text.trim_ascii_start().starts_with('{') {
+            return Err(wrong("it does not begin with {"));
+        }
+        serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))
+    }
 }
 
 pub(super) async fn submit_many(
@@ -38,13 +56,33 @@ pub(super) async fn submit_many(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
-    if body::content_type(&headers).as_deref() != Some(LINES) {
-        return Err(ApiError::UnsupportedMedia(format!("many jobs are {LINES}, one in each line")));
+    match body::content_type(&headers).as_deref() {
+        Some(LINES) => Ok(submit_lines(app, body)),
+        Some("application/json") => submit_array(&app, &headers, body).await,
+        _ => Err(ApiError::UnsupportedMedia(format!(
+            "many jobs are {LINES}, one in each line, or application/json, an array of them"
+        ))),
     }
+}
+
+async fn submit_array(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, ApiError> {
+    let bytes = body::read(headers, body, ARRAY_BYTES).await?;
+    let jobs: Vec<&RawValue> = serde_json::from_slice(&bytes)
+        .map_err(|error| ApiError::BadRequest(format!("the body is not [{LINE}, …]: {error}")))?;
+    if jobs.len() > MOST {
+        return Err(too_many());
+    }
+    let jobs: Vec<Line> = jobs.iter().map(|job| job.get().parse()).collect::<Result<_, _>>()?;
+    let answers = stream::iter(jobs).map(|job| async { answer(&submit(app, job).await) });
+    let answers: Vec<Value> = answers.buffered(AT_ONCE).collect().await;
+    Ok(Json(answers).into_response())
+}
+
+fn submit_lines(app: App, body: Body) -> Response {
     let longest = app.operator.max_file_bytes.saturating_add(WRAPPING);
     let answers = lines(body, longest).map(move |line| {
         let app = app.clone();
-        async move { answer(&submit(&app, line).await) }
+        async move { format!("{}\n", answer(&submit_line(&app, line).await)) }
     });
     let mut answers = Box::pin(answers.buffered(AT_ONCE).ready_chunks(AT_ONCE));
     let (tell, told) = mpsc::unbounded_channel();
@@ -60,21 +98,24 @@ pub(super) async fn submit_many(
         let some = told.recv().await?;
         Some((Ok::<_, Infallible>(some), told))
     });
-    Ok(([("content-type", LINES)], Body::from_stream(told)).into_response())
+    ([("content-type", LINES)], Body::from_stream(told)).into_response()
 }
 
-async fn submit(app: &App, line: Result<Vec<u8>, ApiError>) -> Result<Submitted, ApiError> {
-    let line = line?;
-    let Line { job, idempotency_key } = serde_json::from_slice(&line).map_err(|error| {
-        let expected = r#"{"job": {…}, "idempotency_key": "…"}"#;
-        ApiError::BadRequest(format!("the line is not {expected}: {error}"))
-    })?;
-    let text = job.get().as_bytes().to_vec();
-    app.commands.submit_file(new_id(), text, "job.json", vec![], idempotency_key).await
+async fn submit_line(app: &App, line: Result<Vec<u8>, ApiError>) -> Result<Submitted, ApiError> {
+    let line = String::from_utf8(line?)
+        .map_err(|_| ApiError::BadRequest("the line is not UTF-8".to_owned()))?;
+    submit(app, line.parse()?).await
 }
 
-fn answer(submitted: &Result<Submitted, ApiError>) -> String {
-    let told = match submitted {
+async fn submit(app: &App, line: Line) -> Result<Submitted, ApiError> {
+    let text = line.job.get().as_bytes().to_vec();
+    app.commands
+        .submit_file(app.commands.new_id()?, text, "job.json", vec![], line.idempotency_key)
+        .await
+}
+
+fn answer(submitted: &Result<Submitted, ApiError>) -> Value {
+    match submitted {
         Ok(Submitted { id, existing, warnings }) => {
             json!({ "id": id, "existing": existing, "warnings": warnings })
         }
@@ -82,8 +123,11 @@ fn answer(submitted: &Result<Submitted, ApiError>) -> String {
             why.log();
             why.problem()
         }
-    };
-    format!("{told}\n")
+    }
+}
+
+fn too_many() -> ApiError {
+    ApiError::TooLarge(format!("at most {MOST} jobs come in one request; send the rest in another"))
 }
 
 /// What is left of a body, and how many lines were read of it.
@@ -145,9 +189,7 @@ impl Unread {
                 return Some(Err(self.too_long()));
             }
             if self.lines > MOST {
-                let why =
-                    format!("at most {MOST} jobs come in one request; send the rest in another");
-                return Some(Err(ApiError::TooLarge(why)));
+                return Some(Err(too_many()));
             }
             return Some(Ok(line));
         }

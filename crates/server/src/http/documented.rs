@@ -43,6 +43,8 @@ pub(super) fn routes(limits: Limits) -> Routes {
     let event_cursor = json!({"type": "string", "pattern": "^[0-9]{1,18}$"});
     let output_cursor =
         json!({"type": "string", "pattern": r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}$"});
+    let item_cursor =
+        json!({"type": "string", "pattern": r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-2]\.[0-9]{1,9}$"});
     let (get, post) = (HttpMethod::Get, HttpMethod::Post);
 
     let waits =
@@ -55,15 +57,11 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .answer(200, "It was submitted before, with the same key and body.", "Created")
         .answer(202, OPEN, "Unconfirmed")
         .problems(&[400, 409, 413, 507]);
-    let submit_many = Described::new("submitJobs", "Submit many jobs, a line of JSON for each")
-        .lines("Each line `{\"job\": JOB FILE, \"idempotency_key\": KEY}`; the key may be left out. At most 100,000.")
-        .respond(
-            200,
-            "A line for each, in order: `{\"id\", \"existing\", \"warnings\"}` of a job that is accepted, and durable; a problem, as it would be alone, of one that is not.",
-            bulk::LINES,
-            Content::new(Some(schema(&text()))),
-        )
-        .problems(&[]);
+    let submit_many = Described::new("submitJobs", "Submit many jobs, in lines or in an array")
+        .many_jobs()
+        .answer(200, "One for each, in order: `{\"id\", \"existing\", \"warnings\"}` of a job that is accepted, and durable; a problem, as it would be alone, of one that is not.", "ManyAnswers")
+        .also(bulk::LINES)
+        .problems(&[400, 413]);
     let list = Described::new("listJobs", "List jobs, the newest first")
         .parameter(query("state", "Only jobs in this state.", &states))
         .parameter(query("name", "Only jobs with this name.", &text()))
@@ -124,6 +122,18 @@ pub(super) fn routes(limits: Limits) -> Routes {
             "OutputsPage",
         )
         .problems(&[400, 404]);
+    let readiness = Described::of_job(
+        "listReadiness",
+        "Which items may start now, and what keeps the others",
+    )
+    .parameter(query("cursor", "The `next` of the page before.", &item_cursor))
+    .parameter(limit(limits.items))
+    .answer(
+        200,
+        "A page of items, by datacenter, step and item; those in a row that are alike are one.",
+        "ReadinessPage",
+    )
+    .problems(&[400, 404]);
     let list_logs = Described::of_job("listLogs", "Which logs there are")
         .parameter(query("step", "Only of this step or item, named as in explanations.", &text()))
         .parameter(query("cursor", "The `next` of the page before.", &log_cursor))
@@ -184,6 +194,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&post, "/v1/jobs/{id}/retry", jobs::retry, retry)
         .add(&get, "/v1/jobs/{id}/attempts", jobs::attempts, attempts)
         .add(&get, "/v1/jobs/{id}/outputs", jobs::outputs, outputs)
+        .add(&get, "/v1/jobs/{id}/readiness", jobs::readiness, readiness)
         .add(&get, "/v1/jobs/{id}/logs", logs::list, list_logs)
         .add(&get, "/v1/jobs/{id}/logs/{step}/{name}", logs::log, log)
         .add(&get, "/v1/jobs/{id}/logs/{step}/{name}/times", logs::times, log_times)
@@ -261,10 +272,12 @@ impl Described {
         Self(self.0.request_body(Some(body.build())))
     }
 
-    fn lines(self, about: &str) -> Self {
+    fn many_jobs(self) -> Self {
+        let about = "Each `{\"job\": JOB FILE, \"idempotency_key\": KEY}`, a line or an element; the key may be left out. At most 100,000; an array has at most 16 MiB.";
         let text = Content::new(Some(schema(&json!({"type": "string"}))));
         let body = RequestBodyBuilder::new()
             .description(Some(about))
+            .content("application/json", Content::new(Some(component("ManyJobs"))))
             .content(bulk::LINES, text)
             .required(Some(Required::True));
         Self(self.0.request_body(Some(body.build())))

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::query::{Names, Params};
 use super::{App, body};
 use crate::caller::Caller;
-use crate::commands::{AttachedFile, RetryRequest, Submitted, new_id};
+use crate::commands::{AttachedFile, RetryRequest, Submitted};
 use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
 use crate::queries::JobFilter;
@@ -112,11 +112,15 @@ pub(super) async fn submit(
         }
     };
     if !waits {
-        return created(&app.commands.submit_file(new_id(), text, name, files, key).await?, None);
+        return created(
+            &app.commands.submit_file(app.commands.new_id()?, text, name, files, key).await?,
+            None,
+        );
     }
     let App { commands, reader, notifications, .. } = &app;
     let submit = |id| commands.submit_file(id, text, name, files, key);
-    let (submitted, end) = EndOfJob::submit(reader, notifications, submit).await?;
+    let (submitted, end) =
+        EndOfJob::submit(reader, notifications, commands.new_id()?, submit).await?;
     let ended = timeout(WAITS, end.status()).await.ok().transpose()?;
     created(&submitted, ended.as_deref())
 }
@@ -226,6 +230,15 @@ pub(super) async fn outputs(
     let (step, cursor) = (params.text("step")?, params.text("cursor")?);
     let limit = params.limit(app.limits.items)?;
     super::json(StatusCode::OK, &app.reader.outputs(&id, step, cursor, limit).await?)
+}
+
+pub(super) async fn readiness(
+    State(app): State<App>,
+    Names(id): Names<String>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let (cursor, limit) = (params.text("cursor")?, params.limit(app.limits.items)?);
+    super::json(StatusCode::OK, &app.reader.readiness(&id, cursor, limit, (app.clock)()).await?)
 }
 
 pub(super) async fn cancel(

@@ -62,7 +62,7 @@ pub(super) async fn list(
         let listing = tokio::task::spawn_blocking(move || {
             listed(&*blobs, &job, only, cursor.as_ref().as_ref(), limit)
         });
-        let page = listing.await.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
+        let page = listing.await?.map_err(ApiError::internal)?;
         looks += 1;
         if !over || looks == REST_LOOKS || !page.logs.iter().any(|log| log.arriving) {
             return super::json(StatusCode::OK, &page);
@@ -136,7 +136,7 @@ pub(super) async fn log(
     let log = log_name(&app, &id, &step, &name).await?;
     let (blobs, name_of_log) = (app.blobs.clone(), log.clone());
     let opening = tokio::task::spawn_blocking(move || blobs.open_log(&log));
-    let file = match opening.await.map_err(ApiError::internal)? {
+    let file = match opening.await? {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(no_log(&id, &step, &name));
@@ -175,7 +175,7 @@ pub(super) async fn times(
 ) -> Result<Response, ApiError> {
     let log = log_name(&app, &id, &step, &name).await?;
     let reading = tokio::task::spawn_blocking(move || app.blobs.log_times(&log));
-    match reading.await.map_err(ApiError::internal)? {
+    match reading.await? {
         Ok(times) => {
             let times = times.into_iter().map(|(offset, at_ms)| LogTime { offset, at_ms });
             super::json(StatusCode::OK, &LogTimes { times: times.collect() })
@@ -236,7 +236,7 @@ impl LogFile {
             }
             if self.over {
                 self.rest_looks -= 1;
-                self.last_look = self.rest_looks == 0 || !self.blobs.is_partial(&self.log);
+                self.last_look = self.rest_looks == 0 || !self.is_partial().await;
                 if !self.last_look {
                     tokio::time::sleep(REST_LOOK).await;
                 }
@@ -252,6 +252,11 @@ impl LogFile {
                 }
             }
         }
+    }
+
+    async fn is_partial(&self) -> bool {
+        let (blobs, log) = (self.blobs.clone(), self.log.clone());
+        tokio::task::spawn_blocking(move || blobs.is_partial(&log)).await.unwrap_or(false)
     }
 
     async fn read(&self) -> io::Result<Vec<u8>> {

@@ -13,6 +13,8 @@ pub(super) fn schemas() -> Map<String, Value> {
     let mut all = job_file();
     let more = [
         ("Submission", submission()),
+        ("ManyJobs", list(&one_of_many())),
+        ("ManyAnswers", list(&json!({"oneOf": [reference("Created"), reference("Problem")]}))),
         ("Created", created()),
         ("Unconfirmed", object(&[("id", id()), ("code", text()), ("detail", text())])),
         ("Warning", warning()),
@@ -32,6 +34,8 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("AttemptOfJob", attempt_of_job()),
         ("OutputsPage", page("outputs", &reference("Output"))),
         ("Output", output()),
+        ("ReadinessPage", readiness_page()),
+        ("Readiness", readiness()),
         ("LogsPage", page("logs", &reference("Log"))),
         ("Log", log()),
         ("LogTimes", object(&[("times", list(&log_time()))])),
@@ -165,6 +169,19 @@ fn texts() -> Value {
     json!({"type": "object", "additionalProperties": {"type": "string"}})
 }
 
+/// What is wrong with its job is told in the answer of that job, not of the request.
+fn one_of_many() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["job"],
+        "properties": {
+            "job": {"description": "A job file, as JSON."},
+            "idempotency_key": {"type": ["string", "null"]},
+        },
+    })
+}
+
 fn submission() -> Value {
     let base64 = json!({
         "type": "string", "contentEncoding": "base64",
@@ -261,6 +278,35 @@ fn output() -> Value {
         ("step", text()),
         ("item", count()),
         ("output", json!({"description": "What the item wrote as its output."})),
+    ])
+}
+
+fn readiness_page() -> Value {
+    object(&[
+        ("job", id()),
+        ("at_ms", count()),
+        ("readiness", list(&reference("Readiness"))),
+        ("next", or_null(text())),
+    ])
+}
+
+fn readiness() -> Value {
+    object(&[
+        ("name", text()),
+        ("datacenter", or_null(text())),
+        ("step", text()),
+        ("role", roles()),
+        ("item", count()),
+        ("items", or_null(count())),
+        ("dependencies_satisfied", flag()),
+        ("attempts", or_null(count())),
+        ("failures", or_null(count())),
+        ("max_attempts", or_null(count())),
+        ("retryable", flag()),
+        ("eligible", flag()),
+        ("next_retry_at_ms", or_null(count())),
+        ("ready", flag()),
+        ("reason", or_null(text())),
     ])
 }
 
@@ -361,6 +407,7 @@ fn worker() -> Value {
         ("state", text()),
         ("why", or_null(text())),
         ("slots", count()),
+        ("credits", count()),
         ("busy", count()),
         ("cpu", or_null(json!({ "type": "number", "minimum": 0 }))),
         ("cpu_used", json!({ "type": "number", "minimum": 0 })),

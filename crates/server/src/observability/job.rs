@@ -9,7 +9,7 @@ use std::sync::Arc;
 use steadfast_core::event::{
     AcceptedJob, Event, FailedOn, ItemId, JobId, JobState, RecordedEvent, Requester, Role, RunEnd,
 };
-use steadfast_core::job::{Completion, Job, Phase};
+use steadfast_core::job::{AuxiliaryItem, Completion, Job, Phase};
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
@@ -92,9 +92,14 @@ impl ObservedJob {
         let spent = |reason| {
             matches!(reason, StopReason::JobBudgetExhausted | StopReason::StepBudgetExhausted)
         };
-        let steps = job.runs.iter().flat_map(|run| &run.steps);
-        let exhausted =
-            steps.flat_map(|step| step.failed.values()).filter(|stopped| spent(stopped.reason));
+        let exhausted = job.runs.iter().flat_map(|run| &run.steps).flat_map(|step| {
+            let auxiliary = [&step.fallback, &step.compensation].into_iter().flatten();
+            let auxiliary = auxiliary.filter_map(|item| match item {
+                AuxiliaryItem::Failed(stopped) => Some(stopped),
+                _ => None,
+            });
+            step.failed.values().chain(auxiliary).filter(|stopped| spent(stopped.reason))
+        });
         let mut watched = Self {
             id: job.id.clone(),
             plan: job.plan.clone(),
@@ -180,7 +185,7 @@ impl ObservedJob {
                 self.ready.insert((*run, *step), at);
                 log_events::step(self, *run, *step, record.event.name());
             }
-            Event::AttemptStarted { item, attempt, token, worker } => {
+            Event::AttemptStarted { item, attempt, token, worker, .. } => {
                 let running = Running {
                     attempt: *attempt,
                     token: *token,

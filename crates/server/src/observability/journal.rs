@@ -2,7 +2,9 @@
 
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Gap, Journal, Owner, QueueEntry, Refused, Snapshot, StoreError, Write};
+use steadfast_store::{
+    Gap, Journal, Owner, QueueEntry, Refused, Snapshot, StoreError, Whose, Write,
+};
 use tokio::time::Instant;
 
 use super::Metrics;
@@ -42,10 +44,24 @@ impl Journal for TimedJournal {
         self.health.wrote(&answers);
         match &answers {
             // Waited for: that it does not work, and that it works again, is told by the server's health.
-            Ok(_) | Err(StoreError::Full { .. } | StoreError::Busy { .. }) => {}
+            Ok(_)
+            | Err(
+                StoreError::Full { .. } | StoreError::Busy { .. } | StoreError::Unavailable { .. },
+            ) => {}
+            Err(error @ StoreError::Unknown { .. }) => {
+                tracing::warn!(event = "CommitUnknown", %error);
+            }
             Err(error) => tracing::error!(event = "StoreFailed", %error),
         }
         answers
+    }
+
+    fn keeps_readiness(&self) -> bool {
+        self.journal.keeps_readiness()
+    }
+
+    fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError> {
+        self.journal.is_owned(owner, job)
     }
 
     fn is_kept(&mut self, write: &Write) -> Result<bool, StoreError> {
@@ -72,27 +88,27 @@ impl Journal for TimedJournal {
         }
     }
 
-    fn gaps(&mut self, owner: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
-        self.journal.gaps(owner, after)
+    fn gaps(&mut self, owner: &str, job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+        self.journal.gaps(owner, job, after)
     }
 
     fn queued(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         limit: usize,
     ) -> Result<Vec<QueueEntry>, StoreError> {
-        self.journal.queued(owner, after, limit)
+        self.journal.queued(whose, after, limit)
     }
 
     fn due(
         &mut self,
-        owner: &str,
+        whose: Whose<'_>,
         after: Option<(Timestamp, JobId)>,
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<(Timestamp, JobId)>, StoreError> {
-        self.journal.due(owner, after, until, limit)
+        self.journal.due(whose, after, until, limit)
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
@@ -101,6 +117,10 @@ impl Journal for TimedJournal {
 
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         self.journal.remove(job)
+    }
+
+    fn hand_over(&mut self, owner: &Owner, shards: &[u16], to: &str) -> Result<(), StoreError> {
+        self.journal.hand_over(owner, shards, to)
     }
 
     fn project(&mut self, job: &str, projection: &Snapshot) -> Result<bool, StoreError> {

@@ -16,13 +16,20 @@ pub(super) type After = (u32, u32, u32);
 
 pub(super) fn read_cursor(cursor: Option<&str>) -> Result<Option<After>, ApiError> {
     let Some(text) = cursor else { return Ok(None) };
-    let mut parts = text.split('.').map(|part| {
-        part.parse::<u32>().ok().filter(|_| part.bytes().all(|byte| byte.is_ascii_digit()))
-    });
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(Some(run)), Some(Some(step)), Some(Some(item)), None) => Ok(Some((run, step, item))),
-        _ => Err(ApiError::BadCursor(text.to_owned())),
+    match numbers(text) {
+        Some([run, step, item]) => Ok(Some((run, step, item))),
+        None => Err(ApiError::BadCursor(text.to_owned())),
     }
+}
+
+/// `0.3.12`
+pub(super) fn numbers<const COUNT: usize>(text: &str) -> Option<[u32; COUNT]> {
+    let number = |part: &str| {
+        let digits = part.bytes().all(|byte| byte.is_ascii_digit());
+        part.parse().ok().filter(|_| digits)
+    };
+    let numbers: Option<Vec<u32>> = text.split('.').map(number).collect();
+    numbers?.try_into().ok()
 }
 
 /// In the order of runs, steps and items.

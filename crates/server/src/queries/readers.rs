@@ -47,6 +47,6 @@ impl Readers {
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
             done
         });
-        done.await.map_err(ApiError::internal)?
+        done.await?
     }
 }

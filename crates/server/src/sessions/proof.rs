@@ -40,6 +40,11 @@ impl Proofs {
         Self(callback_tokens.derived(LABEL))
     }
 
+    /// By what servers that share a key are told from others; no secret.
+    pub(super) fn installation(&self) -> String {
+        hex(&self.over([b"installation".as_slice()]).finalize().into_bytes()[..8])
+    }
+
     /// That this worker was let in.
     pub(super) fn session(&self, holder: Holder<'_>) -> Vec<u8> {
         self.of_session(holder).finalize().into_bytes().to_vec()

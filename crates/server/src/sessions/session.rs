@@ -1,15 +1,13 @@
 //! One worker's session, from Hello to its end.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_api::{WorkerReport, proto};
-use steadfast_core::decide::Input;
-use steadfast_core::event::{AttemptId, JobId};
-use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome};
-use steadfast_engine::{Answer, Arriving, Identity, Inbox, Missed, NameInUse, SendError};
+use steadfast_api::proto;
+use steadfast_core::event::AttemptId;
+use steadfast_engine::{Arrival, Arriving, Identity, Inbox, Missed, NameInUse, SendError};
 use steadfast_store::is_plain_name;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -44,7 +42,7 @@ const LONGEST_SHOWN: usize = 64;
 #[derive(Clone, Debug)]
 pub struct WorkerSessions {
     pub(super) registry: SessionRegistry,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
 }
 
 type Out<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -90,19 +88,34 @@ impl WorkerSessions {
             .holds
             .into_iter()
             .partition(|attempt| self.registry.is_assigned_to(attempt, peer));
-        let holds: BTreeSet<AttemptId> = held.iter().map(proto::AttemptRef::id).collect();
+        let mut holds: BTreeSet<AttemptId> = held.iter().map(proto::AttemptRef::id).collect();
+        let (mut elsewhere, mut scopes) = (BTreeSet::new(), HashMap::new());
+        let (session, mut returning, credits) = (peer.id, hello.returning, hello.credits);
+        for other in hello.elsewhere {
+            let its = other.holds.iter().filter(|it| self.registry.is_assigned_to(it, peer));
+            if other.scope == self.registry.0.parts.scope.id {
+                // Under another address it is this server as well.
+                holds.extend(its.map(proto::AttemptRef::id));
+                returning |= other.returning;
+            } else {
+                for attempt in its {
+                    elsewhere.insert(attempt.id());
+                    scopes.insert(attempt.id(), (other.scope.clone(), attempt.clone()));
+                }
+            }
+        }
         let held: HashSet<AttemptId> = holds.iter().cloned().collect();
-        let (session, returning) = (peer.id, hello.returning);
-        let arriving = Arriving { spec, identity, session, returning, holds };
+        let arriving = Arriving { spec, identity, session, returning, holds, elsewhere, credits };
         let (tell, told) = oneshot::channel();
         let (registry, arrived) = (self.registry.clone(), peer.clone());
         // On the engine's thread, before the worker is assigned anything: what it is assigned must find
         // its way, and Welcome comes first.
-        let reply = Box::new(move |answer: Result<Missed, NameInUse>| {
-            if let Ok(missed) = answer {
-                registry.begin(arrived, held, foreign, missed);
-            }
-            drop(tell.send(answer.map(drop)));
+        let reply = Box::new(move |answer: Result<Arrival, NameInUse>| {
+            let began = answer.map(|Arrival { missed, adopted, .. }| {
+                registry.begin(arrived.clone(), held, foreign, missed);
+                registry.adopt(&arrived, &adopted, &scopes);
+            });
+            drop(tell.send(began));
         });
         self.inbox.connect(arriving, reply).map_err(unavailable)?;
         let answer = told.await.map_err(|_| unavailable(SendError::Stopped))?;
@@ -180,6 +193,9 @@ impl WorkerSessions {
                         session.undrained.send_modify(|times| *times += 1);
                     }
                 }
+                Sent::Credits(proto::Credits { slots, number }) => {
+                    self.inbox.credits(&peer.name, peer.id, slots, number);
+                }
                 Sent::Hello(_) => {}
             }
         }
@@ -215,7 +231,9 @@ impl WorkerSessions {
     fn beat(&self, peer: &Peer, beat: proto::Beat) {
         let (registry, answered) = (self.registry.clone(), peer.clone());
         let reply = Box::new(move |known: bool| {
-            if known {
+            if known && !registry.vouches() {
+                // Not answered: another server may have what the worker runs.
+            } else if known {
                 registry.0.parts.watch.metrics().heartbeat();
                 registry.say(&answered, OutgoingStream::Beat(beat));
             } else {
@@ -225,72 +243,6 @@ impl WorkerSessions {
         });
         // One that is not heard is not answered, as if it had been lost on the way.
         let _ = self.inbox.beat(&peer.name, &peer.incarnation, reply);
-    }
-
-    /// Acknowledged when it is durable, or refused as stale.
-    fn report(&self, peer: &Peer, report: proto::Report) -> Result<(), SendError> {
-        let Some(attempt) = report.attempt.clone() else { return Ok(()) };
-        if !self.registry.is_assigned_to(&attempt, peer) {
-            self.registry.refuse_report(peer, attempt);
-            return Ok(());
-        }
-        if report.log_follows {
-            self.registry.expect_log(&attempt);
-        }
-        let most = self.registry.0.rules.output_cap;
-        let (item, token) = (attempt.item(), attempt.token);
-        let ended = |outcome| Input::Report { item, token, outcome };
-        let input = match steadfast_api::from_report(report) {
-            Ok((_, WorkerReport::Ended(outcome))) => ended(outcome.within(most)),
-            Ok((_, WorkerReport::AwaitsCallback)) => Input::Awaits { item, token },
-            // Sent again it would be the same: the attempt must not wait for it for ever.
-            Err(malformed) => ended(Outcome::Failed(Failure {
-                error: Some(ErrorText {
-                    kind: Some("malformed_report".to_owned()),
-                    message: format!("worker {}: {malformed}", peer.name),
-                }),
-                ..Failure::new(FailureKind::NotCompleted)
-            })),
-        };
-        let job: JobId = attempt.job_id.as_str().into();
-        let (registry, peer) = (self.registry.clone(), peer.clone());
-        let key = AttemptId::new(job.clone(), token);
-        let reply = Box::new(move |answer: Answer| {
-            if let Err(why) = &answer {
-                registry.0.parts.watch.attempt_rejected(&Rejected {
-                    job: &key.job,
-                    item: &format!("{}/{}[{}]", attempt.run, attempt.step, attempt.index),
-                    attempt: Some(attempt.attempt),
-                    token,
-                    worker: &peer.name,
-                    reason: &why.to_string(),
-                });
-            }
-            if let Some(session) = registry.sessions().get_mut(&peer.name) {
-                session.held.remove(&key);
-            }
-            let counted = answer.is_ok();
-            let kind = proto::Acknowledgement { attempt: Some(attempt), counted };
-            registry.say(&peer, OutgoingStream::Acknowledgement(kind));
-        });
-        self.inbox.send(&job, input, reply)
-    }
-
-    /// Not acknowledged: the next one says more.
-    fn progress(&self, peer: &Peer, progress: proto::Progress) -> Result<(), SendError> {
-        let Some(attempt) = progress.attempt else { return Ok(()) };
-        let job: JobId = attempt.job_id.as_str().into();
-        let key = attempt.id();
-        let is_its = self.registry.is_assigned_to(&attempt, peer)
-            && self.registry.sessions().get(&peer.name).is_some_and(|it| it.held.contains(&key));
-        if let Some(progress) = steadfast_api::progress(progress.progress_json.as_bytes())
-            && is_its
-        {
-            let (item, token) = (attempt.item(), attempt.token);
-            let input = Input::Progress { item, token, progress, by_callback: false };
-            return self.inbox.send(&job, input, Box::new(|_| ()));
-        }
-        Ok(())
     }
 }
 
@@ -318,6 +270,9 @@ impl SessionRegistry {
                 proof,
                 log_bytes: rules.log_cap,
                 output_bytes: rules.output_cap as u64,
+                peers: self.0.parts.peers.clone(),
+                scope: self.0.parts.scope.id.clone(),
+                epoch: self.0.parts.scope.epoch(),
             }),
         );
         // It was away when it was to be told.
@@ -327,10 +282,8 @@ impl SessionRegistry {
             Missed::Undrain => self.say(&peer, OutgoingStream::Undrain(proto::Undrain {})),
         }
         for attempt in foreign {
-            self.say(
-                &peer,
-                OutgoingStream::Withdrawal(proto::Withdrawal { attempt: Some(attempt) }),
-            );
+            let withdrawal = self.0.parts.scope.withdrawal(attempt);
+            self.say(&peer, OutgoingStream::Withdrawal(withdrawal));
         }
         let Peer { id, name, fingerprint, token, out, .. } = peer;
         let before = self.sessions().insert(
@@ -362,7 +315,7 @@ impl SessionRegistry {
     }
 
     /// Of an attempt that was never this worker's. It is told to forget it, as of one that comes too late.
-    fn refuse_report(&self, peer: &Peer, mut attempt: proto::AttemptRef) {
+    pub(super) fn refuse_report(&self, peer: &Peer, mut attempt: proto::AttemptRef) {
         let shown: String = attempt.job_id.chars().take(LONGEST_SHOWN).collect();
         self.0.parts.watch.attempt_rejected(&Rejected {
             job: &shown.as_str().into(),
@@ -387,7 +340,7 @@ impl SessionRegistry {
     }
 
     /// Ends a session with a reason.
-    fn end(&self, peer: &Peer, end: SessionEnd, why: Status) {
+    pub(super) fn end(&self, peer: &Peer, end: SessionEnd, why: Status) {
         self.dropped(&peer.name, end, why.message());
         peer.out.end(why);
     }

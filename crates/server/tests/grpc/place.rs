@@ -54,7 +54,7 @@ impl Place {
             Box::new(store),
             Box::new(RealClock),
             Placement::here(slots, "w1"),
-            Ownership { owner, loader: None },
+            Ownership::alone(owner),
             Scripted,
             Box::new(EventSender(notifications.clone())),
         );

@@ -94,7 +94,7 @@ fn another(key: &str, value: &str) -> String {
         ("jitter", _) => "full".to_owned(),
         ("listen", _) => "[::1]:80".to_owned(),
         ("allowed_hosts", _) => "a.example, b.example".to_owned(),
-        ("allowed_origins", _) => "https://a.example".to_owned(),
+        ("allowed_origins" | "peers", _) => "https://a.example".to_owned(),
         (_, "true") => "false".to_owned(),
         (_, "false") => "true".to_owned(),
         ("signing_secrets", _) => format!("whsec_{}", "A".repeat(32)),

@@ -357,7 +357,7 @@ fn the_live_engine_is_watched_on_its_way_to_the_next_observer() {
         Box::new(store),
         Box::new(Ticking::default()),
         Placement::here(Slots::per_datacenter(4), "w1"),
-        Ownership { owner, loader: None },
+        Ownership::alone(owner),
         |inbox| {
             std::thread::spawn(move || echo(&todo, &inbox));
             Echo(works)

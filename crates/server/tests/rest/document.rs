@@ -32,6 +32,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
             "get /v1/jobs/{id}/logs/{step}/{name}",
             "get /v1/jobs/{id}/logs/{step}/{name}/times",
             "get /v1/jobs/{id}/outputs",
+            "get /v1/jobs/{id}/readiness",
             "get /v1/workers",
             "post /v1/callbacks/{token}",
             "post /v1/jobs",

@@ -4,7 +4,9 @@ use reqwest::RequestBuilder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use steadfast_api::{AttemptsPage, JobStatus, JobsPage, LogsPage, OutputsPage, WorkersPage};
+use steadfast_api::{
+    AttemptsPage, JobStatus, JobsPage, LogsPage, OutputsPage, ReadinessPage, WorkersPage,
+};
 use steadfast_core::explain::Explanation;
 use steadfast_jobfile::Operator;
 
@@ -162,6 +164,7 @@ const PAGES: &[Page] = &[
     ("/v1/jobs", "JobsPage", reads_back::<JobsPage>),
     ("/v1/jobs/{id}/attempts", "AttemptsPage", reads_back::<AttemptsPage>),
     ("/v1/jobs/{id}/outputs", "OutputsPage", reads_back::<OutputsPage>),
+    ("/v1/jobs/{id}/readiness", "ReadinessPage", reads_back::<ReadinessPage>),
     ("/v1/jobs/{id}/logs", "LogsPage", reads_back::<LogsPage>),
     ("/v1/jobs/{id}/explain", "Explanation", reads_back::<Explanation>),
     ("/v1/workers", "Workers", reads_back::<WorkersPage>),

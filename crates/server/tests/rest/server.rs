@@ -121,6 +121,7 @@ impl WorkerQueries for OneWorker {
             state: "connected".to_owned(),
             why: None,
             slots: 4,
+            credits: 4,
             busy: 0,
             cpu: Some(4.0),
             cpu_used: 0.0,
@@ -181,7 +182,7 @@ impl Server {
             Box::new(store),
             Box::new(RealTime),
             Placement::here(Slots::unlimited(), "w1"),
-            Ownership { owner, loader: None },
+            Ownership::alone(owner),
             |inbox| Scripted::new(inbox, folder.clone()),
             Box::new(EventSender(notifications.clone(), Projector::start(folder.storage()))),
         );

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Barrier, Mutex};
 
 use steadfast_core::event::{JobId, RecordedEvent};
+use steadfast_core::time::Timestamp;
 use steadfast_store::{
-    Blobs, Claim, ClaimError, Filter, Journal, Page, Reader, Row, Settings, Snapshot, Space,
-    Storage, StoreError, Stored,
+    Blobs, Claim, ClaimError, Exchange, Filter, Finding, Journal, Page, Reader, Row, Settings,
+    Snapshot, Space, Storage, StoreError, Stored,
 };
 
 /// A page of events that was asked for: from which on, how many at most.
@@ -54,8 +55,14 @@ impl Storage for WatchedStorage {
     fn space(&self) -> Arc<dyn Space> {
         self.storage.space()
     }
+    fn exchange(&self) -> Option<Arc<dyn Exchange>> {
+        self.storage.exchange()
+    }
     fn is_run(&self, job: &str) -> bool {
         self.storage.is_run(job)
+    }
+    fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding> {
+        self.storage.examine(now, reserve)
     }
     fn place(&self) -> String {
         self.storage.place()

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 /// How exactly it is known.
-const TICK_MS: u64 = 100;
+pub(crate) const TICK_MS: u64 = 100;
 
 /// Where bytes begin, and when they were printed (Unix milliseconds); by place, the first one 0. Empty of a
 /// log that nothing was printed to.

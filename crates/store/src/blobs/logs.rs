@@ -9,7 +9,8 @@ use super::{LogChunk, LogProgress, LogReader, log_times};
 use crate::folder::Folder;
 
 /// The last line of a log that ends before the attempt did. Nothing is added after it: it would not fit on.
-const CUT_OFF: &str = "\n… the server's disk is nearly full: what follows is not kept …\n";
+pub(crate) const CUT_OFF: &str =
+    "\n… the server's disk is nearly full: what follows is not kept …\n";
 
 /// Is there, empty, while more of a log is to come.
 pub(super) fn part(log: &Path) -> PathBuf {

@@ -57,7 +57,7 @@ impl InPlace {
     }
 }
 
-pub(super) fn log_of(path: &Path) -> PathBuf {
+pub(crate) fn log_of(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     log.into()

@@ -57,6 +57,14 @@ pub(super) fn epoch(connection: &Connection, owner: &Arc<str>) -> Result<Option<
     Ok(epoch.map(|epoch| epoch as u64))
 }
 
+pub(super) fn is_owned(connection: &Connection, owner: &Owner, job: &str) -> Result<bool, Fault> {
+    let mut statement = connection.prepare_cached(
+        "SELECT 1 FROM jobs JOIN owners ON owners.id = jobs.owner \
+         WHERE jobs.id = ?1 AND owners.id = ?2 AND owners.epoch = ?3",
+    )?;
+    Ok(statement.exists((job, &*owner.id, owner.epoch as i64))?)
+}
+
 pub(super) fn gaps(
     connection: &Connection,
     owner: &str,

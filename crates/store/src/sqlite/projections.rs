@@ -3,9 +3,9 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::events::crc;
 use super::fault::Fault;
 use crate::Snapshot;
+use crate::events::crc;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS projections (
     job INTEGER PRIMARY KEY,

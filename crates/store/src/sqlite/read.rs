@@ -8,9 +8,10 @@ use rusqlite::{Connection, params_from_iter};
 use steadfast_core::event::{JobId, JobState};
 use steadfast_core::time::Timestamp;
 
-use super::events::{self, crc};
+use super::events;
 use super::fault::Fault;
 use crate::cursor::Cursor;
+use crate::events::{Damage, crc};
 use crate::{Filter, Page, Row, Snapshot, Stored};
 
 /// In the order in which [`row`] reads them.
@@ -30,7 +31,9 @@ fn count(limit: usize) -> i64 {
 fn row(from: &rusqlite::Row<'_>) -> Result<Row, Fault> {
     match readable(from)? {
         (row, None) => Ok(row),
-        (row, Some(why)) => Err(Fault::damaged(&row.id, format!("the row of job {}", row.id), why)),
+        (row, Some(why)) => {
+            Err(Damage::new(&row.id, format!("the row of job {}", row.id), why).into())
+        }
     }
 }
 

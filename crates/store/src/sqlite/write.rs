@@ -4,9 +4,11 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, par
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
-use super::events::{Shapes, Written, crc, number};
+use super::events::{Shapes, insert, number};
 use super::fault::Fault;
 use super::{owners, projections};
+use crate::events::{Written, crc};
+use crate::journal::Chains;
 use crate::{Owner, Refused, Row, Write};
 
 /// The end of time, whatever it is, is the highest number there is.
@@ -72,8 +74,17 @@ pub(super) fn group(
         return Ok(vec![Err(fenced); writes.len()]);
     }
     let mut statements = Statements::prepare(connection)?;
+    let mut chains = Chains::default();
     let group = writes.iter().zip(written);
-    let answers = group.map(|(write, written)| statements.write(owner, write, written)).collect();
+    let answers = group.map(|(write, written)| match chains.refused(write) {
+        Some(refused) => Ok(Err(refused)),
+        None => {
+            let answer = statements.write(owner, write, written)?;
+            chains.answered(write, &answer);
+            Ok(answer)
+        }
+    });
+    let answers = answers.collect();
     statements.shapes.count(connection)?;
     answers
 }
@@ -92,7 +103,8 @@ impl<'a> Statements<'a> {
                 "INSERT INTO jobs (id, name, state, submitted_at, finished_at, wake_at, over, \
                  labels, retried_from, local, seq, owner, key, key_digest, queued, plan) \
                  VALUES (:id, :name, :state, :submitted_at, :finished_at, :wake_at, :over, \
-                 :labels, :retried_from, :local, :seq, :owner, :key, :key_digest, :queued, :plan)",
+                 :labels, :retried_from, :local, :seq, :owner, :key, :key_digest, :queued, :plan) \
+                 ON CONFLICT DO NOTHING",
             )?,
             label: prepare("INSERT INTO labels (name, value, job) VALUES (?1, ?2, ?3)")?,
             event: prepare(
@@ -110,34 +122,24 @@ impl<'a> Statements<'a> {
         })
     }
 
-    /// Everything that can refuse the write is asked before anything is touched.
+    /// What refuses the write does so before anything is touched.
     fn write(
         &mut self,
         owner: &Owner,
         write: &Write,
         written: &Written,
     ) -> Result<Result<(), Refused>, Fault> {
-        if let Some(refused) = self.key_taken(write)? {
-            return Ok(Err(refused));
-        }
-        let expected = write.expected_seq;
-        let found = self.found(owner, write)?;
-        let number = match found {
-            Some(Found { owner: Some(owner), .. }) if expected > 0 => {
-                return Ok(Err(Refused::NotOurs { owner }));
-            }
-            Some(Found { seq: found, .. }) if expected != found => {
-                return Ok(Err(Refused::Conflict { expected, found }));
-            }
-            None if expected > 0 => return Ok(Err(Refused::Conflict { expected, found: 0 })),
-            Some(found) => {
-                self.old_job(write, &found)?;
-                found.number
-            }
-            None => self.new_job(owner, write, written)?,
+        let number = if write.expected_seq == 0 {
+            self.new_job(owner, write, written)?
+        } else {
+            self.old_job(owner, write)?
+        };
+        let number = match number {
+            Ok(number) => number,
+            Err(refused) => return Ok(Err(refused)),
         };
         for row in &written.rows {
-            row.insert(&mut self.event, number)?;
+            insert(&mut self.event, number, row)?;
         }
         if let Some(state) = &write.snapshot {
             let seq = write.last_seq();
@@ -178,14 +180,19 @@ impl<'a> Statements<'a> {
         }))
     }
 
-    /// Returns its number.
-    fn new_job(&mut self, owner: &Owner, write: &Write, written: &Written) -> Result<i64, Fault> {
+    /// Its number. What stands in its way is only looked for when something does.
+    fn new_job(
+        &mut self,
+        owner: &Owner,
+        write: &Write,
+        written: &Written,
+    ) -> Result<Result<i64, Refused>, Fault> {
         let row = &write.row;
         let mut keep = |shape| self.shapes.keep(self.connection, shape);
         let plan = written.shape.as_deref().map(&mut keep).transpose()?;
         let labels = || serde_json::to_string(&row.labels).expect("strings are JSON");
         let labels = (!row.labels.is_empty()).then(labels);
-        let number = self.job.insert(named_params! {
+        let inserted = self.job.execute(named_params! {
             ":id": &*row.id,
             ":name": row.name,
             ":state": row.state.name(),
@@ -203,14 +210,39 @@ impl<'a> Statements<'a> {
             ":queued": row.queued,
             ":plan": plan,
         })?;
+        if inserted == 0 {
+            if let Some(shape) = &written.shape {
+                self.shapes.unkeep(shape);
+            }
+            return Ok(Err(self.in_the_way(owner, write)?));
+        }
+        let number = self.connection.last_insert_rowid();
         for (name, value) in &row.labels {
             self.label.execute(params![name, value, number])?;
         }
-        Ok(number)
+        Ok(Ok(number))
     }
 
-    /// Most events change nothing that has an index, so those are spared.
-    fn old_job(&mut self, write: &Write, found: &Found) -> Result<(), Fault> {
+    /// Of a new job: one with its key, or else with its id.
+    fn in_the_way(&mut self, owner: &Owner, write: &Write) -> Result<Refused, Fault> {
+        if let Some(refused) = self.key_taken(write)? {
+            return Ok(refused);
+        }
+        let found = self.found(owner, write)?.map_or(0, |found| found.seq);
+        Ok(Refused::Conflict { expected: 0, found })
+    }
+
+    /// Its number. Most events change nothing that has an index, so those are spared.
+    fn old_job(&mut self, owner: &Owner, write: &Write) -> Result<Result<i64, Refused>, Fault> {
+        let expected = write.expected_seq;
+        let found = match self.found(owner, write)? {
+            Some(Found { owner: Some(owner), .. }) => return Ok(Err(Refused::NotOurs { owner })),
+            Some(found) if found.seq == expected => found,
+            other => {
+                let found = other.map_or(0, |found| found.seq);
+                return Ok(Err(Refused::Conflict { expected, found }));
+            }
+        };
         let (number, seq) = (found.number, write.last_seq() as i64);
         if found.is_changed {
             let Mutable { state, finished_at, wake_at, queued, over } = Mutable::of(&write.row);
@@ -218,7 +250,7 @@ impl<'a> Statements<'a> {
         } else {
             self.end.execute([number, seq])?;
         }
-        Ok(())
+        Ok(Ok(number))
     }
 }
 

@@ -31,7 +31,13 @@ pub fn record(seq: u64) -> RecordedEvent {
     let item = ItemId { run: 0, step: 1, role: Role::Item, index: seq as u32 };
     let event = match seq % 3 {
         0 => Event::RetryDue { item },
-        1 => Event::AttemptStarted { item, attempt: 7, token: seq, worker: "wörker-1".into() },
+        1 => Event::AttemptStarted {
+            item,
+            attempt: 7,
+            token: seq,
+            worker: "wörker-1".into(),
+            incarnation: None,
+        },
         _ => Event::StepReady { run: 0, step: 2, items: 3, values: Some([0.1.into()].into()) },
     };
     RecordedEvent { seq, at: Timestamp(1000 + seq), event }
@@ -46,6 +52,7 @@ pub fn write(id: &str, expected_seq: u64, count: u64) -> Write {
         row: row(id),
         snapshot: None,
         key: None,
+        readiness: None,
     }
 }
 

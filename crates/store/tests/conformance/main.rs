@@ -1,34 +1,32 @@
-//! What every store promises. A new store is one more line in `stores!`.
+//! What every store promises.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod lists;
 mod queue;
+mod snapshots;
 
 use common::{Store, commit, key, log, nobody, owner, put, records, row, write};
 use lists::*;
 use queue::*;
+use snapshots::*;
 use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
+use steadfast_store::testing::TestCluster;
 use steadfast_store::{
-    Filter, Gap, MemoryStore, Owner, Page, Refused, Row, Snapshot, SqliteStore, StoreError, Write,
+    Filter, Gap, MemoryStore, Owner, Page, PostgresStore, Refused, Row, SqliteStore, StoreError,
+    Whose, Write,
 };
 
-macro_rules! stores {
-    ($($name:ident: $with:path;)+) => {
-        $(mod $name {
-            cases!($with);
-        })+
-    };
-}
-
+/// Every case, to a macro that makes tests of them.
 macro_rules! cases {
-    ($with:path) => {
-        cases!($with:
+    ($tests:ident, $with:path) => {
+        $tests!($with:
             a_new_job_is_given_back_as_it_was_put,
             events_append_in_order_and_are_read_from_anywhere,
             a_write_in_a_group_may_follow_on_an_earlier_one,
             a_conflict_fails_alone_in_its_group,
+            what_follows_on_a_refused_write_is_refused_although_it_would_fit,
             a_write_whose_answer_was_lost_is_known_by_its_events,
             a_writer_that_was_taken_over_is_fenced,
             a_job_is_written_by_its_owner_alone,
@@ -52,6 +50,7 @@ macro_rules! cases {
             a_job_is_removed_with_its_key_and_the_others_stay,
             a_job_that_is_removed_leaves_nothing_and_the_others_alone,
             a_snapshot_is_kept_and_replaced,
+            each_job_of_a_group_has_its_own_snapshot,
             a_projection_is_kept_until_its_job_goes,
             a_write_without_events_changes_the_row,
             a_later_write_does_not_rename_the_job,
@@ -60,6 +59,9 @@ macro_rules! cases {
             jobs_with_the_same_plan_share_one,
         );
     };
+}
+
+macro_rules! a_test_each {
     ($with:path: $($case:ident),+ $(,)?) => {
         $(#[test]
         fn $case() {
@@ -68,9 +70,27 @@ macro_rules! cases {
     };
 }
 
-stores! {
-    memory: super::with_memory;
-    sqlite: super::with_sqlite;
+/// One test for all, where what they need takes long to start.
+macro_rules! one_after_another {
+    ($with:path: $($case:ident),+ $(,)?) => {
+        #[test]
+        fn every_case() {
+            $(eprintln!("{}", stringify!($case));
+            $with(|store| super::$case(store));)+
+        }
+    };
+}
+
+mod memory {
+    cases!(a_test_each, super::with_memory);
+}
+
+mod sqlite {
+    cases!(a_test_each, super::with_sqlite);
+}
+
+mod postgres {
+    cases!(one_after_another, super::with_postgres);
 }
 
 fn with_memory(test: impl FnOnce(&mut MemoryStore)) {
@@ -80,6 +100,12 @@ fn with_memory(test: impl FnOnce(&mut MemoryStore)) {
 fn with_sqlite(test: impl FnOnce(&mut SqliteStore)) {
     let folder = tempfile::tempdir().expect("a folder");
     test(&mut SqliteStore::open(&folder.path().join("jobs.db")).expect("a new file"));
+}
+
+/// In a database of its own, if there is a server to make it.
+fn with_postgres(test: impl FnOnce(&mut PostgresStore)) {
+    let Some(cluster) = TestCluster::shared() else { return };
+    test(&mut PostgresStore::open(&cluster.database()).expect("a new database"));
 }
 
 fn a_new_job_is_given_back_as_it_was_put(store: &mut impl Store) {
@@ -138,6 +164,19 @@ fn a_conflict_fails_alone_in_its_group(store: &mut impl Store) {
     assert_eq!(store.get("ghost").unwrap(), None);
 }
 
+fn what_follows_on_a_refused_write_is_refused_although_it_would_fit(store: &mut impl Store) {
+    put(store, write("a", 0, 3));
+    let group = vec![write("a", 1, 2), write("a", 3, 1), write("a", 4, 1), write("b", 0, 1)];
+    let conflict = |expected| Err(Refused::Conflict { expected, found: 3 });
+    assert_eq!(commit(store, group), [conflict(1), conflict(3), conflict(4), Ok(())]);
+    assert_eq!(log(store, "a"), records(&write("a", 0, 3)));
+    // Also after another job has begun again.
+    let group = vec![write("a", 1, 2), write("b", 1, 1), write("b", 9, 1), write("a", 3, 1)];
+    let of_b = Err(Refused::Conflict { expected: 9, found: 2 });
+    assert_eq!(commit(store, group), [conflict(1), Ok(()), of_b, conflict(3)]);
+    assert_eq!(commit(store, vec![write("a", 9, 1), write("a", 3, 1)]), [conflict(9), Ok(())]);
+}
+
 fn a_write_whose_answer_was_lost_is_known_by_its_events(store: &mut impl Store) {
     put(store, write("a", 0, 3));
     let mut is_kept = |write: &Write| store.is_kept(write).unwrap();
@@ -149,6 +188,10 @@ fn a_write_whose_answer_was_lost_is_known_by_its_events(store: &mut impl Store) 
     assert!(!is_kept(&write("ghost", 0, 1)));
 }
 
+fn is_owned(store: &mut impl Store, owner: &Owner, job: &str) -> bool {
+    store.is_owned(owner, job).unwrap()
+}
+
 fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
     put(store, write("a", 0, 2));
     let first = owner(store, Owner::SHARD);
@@ -156,6 +199,9 @@ fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
     assert_eq!(second.epoch, first.epoch + 1);
     let fenced =
         Refused::Fenced { owner: first.id.clone(), epoch: first.epoch, current: second.epoch };
+    let owned = |store: &mut _, job| [&first, &second].map(|it| is_owned(store, it, job));
+    assert_eq!(owned(store, "a"), [false, true]);
+    assert_eq!(owned(store, "b"), [false, false], "there is no such job");
     let group = [write("a", 2, 1), write("b", 0, 1)];
     assert_eq!(store.commit(&first, &group).unwrap(), [Err(fenced.clone()), Err(fenced)]);
     assert_eq!(store.get("b").unwrap(), None, "nothing of its group is taken");
@@ -184,20 +230,20 @@ fn gaps_are_kept_while_an_open_job_may_have_been_in_them(store: &mut impl Store)
     // It came up at 4000, and went down before it decided anything.
     store.take(Owner::SHARD, Timestamp(4500), Some(Timestamp(3600))).unwrap();
     let both = [gap(1500, 2000), gap(3500, 4500)];
-    assert_eq!(store.gaps(Owner::SHARD, Timestamp(0)).unwrap(), both);
-    assert_eq!(store.gaps(Owner::SHARD, Timestamp(2000)).unwrap(), both[1..]);
+    assert_eq!(store.gaps(Owner::SHARD, "a", Timestamp(0)).unwrap(), both);
+    assert_eq!(store.gaps(Owner::SHARD, "a", Timestamp(2000)).unwrap(), both[1..]);
     let mut ended = write("a", 1, 1);
     ended.row.over = true;
     put(store, ended);
     store.take(Owner::SHARD, Timestamp(6000), Some(Timestamp(5000))).unwrap();
-    assert_eq!(store.gaps(Owner::SHARD, Timestamp(0)).unwrap(), [gap(5000, 6000)]);
+    assert_eq!(store.gaps(Owner::SHARD, "a", Timestamp(0)).unwrap(), [gap(5000, 6000)]);
 }
 
 fn a_parked_job_is_marked_and_woken_no_more(store: &mut impl Store) {
     let mut new = write("a", 0, 1);
     new.row.wake_at = Some(Timestamp(0));
     put(store, new);
-    assert_eq!(store.due(Owner::SHARD, None, Timestamp(9), 9).unwrap().len(), 1);
+    assert_eq!(store.due(Whose::all(Owner::SHARD), None, Timestamp(9), 9).unwrap().len(), 1);
     put(
         store,
         Write { row: Row { wake_at: Some(Timestamp(u64::MAX)), ..row("b") }, ..write("b", 0, 1) },
@@ -206,7 +252,7 @@ fn a_parked_job_is_marked_and_woken_no_more(store: &mut impl Store) {
     assert!(store.park("a", "it contradicts itself").unwrap());
     assert_eq!(store.count(Owner::SHARD).unwrap(), (1, 1));
     assert_eq!(store.damage("a").unwrap().as_deref(), Some("it contradicts itself"));
-    assert_eq!(store.due(Owner::SHARD, None, Timestamp(9), 9).unwrap(), []);
+    assert_eq!(store.due(Whose::all(Owner::SHARD), None, Timestamp(9), 9).unwrap(), []);
     assert!(!store.park("ghost", "why").unwrap());
 }
 
@@ -275,7 +321,7 @@ fn a_log_with_gaps_cannot_be_written(store: &mut impl Store) {
 }
 
 fn due(store: &mut impl Store, until: u64, limit: usize) -> Vec<(u64, String)> {
-    let due = store.due(Owner::SHARD, None, Timestamp(until), limit).unwrap();
+    let due = store.due(Whose::all(Owner::SHARD), None, Timestamp(until), limit).unwrap();
     due.into_iter().map(|(at, id)| (at.0, id.to_string())).collect()
 }
 
@@ -296,10 +342,10 @@ fn the_soonest_is_due_first(store: &mut impl Store) {
     assert_eq!(due(store, 20, 10), all[..3], "the very moment is due");
     assert_eq!(due(store, u64::MAX, 10), all);
     assert_eq!(due(store, u64::MAX, 2), all[..2]);
-    let after = store.due(Owner::SHARD, None, Timestamp(u64::MAX), 2).unwrap().pop();
-    let rest = store.due(Owner::SHARD, after, Timestamp(u64::MAX), 10).unwrap();
+    let after = store.due(Whose::all(Owner::SHARD), None, Timestamp(u64::MAX), 2).unwrap().pop();
+    let rest = store.due(Whose::all(Owner::SHARD), after, Timestamp(u64::MAX), 10).unwrap();
     assert_eq!(rest.len(), all.len() - 2, "{rest:?}");
-    assert_eq!(store.due("nobody", None, Timestamp(u64::MAX), 10).unwrap(), []);
+    assert_eq!(store.due(Whose::all("nobody"), None, Timestamp(u64::MAX), 10).unwrap(), []);
 }
 
 fn a_job_is_due_when_it_was_last_said_to_be(store: &mut impl Store) {
@@ -385,40 +431,6 @@ fn a_job_that_is_removed_leaves_nothing_and_the_others_alone(store: &mut impl St
     );
     assert_eq!(log(store, "b").len(), 2);
     put(store, live);
-}
-
-fn a_snapshot_is_kept_and_replaced(store: &mut impl Store) {
-    let mut snapshot = |write: Write| {
-        put(store, write);
-        store.get("a").unwrap().unwrap().snapshot.map(|Snapshot { seq, state }| (seq, state))
-    };
-    assert_eq!(snapshot(write("a", 0, 2)), None);
-    let first = Write { snapshot: Some(vec![0, 255, 7]), ..write("a", 2, 2) };
-    assert_eq!(snapshot(first), Some((4, vec![0, 255, 7])));
-    assert_eq!(snapshot(write("a", 4, 1)), Some((4, vec![0, 255, 7])));
-    let second = Write { snapshot: Some(vec![]), ..write("a", 5, 0) };
-    assert_eq!(snapshot(second), Some((5, vec![])));
-}
-
-fn a_projection_is_kept_until_its_job_goes(store: &mut impl Store) {
-    let made = |seq, byte| Snapshot { seq, state: vec![byte; 9] };
-    assert!(!store.project("a", &made(1, 0)).unwrap(), "there is no such job");
-    for id in ["a", "b"] {
-        put(store, write(id, 0, 3));
-        assert_eq!(store.projection(id).unwrap(), None);
-        assert!(store.project(id, &made(1, 1)).unwrap() && store.project(id, &made(3, 2)).unwrap());
-    }
-    assert_eq!(store.projection("a").unwrap(), Some(made(3, 2)));
-    assert!(store.remove("a").unwrap());
-    put(store, write("a", 0, 3));
-    assert_eq!(store.projection("a").unwrap(), None);
-    assert_eq!(store.projection("b").unwrap(), Some(made(3, 2)));
-    let mut over = write("b", 3, 1);
-    (over.row.over, over.row.finished_at) = (true, Some(Timestamp(5)));
-    put(store, over);
-    assert_eq!(store.purge(Timestamp(6)).unwrap().len(), 1);
-    put(store, write("b", 0, 3));
-    assert_eq!(store.projection("b").unwrap(), None);
 }
 
 fn a_write_without_events_changes_the_row(store: &mut impl Store) {

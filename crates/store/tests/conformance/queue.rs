@@ -16,7 +16,7 @@ fn put_queued(store: &mut impl Store, id: &str, seq: u64, submitted_at: u64, que
 fn queued(store: &mut impl Store, limit: usize) -> Vec<String> {
     let (mut all, mut after) = (vec![], None);
     loop {
-        let page = store.queued(Owner::SHARD, after, limit).unwrap();
+        let page = store.queued(Whose::all(Owner::SHARD), after, limit).unwrap();
         after = page.last().map(|entry| (entry.submitted_at, entry.job.clone()));
         all.extend(page.iter().map(|entry| format!("{} {}", entry.job, entry.queued)));
         if page.len() < limit {

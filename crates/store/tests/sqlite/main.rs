@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use steadfast_core::event::{Event, JobState};
 use steadfast_core::time::Timestamp;
-use steadfast_store::{Journal, Owner, Reader, Refused, SqliteStore, StoreError, Write};
+use steadfast_store::{Journal, Owner, Reader, Refused, SqliteStore, StoreError, Whose, Write};
 use tempfile::TempDir;
 
 fn place() -> (TempDir, PathBuf) {
@@ -64,7 +64,7 @@ fn everything_is_there_after_reopening() {
     for mut store in [open(&path), SqliteStore::open_read_only(&path).unwrap()] {
         assert_eq!(store.get("a").unwrap(), before);
         assert_eq!(log(&mut store, "a"), records(&new));
-        assert_eq!(store.due(Owner::SHARD, None, Timestamp(7), 9).unwrap().len(), 1);
+        assert_eq!(store.due(Whose::all(Owner::SHARD), None, Timestamp(7), 9).unwrap().len(), 1);
     }
     let again = Write { key: Some(key("k", "x")), ..write("b", 0, 1) };
     let taken = Refused::KeyTaken { job: "a".into(), same_body: true };
@@ -332,8 +332,10 @@ fn a_plan_is_stored_once_and_goes_with_its_last_job() {
     put(&mut store, new_job("other", "weekly"));
     let taken = Write { key: Some(key("k", "x")), ..new_job("first", "nightly") };
     put(&mut store, taken.clone());
-    let again = Write { job: "again".into(), row: common::row("again"), ..taken };
-    assert!(commit(&mut store, vec![again])[0].is_err(), "it counts for nothing");
+    let again = Write { job: "again".into(), row: common::row("again"), ..taken.clone() };
+    let new = Write { key: taken.key, ..new_job("new", "yearly") };
+    let refused = commit(&mut store, vec![again, new]);
+    assert!(refused.iter().all(Result::is_err), "they count for nothing: {refused:?}");
     let read = |sql: &str| -> i64 {
         Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
     };

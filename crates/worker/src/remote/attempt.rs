@@ -15,7 +15,7 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanen
 
 use super::files::Missing;
 use super::logs::{LogSource, Place};
-use super::transport::SessionTransport;
+use super::transport::{ServerWork, SessionTransport};
 use super::worker_dir;
 use super::worker_dir::{is_inside, is_plain, is_plain_folder};
 use crate::{
@@ -73,19 +73,20 @@ pub(super) fn check(assignment: &proto::Assignment) -> Result<(), String> {
 /// How it ended, and, for people, why it did not begin. Its folder stays until it is reported.
 pub(super) fn run(
     worker: &SessionTransport,
-    assignment: &proto::Assignment,
+    work: &ServerWork,
     stop: &Stop,
     started: &dyn Fn(),
 ) -> (Ended, String) {
+    let ServerWork { server, assignment } = work;
     let attempt = assignment.attempt.as_ref().expect("one without was never queued");
     let id = attempt.id();
-    worker.state().folders.insert(id.clone(), worker.dir.work(assignment));
+    worker.keep_folder(id.clone(), worker.dir.work(assignment));
     // Its own until it has ended.
     let lent = worker.config.users.as_ref().map(|users| users.take());
     let begun = match &lent {
         Some(None) => Err(NotBegun::Lost("there is no user left for it".to_owned())),
-        Some(Some(lent)) => begin(worker, assignment, attempt, stop, Some(&lent.user)),
-        None => begin(worker, assignment, attempt, stop, None),
+        Some(Some(lent)) => begin(worker, work, attempt, stop, Some(&lent.user)),
+        None => begin(worker, work, attempt, stop, None),
     };
     let (ended, why) = match begun {
         Ok((process, _ports)) => {
@@ -98,7 +99,7 @@ pub(super) fn run(
             let ended = run_and_tell(&process, stop, || {
                 drop(birth);
                 started();
-                worker.state().logs.running(&id, log);
+                worker.at_home(&id, server, |server| server.state().logs.running(&id, log));
                 worker.changed();
             });
             (ended, String::new())
@@ -116,11 +117,12 @@ pub(super) fn run(
 /// Furnishes the attempt's folder.
 fn begin(
     worker: &SessionTransport,
-    assignment: &proto::Assignment,
+    work: &ServerWork,
     attempt: &proto::AttemptRef,
     stop: &Stop,
     user: Option<&Arc<User>>,
 ) -> Result<(Attempt, Vec<Port>), NotBegun> {
+    let ServerWork { server, assignment } = work;
     let failed = |kind: &str, why: String| NotBegun::Failed(permanent(kind, why));
     let command = match &assignment.action {
         Some(Action::Run(_) | Action::Argv(_)) if !worker.config.processes => {
@@ -158,7 +160,7 @@ fn begin(
         make(result, Some(user)).and_then(|()| give(result, user)).map_err(lost)?;
     }
     if !assignment.files.is_empty() {
-        let client = worker.state().client.clone();
+        let client = server.state().client.clone();
         worker.files.copy(attempt, &assignment.files, client.as_ref(), stop, &folder).map_err(
             |missing| match missing {
                 Missing::Unknown(why) => {
@@ -198,11 +200,11 @@ fn begin(
         cwd: folder.clone(),
         folder,
         log: worker.dir.log(&key),
-        log_cap: worker.limits.log_bytes(),
+        log_cap: server.limits.log_bytes(),
         // The server notes when it comes in.
         log_times: false,
         output,
-        output_cap: worker.limits.output_bytes(),
+        output_cap: server.limits.output_bytes(),
         kill_grace: worker.config.kill_grace,
     };
     prepare(order, place, &worker.ports)

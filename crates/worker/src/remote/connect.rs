@@ -1,12 +1,15 @@
-//! Reaching the server, again and again, and saying once what is in the way.
+//! Reaching each server, again and again, and saying once what is in the way.
 
+use std::panic::resume_unwind;
 use std::time::Duration;
 
 use steadfast_api::proto::workers_client::WorkersClient;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::dial::{Connected, Dialer};
+use super::link::Link;
 use super::worker::Worker;
 use super::{PATIENCE, RemoteError, session};
 
@@ -30,38 +33,78 @@ async fn connect(server: &Dialer) -> Result<Client, Status> {
     Ok(client.max_decoding_message_size(LARGEST_MESSAGE))
 }
 
+/// Sessions with all servers, also with those that are learned of meanwhile. Returns when the last of them does not let us
+/// in.
+pub(super) async fn all(worker: &Worker) -> RemoteError {
+    let mut sessions = JoinSet::new();
+    let mut changes = worker.changes();
+    let mut begun = 0;
+    loop {
+        changes.mark_unchanged();
+        for server in &worker.servers()[begun..] {
+            let link = worker.link(server);
+            sessions.spawn(async move { one(&link).await });
+            begun += 1;
+        }
+        tokio::select! {
+            Some(ended) = sessions.join_next() => {
+                let refused = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+                if sessions.is_empty() {
+                    return refused;
+                }
+                tracing::error!("{refused}; the worker goes on with its other servers");
+            }
+            _ = changes.changed() => {}
+        }
+    }
+}
+
 /// One session after the other, for ever; returns what no further try can heal.
-pub(super) async fn sessions(worker: &Worker, server: Dialer) -> RemoteError {
+async fn one(link: &Link) -> RemoteError {
+    let server = &link.server.dialer;
     let mut tries = 0;
     let mut said = String::new();
     loop {
-        let lease = worker.lease_length();
-        let ended = match timeout(longest_try(lease), connect(&server)).await {
-            Ok(Ok(client)) => session::hold(worker, client).await,
+        idle_beside_twin(link).await;
+        let lease = link.lease_length();
+        let ended = match timeout(longest_try(lease), connect(server)).await {
+            Ok(Ok(client)) => session::hold(link, client).await,
             Ok(Err(status)) => session::Ended { answered: false, welcomed: false, status },
             Err(_) => {
                 let status = Status::deadline_exceeded("the connection takes too long");
                 session::Ended { answered: false, welcomed: false, status }
             }
         };
-        if worker.state().leaving {
+        if link.is_leaving() {
             return std::future::pending().await;
         }
         let status = ended.status;
-        if !worker.is_welcomed() && will_not_heal(status.code()) {
+        if !link.server.is_welcomed() && will_not_heal(status.code()) {
             let message = status.message().to_owned();
             return RemoteError::Refused { server: server.address().to_owned(), message };
         }
         if ended.welcomed {
             said.clear();
         }
-        let reason = reason(worker, &status, ended.welcomed);
+        let reason = reason(link, &status, ended.welcomed);
         if said != reason {
             tracing::warn!(server = server.address(), "{reason}");
             said = reason;
         }
         tries = if ended.answered { 0 } else { tries + 1 };
-        tokio::time::sleep(pause(tries, longest_pause(worker.lease_length()))).await;
+        link.server.set_tries(tries);
+        tokio::time::sleep(pause(tries, longest_pause(link.lease_length()))).await;
+    }
+}
+
+/// The server is in reach under another of its addresses: a second session would end that one.
+async fn idle_beside_twin(link: &Link) {
+    loop {
+        let twin = link.state().twin.clone();
+        if twin.is_none_or(|twin| twin.is_out_of_reach()) {
+            return;
+        }
+        tokio::time::sleep(LONGEST_PAUSE).await;
     }
 }
 
@@ -69,17 +112,18 @@ fn will_not_heal(code: Code) -> bool {
     matches!(code, Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument)
 }
 
-fn reason(worker: &Worker, status: &Status, welcomed: bool) -> String {
+fn reason(link: &Link, status: &Status, welcomed: bool) -> String {
     let message = status.message();
     match status.code() {
         Code::AlreadyExists => format!(
             "another worker is connected under the name {:?}: {message}. Each worker needs its own \
              name; trying on in case the other one goes",
-            worker.config.name
+            link.config.name
         ),
         code if will_not_heal(code) => {
             format!("the server does not let this worker in any more: {message}; trying on")
         }
+        Code::Aborted => format!("{message}: this address stays idle while that one is in reach"),
         _ if welcomed => format!("the connection was lost: {message}; what runs goes on"),
         _ => format!("the server cannot be reached: {message}; trying on"),
     }

@@ -1,4 +1,4 @@
-//! Leaving: when the server wants us to, once what runs has ended; when we are told to go, within a grace.
+//! Leaving: when all servers want us to, once what runs has ended; when we are told to go, within a grace.
 
 use std::time::Duration;
 
@@ -50,16 +50,17 @@ pub(super) async fn leave(worker: &Worker, ShutdownSignal(mut orders): ShutdownS
     goodbye(worker).await;
 }
 
-/// Ends the session in order, so that the server need not wait for our lease to end.
+/// Ends the sessions in order, so that no server need wait for our lease to end.
 async fn goodbye(worker: &Worker) {
     worker.say_goodbye();
-    let _ = timeout(GOODBYE, until(worker, |worker| worker.state().client.is_none())).await;
+    let is_gone =
+        |worker: &Worker| worker.servers().iter().all(|server| server.state().client.is_none());
+    let _ = timeout(GOODBYE, until(worker, is_gone)).await;
 }
 
-/// The server wants us gone, and nothing is left.
+/// All servers want us gone, and nothing is left.
 async fn drained(worker: &Worker) {
-    until(worker, |worker| worker.draining().is_some() && worker.is_idle() && worker.is_heard())
-        .await;
+    until(worker, Worker::is_drained).await;
 }
 
 async fn until(worker: &Worker, what: impl Fn(&Worker) -> bool) {

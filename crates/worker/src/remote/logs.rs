@@ -19,7 +19,7 @@ use tonic::Code;
 
 use super::blocking;
 use super::connect::Client;
-use super::worker::Worker;
+use super::link::Link;
 use super::worker_dir::WorkerDir;
 use crate::TaskControl;
 use crate::lease::clock;
@@ -175,6 +175,26 @@ impl Logs {
         self.finished.is_empty()
     }
 
+    /// The log of an attempt is another server's to have.
+    pub(super) fn move_to(&mut self, other: &mut Self, id: &AttemptId) {
+        let begun = |source| LogSource { begun: true, ..source };
+        if let Some(source) = self.running.remove(id) {
+            other.running.insert(id.clone(), begun(source));
+        }
+        if let Some(source) = self.ended.remove(id) {
+            other.ended.insert(id.clone(), begun(source));
+        }
+        if let Some(source) = self.finished.remove(id) {
+            self.finished_bytes -= source.place.bytes();
+            other.finish(id.clone(), begun(source));
+        }
+    }
+
+    /// Those of ended attempts.
+    pub(super) fn of_ended(&self) -> impl Iterator<Item = AttemptId> {
+        self.ended.keys().chain(self.finished.keys()).cloned()
+    }
+
     fn begun(&mut self, id: &AttemptId) {
         let all = [&mut self.running, &mut self.ended, &mut self.finished];
         all.into_iter().filter_map(|logs| logs.get_mut(id)).for_each(|source| source.begun = true);
@@ -206,10 +226,10 @@ struct Piece {
 }
 
 /// Sends logs for as long as the session lasts.
-pub(super) async fn upload(worker: &Worker, client: Client) -> Infallible {
+pub(super) async fn upload(link: &Link, client: Client) -> Infallible {
     let mut upload =
-        Upload { worker, client, sent: HashMap::new(), piece: PIECE, turn: None, look: true };
-    let mut changes = worker.changes();
+        Upload { link, client, sent: HashMap::new(), piece: PIECE, turn: None, look: true };
+    let mut changes = link.changes();
     loop {
         changes.mark_unchanged();
         match upload.next().await {
@@ -217,7 +237,7 @@ pub(super) async fn upload(worker: &Worker, client: Client) -> Infallible {
             Some(false) => sleep(PAUSE).await,
             None => {
                 upload.look = false;
-                let runs = !worker.state().logs.running.is_empty();
+                let runs = !link.state().logs.running.is_empty();
                 tokio::select! {
                     _ = changes.changed() => {}
                     () = sleep(LOOK), if runs => upload.look = true,
@@ -228,7 +248,7 @@ pub(super) async fn upload(worker: &Worker, client: Client) -> Infallible {
 }
 
 struct Upload<'a> {
-    worker: &'a Worker,
+    link: &'a Link,
     client: Client,
     sent: HashMap<AttemptId, Sent>,
     piece: u64,
@@ -250,19 +270,19 @@ impl Upload<'_> {
         let Next { id, source, offset, finished } = next;
         let Some(Piece { bytes, last }) = piece else {
             tracing::warn!(attempt = %id, "its log cannot be read");
-            self.worker.log_sent(&id);
+            self.link.log_sent(&id);
             return Some(true);
         };
         let length = bytes.len() as u64;
         let is_question = length == 0 && !last;
         let chunk = proto::LogChunk {
             attempt: Some(source.attempt),
-            worker: self.worker.config.name.clone(),
+            worker: self.link.config.name.clone(),
             offset,
             bytes: bytes.into(),
             last,
         };
-        self.worker.state().logs.begun(&id);
+        self.link.state().logs.begun(&id);
         let began = clock();
         let answer = timeout(PATIENCE, self.client.send_log(chunk)).await;
         self.pace(length, clock().saturating_sub(began));
@@ -272,7 +292,7 @@ impl Upload<'_> {
                 self.turn = Some(id.clone());
                 if complete && finished {
                     self.sent.remove(&id);
-                    self.worker.log_sent(&id);
+                    self.link.log_sent(&id);
                     return Some(true);
                 }
                 let got_on = have > offset || length == 0;
@@ -284,7 +304,7 @@ impl Upload<'_> {
                 tracing::warn!(attempt = %id, "the server does not take its log: {}", status.message());
                 self.sent.insert(id.clone(), Sent { full: true, ..Sent::default() });
                 if finished {
-                    self.worker.log_sent(&id);
+                    self.link.log_sent(&id);
                 }
                 Some(true)
             }
@@ -303,7 +323,7 @@ impl Upload<'_> {
 
     /// Logs that may have something new, those whose turn it is first.
     fn sources(&mut self) -> Vec<Next> {
-        let state = self.worker.state();
+        let state = self.link.state();
         let logs = &state.logs;
         let known = logs.running.len() + logs.ended.len() + logs.finished.len();
         if self.sent.len() > 1024 + 2 * known {

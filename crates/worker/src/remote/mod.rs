@@ -1,18 +1,19 @@
-//! A server's worker: told over one stream what to run, it runs it, and says how it ended until it is
-//! heard. The client's side of `Workers.Session`; the comments of the `.proto` are the protocol.
+//! A worker of one or several servers: told over a stream by each what to run, it runs it, and says how it ended until
+//! it is heard. The client's side of `Workers.Session`; the comments of the `.proto` are the protocol.
 //!
 //! | | |
 //! |---|---|
 //! | [`serve`] | from the first connection to the end of the worker's life |
-//! | `dial` | the way to the server |
-//! | `connect` | reaching the server, for ever, and telling a refusal from a bad moment |
+//! | `dial` | the way to a server |
+//! | `connect` | reaching each server, for ever, and telling a refusal from a bad moment |
 //! | `session` | one stream: what the server says, and that it is still there |
-//! | `worker` | the worker's [executor](crate::Executor), for the session |
+//! | `server`, `link` | one of the servers: what it has said and is still to hear; and what its session asks of the worker |
+//! | `worker` | the worker's [executor](crate::Executor), for all sessions |
 //! | `transport` | where that gets its attempts, and keeps how they ended; shared by all of these |
 //! | `attempt` | a process, from its assignment to its end |
 //! | `reports` | how attempts ended, until it is acknowledged |
 //! | `logs` | what attempts print, apart from the session |
-//! | `leave` | draining: on the server's order, or because we are told to go |
+//! | `leave` | draining: on the servers' order, or because we are told to go |
 //! | `worker_dir`, `identity`, `reports`, `files`, `secrets` | the worker's own folder |
 //!
 //! Decides nothing about retries, and knows no store and no engine. The session is asynchronous, and so are
@@ -24,10 +25,12 @@ mod dial;
 mod files;
 mod identity;
 mod leave;
+mod link;
 mod local;
 mod logs;
 mod reports;
 mod secrets;
+mod server;
 mod session;
 mod transport;
 mod worker;
@@ -60,8 +63,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub struct RemoteConfig {
-    /// `http://host:port`, or `https://`.
-    pub server: String,
+    /// `http://host:port`, or `https://`, of each server; at least one. What they name besides is connected to as well.
+    pub servers: Vec<String>,
     /// None: what an `up` of this user has left for it, if the server is one.
     pub token: Option<Token>,
     pub tls: Option<ClientTls>,
@@ -126,6 +129,8 @@ pub struct ClientTls {
 pub enum RemoteError {
     #[error("a worker needs at least one slot")]
     NoSlots,
+    #[error("a worker needs the address of a server")]
+    NoServer,
     #[error("the worker's folder {} cannot be used: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
     #[error(
@@ -192,7 +197,7 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs what the server at `config.server` assigns until told to leave, by the server or by `orders`.
+/// Runs what the servers assign until told to leave, by all of them or by `orders`.
 ///
 /// Returns an error only where trying again cannot help. To be called inside a runtime of tokio. If the
 /// future is dropped, everything it runs is killed.
@@ -200,8 +205,9 @@ pub async fn serve(config: RemoteConfig, orders: ShutdownSignal) -> Result<(), R
     if config.slots == 0 {
         return Err(RemoteError::NoSlots);
     }
-    let (token, tls) = (config.token.as_ref(), config.tls.as_ref());
-    let server = Dialer::new(&config.server, token, tls, config.door.clone(), LocalToken::Worker)?;
+    if config.servers.is_empty() {
+        return Err(RemoteError::NoServer);
+    }
     let dir = lock(&config).await?;
     let keep = config.keep;
     let cleared = blocking(move || dir.clear(keep).map(|killed| (dir, killed))).await;
@@ -210,9 +216,10 @@ pub async fn serve(config: RemoteConfig, orders: ShutdownSignal) -> Result<(), R
         tracing::info!(killed, "processes of an earlier life of this worker were ended");
     }
     let worker = Worker::new(config, dir)?;
+    worker.tell_left_behind();
     let _all = KillAll(worker.clone());
     tokio::select! {
-        refused = connect::sessions(&worker, server) => Err(refused),
+        refused = connect::all(&worker) => Err(refused),
         () = leave::leave(&worker, orders) => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
-//! How attempts ended, and how far others are, until the server has acknowledged it.
+//! How attempts ended, and how far others are, until the server that assigned them has acknowledged it.
 //!
-//! A process's report is first a file, written and synced before it is sent: the report names the attempt as the
-//! server has signed it, so the next life of this worker can say it. Once it is acknowledged the file lies beside the
+//! A process's report is first a file, written and synced before it is sent: it names the server, and the attempt as
+//! that has signed it, so the next life of this worker can say it. Once it is acknowledged the file lies beside the
 //! attempt's log, until the server has that too.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -19,7 +19,9 @@ use steadfast_core::event::AttemptId;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
-use super::worker::Worker;
+use super::link::Link;
+use super::logs::Logs;
+use super::server::{Server, ServerName};
 use super::worker_dir::{self, WorkerDir};
 
 /// Taken together: enough to share the cost, few enough that a beat is not held up.
@@ -37,23 +39,21 @@ impl ReportStore {
         Self { reports: dir.reports(), logs: dir.logs() }
     }
 
-    /// What earlier lives left unacknowledged. A file that cannot be understood stays where it is, for people.
-    pub(super) fn read(&self) -> io::Result<Vec<proto::Report>> {
-        read_all(&self.reports, |path| path.extension().is_none_or(|extension| extension != "tmp"))
-    }
-
-    /// Attempts whose reports are acknowledged, and whose logs are not the server's yet.
-    pub(super) fn read_logs(&self) -> io::Result<Vec<(proto::AttemptRef, PathBuf)>> {
+    /// What earlier lives left: reports that are not acknowledged, and logs that no server has whole. A file that cannot
+    /// be understood stays where it is, for people.
+    pub(super) fn read(&self) -> io::Result<LeftBehind> {
         let is_report =
             |path: &Path| path.extension().is_some_and(|extension| extension == "report");
-        let reports = read_all(&self.logs, is_report)?;
-        let attempts = reports.into_iter().filter_map(|report| report.attempt);
-        Ok(attempts
-            .map(|attempt| {
+        let reports = read_all(&self.reports, |path| {
+            path.extension().is_none_or(|extension| extension != "tmp")
+        })?;
+        let logs =
+            read_all(&self.logs, is_report)?.into_iter().filter_map(|(server, _, report)| {
+                let attempt = report.attempt?;
                 let log = self.log(&attempt.id());
-                (attempt, log)
-            })
-            .collect())
+                Some((server, (attempt, log)))
+            });
+        Ok(LeftBehind { reports, logs: logs.collect() })
     }
 
     fn path(&self, id: &AttemptId) -> PathBuf {
@@ -69,18 +69,28 @@ impl ReportStore {
     }
 
     /// Returns when it is durable.
-    pub(super) fn write(&self, id: &AttemptId, report: &proto::Report) -> io::Result<()> {
+    pub(super) fn write(
+        &self,
+        id: &AttemptId,
+        server: &Server,
+        report: &proto::Report,
+    ) -> io::Result<()> {
         // A dot that no id ends with: ids end with a number.
         let temporary = self.reports.join(format!("{id}.tmp"));
         let mut file = File::create(&temporary)?;
-        file.write_all(&report.encode_to_vec())?;
+        file.write_all(&encoded(server, report))?;
         file.sync_all()?;
         fs::rename(&temporary, self.path(id))?;
         File::open(&self.reports)?.sync_all()
     }
 
-    pub(super) fn write_unsynced(&self, id: &AttemptId, report: &proto::Report) -> io::Result<()> {
-        fs::write(self.path(id), report.encode_to_vec())
+    pub(super) fn write_unsynced(
+        &self,
+        id: &AttemptId,
+        server: &Server,
+        report: &proto::Report,
+    ) -> io::Result<()> {
+        fs::write(self.path(id), encoded(server, report))
     }
 
     /// From now on it only says whose the log is.
@@ -102,7 +112,27 @@ impl ReportStore {
     }
 }
 
-fn read_all(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<proto::Report>> {
+/// A report as it lies on the disk.
+#[derive(Clone, PartialEq, prost::Message)]
+struct KeptReport {
+    #[prost(message, optional, tag = "1")]
+    server: Option<ServerName>,
+    #[prost(message, optional, tag = "2")]
+    report: Option<proto::Report>,
+    /// The server's: another one that has taken it over is to hear it.
+    #[prost(string, tag = "3")]
+    scope: String,
+}
+
+fn encoded(server: &Server, report: &proto::Report) -> Vec<u8> {
+    let (scope, name) = (server.scope().unwrap_or_default(), server.name.clone());
+    KeptReport { server: Some(name), report: Some(report.clone()), scope }.encode_to_vec()
+}
+
+/// A report that an earlier life left.
+type Left = (ServerName, String, proto::Report);
+
+fn read_all(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<Left>> {
     let mut reports = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -122,11 +152,47 @@ fn read_all(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Vec<pro
     Ok(reports)
 }
 
-fn read(path: &Path) -> io::Result<proto::Report> {
-    let report = proto::Report::decode(&fs::read(path)?[..])?;
-    match report.attempt {
-        Some(_) => Ok(report),
-        None => Err(io::Error::other("it names no attempt")),
+fn read(path: &Path) -> io::Result<Left> {
+    let kept = KeptReport::decode(&fs::read(path)?[..])?;
+    match (kept.server, kept.report) {
+        (Some(server), Some(report)) if report.attempt.is_some() => {
+            Ok((server, kept.scope, report))
+        }
+        _ => Err(io::Error::other("it names no server or no attempt")),
+    }
+}
+
+/// What earlier lives of the worker left for its servers.
+#[derive(Debug)]
+pub(super) struct LeftBehind {
+    reports: Vec<Left>,
+    logs: Vec<(ServerName, (proto::AttemptRef, PathBuf))>,
+}
+
+impl LeftBehind {
+    /// What this server is to hear, and the scope that it had. What is left for servers that are not known stays on the disk.
+    pub(super) fn take(
+        &mut self,
+        server: &ServerName,
+        alone: bool,
+    ) -> (Reports, Logs, Option<String>) {
+        let is_its = |before: &ServerName| server.is_that_of(before, alone);
+        let reports = self.reports.extract_if(.., |(before, _, _)| is_its(before));
+        let reports: Vec<Left> = reports.collect();
+        let scope = reports.last().map(|(_, scope, _)| scope.clone());
+        let reports = Reports::new(reports.into_iter().map(|(_, _, report)| report).collect());
+        let logs = self.logs.extract_if(.., |(before, _)| is_its(before));
+        let logs = Logs::new(logs.map(|(_, log)| log).collect());
+        (reports, logs, scope.filter(|scope| !scope.is_empty()))
+    }
+
+    /// For whom, and how many reports.
+    pub(super) fn waiting(&self) -> BTreeMap<&str, usize> {
+        let mut waiting = BTreeMap::new();
+        for (server, _, _) in &self.reports {
+            *waiting.entry(server.address.as_str()).or_default() += 1;
+        }
+        waiting
     }
 }
 
@@ -144,6 +210,13 @@ pub(super) struct Reports {
     /// There is one, and it has been welcomed.
     open: bool,
     waker: Option<Waker>,
+}
+
+/// Of one attempt.
+#[derive(Debug)]
+pub(super) struct Taken {
+    kept: Option<Kept>,
+    latest: Option<proto::Progress>,
 }
 
 #[derive(Debug)]
@@ -232,6 +305,30 @@ impl Reports {
         self.waker.take()
     }
 
+    /// What there is of an attempt that another server is to hear of from now on.
+    pub(super) fn take(&mut self, id: &AttemptId) -> Taken {
+        Taken { kept: self.kept.remove(id), latest: self.latest.remove(id) }
+    }
+
+    /// Whom to wake, once nothing is locked.
+    #[must_use]
+    pub(super) fn put(&mut self, id: &AttemptId, taken: Taken) -> Option<Waker> {
+        let Taken { kept, latest } = taken;
+        if let Some(progress) = latest {
+            self.latest.insert(id.clone(), progress.clone());
+            if self.open {
+                self.unsent.push_back(Kind::Progress(progress));
+            }
+        }
+        if let Some(kept) = kept {
+            if self.open {
+                self.unsent.extend(kept.messages());
+            }
+            self.kept.insert(id.clone(), kept);
+        }
+        self.waker.take()
+    }
+
     /// None: it was not kept.
     pub(super) fn acknowledged(&mut self, id: &AttemptId) -> Option<Kept> {
         self.kept.remove(id)
@@ -254,7 +351,7 @@ impl Reports {
 /// Everything a session sends: beats and drains, one by one, and reports.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    worker: Worker,
+    link: Link,
     first: mpsc::Receiver<FromWorker>,
     session: u64,
     taken: VecDeque<Kind>,
@@ -262,9 +359,9 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Takes the reports over from the session before.
-    pub(super) fn new(worker: &Worker, first: mpsc::Receiver<FromWorker>) -> Self {
-        let session = worker.state().reports.begin();
-        Self { worker: worker.clone(), first, session, taken: VecDeque::new() }
+    pub(super) fn new(link: &Link, first: mpsc::Receiver<FromWorker>) -> Self {
+        let session = link.state().reports.begin();
+        Self { link: link.clone(), first, session, taken: VecDeque::new() }
     }
 }
 
@@ -279,7 +376,7 @@ impl Stream for Outgoing {
             return first;
         }
         if this.taken.is_empty() {
-            let mut state = this.worker.state();
+            let mut state = this.link.state();
             // Before the welcome nothing is said but hello.
             let is_ours = state.reports.session == this.session && state.client.is_some();
             let reports = &mut state.reports;

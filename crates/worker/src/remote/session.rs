@@ -9,10 +9,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::{Status, Streaming};
 
 use super::connect::Client;
+use super::link::Link;
 use super::reports::Outgoing;
-use super::worker::Worker;
 use super::{PATIENCE, blocking, logs};
-use crate::executor::SERVER_ASKED;
+use crate::credits::Grant;
 use crate::lease::clock;
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
@@ -35,47 +35,55 @@ pub(super) struct Ended {
     pub(super) status: Status,
 }
 
-pub(super) async fn hold(worker: &Worker, mut client: Client) -> Ended {
+pub(super) async fn hold(link: &Link, client: Client) -> Ended {
+    let ended = speak(link, client).await;
+    link.disconnected();
+    ended
+}
+
+async fn speak(link: &Link, mut client: Client) -> Ended {
     let (sender, receiver) = mpsc::channel(AHEAD);
     let hello_sent = clock();
-    let (mut stream, welcome) = match greet(worker, &mut client, &sender, receiver).await {
+    let (mut stream, welcome) = match greet(link, &mut client, &sender, receiver).await {
         Ok(greeted) => greeted,
         Err(status) => return Ended { answered: false, welcomed: false, status },
     };
+    if let Err(status) = link.admit(&welcome) {
+        return Ended { answered: false, welcomed: false, status };
+    }
     let lease = Duration::from_millis(welcome.lease_ms);
     let beat = Duration::from_millis(welcome.beat_ms).max(BEAT_LEAST);
-    let (known, proof) = (worker.clone(), welcome.proof.clone());
-    blocking(move || known.identity.proven(proof)).await;
-    worker.welcomed(client.clone(), hello_sent, &welcome);
-    tracing::info!(server = worker.config.server, worker = worker.config.name, "connected");
+    let (known, proof) = (link.clone(), welcome.proof.clone());
+    blocking(move || known.identity.proven(&known.server.name, proof)).await;
+    link.welcomed(client.clone(), hello_sent, &welcome);
+    tracing::info!(server = link.server.name.address, worker = link.config.name, "connected");
     let mut answered = false;
     let status = tokio::select! {
-        status = receive(worker, &mut stream, lease, &mut answered) => status,
-        said = send(worker, sender, beat) => match said {
+        status = receive(link, &mut stream, lease, &mut answered) => status,
+        said = send(link, sender, beat) => match said {
             SendEnd::Goodbye => {
-                let last = receive(worker, &mut stream, lease, &mut answered);
+                let last = receive(link, &mut stream, lease, &mut answered);
                 timeout(GOODBYE, last).await.unwrap_or_else(|_| Status::cancelled("we left"))
             }
             SendEnd::IntoTheVoid => Status::unavailable("the connection broke"),
         },
-        never = logs::upload(worker, client) => match never {},
-        () = lease_over(worker) => Status::deadline_exceeded("no beat was answered for a whole lease"),
+        never = logs::upload(link, client) => match never {},
+        status = over(link) => status,
     };
-    worker.disconnected();
     Ended { answered, welcomed: true, status }
 }
 
 async fn greet(
-    worker: &Worker,
+    link: &Link,
     client: &mut Client,
     sender: &mpsc::Sender<proto::FromWorker>,
     receiver: mpsc::Receiver<proto::FromWorker>,
 ) -> Result<(Streaming<proto::ToWorker>, proto::Welcome), Status> {
     let silent = |_| Status::deadline_exceeded("the server does not answer");
     let gone = |_| Status::internal("the stream was closed before it was opened");
-    let hello = from_worker::Kind::Hello(hello(worker));
+    let hello = from_worker::Kind::Hello(hello(link));
     sender.send(proto::FromWorker { kind: Some(hello) }).await.map_err(gone)?;
-    let opened = timeout(PATIENCE, client.session(Outgoing::new(worker, receiver)));
+    let opened = timeout(PATIENCE, client.session(Outgoing::new(link, receiver)));
     let mut stream = opened.await.map_err(silent)??.into_inner();
     let first = timeout(PATIENCE, stream.message()).await.map_err(silent)??;
     match first.and_then(|message| message.kind) {
@@ -85,12 +93,12 @@ async fn greet(
     }
 }
 
-fn hello(worker: &Worker) -> proto::Hello {
-    let config = &worker.config;
+fn hello(link: &Link) -> proto::Hello {
+    let config = &link.config;
     proto::Hello {
         name: config.name.clone(),
-        incarnation: worker.incarnation.clone(),
-        returning: worker.is_welcomed(),
+        incarnation: link.incarnation.clone(),
+        returning: link.server.is_welcomed(),
         datacenter: config.datacenter.clone().unwrap_or_default(),
         labels: config.labels.clone(),
         slots: config.slots,
@@ -98,17 +106,19 @@ fn hello(worker: &Worker) -> proto::Hello {
         memory_bytes: config.memory_bytes.unwrap_or_default(),
         functions: config.functions.as_ref().map(|known| known.names()).unwrap_or_default(),
         processes: config.processes,
-        http: worker.caller.is_some(),
+        http: link.caller.is_some(),
         queues: true,
-        holds: worker.holds(),
+        holds: link.holds(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        secret: worker.identity.secret(),
-        proof: worker.identity.proof(),
+        secret: link.identity.secret(),
+        proof: link.identity.proof(&link.server.name, link.is_alone()),
+        credits: link.greet(),
+        elsewhere: link.elsewhere(),
     }
 }
 
 async fn receive(
-    worker: &Worker,
+    link: &Link,
     stream: &mut Streaming<proto::ToWorker>,
     lease: Duration,
     answered: &mut bool,
@@ -127,12 +137,11 @@ async fn receive(
         match message.kind {
             Some(Kind::Beat(beat)) => {
                 *answered = true;
-                worker.answered(beat.number);
+                link.answered(beat.number);
             }
-            Some(Kind::Assignment(assignment)) => worker.assign(assignment),
-            Some(Kind::Withdrawal(proto::Withdrawal { attempt: Some(attempt) })) => {
-                worker.withdraw(&attempt.id());
-            }
+            Some(Kind::Assignment(assignment)) => link.assign(assignment),
+            Some(Kind::Withdrawal(withdrawal)) => link.withdraw(&withdrawal),
+            Some(Kind::TookOver(took_over)) => link.took_over(took_over),
             Some(Kind::Acknowledgement(proto::Acknowledgement {
                 attempt: Some(attempt),
                 counted,
@@ -141,12 +150,14 @@ async fn receive(
                 if !counted {
                     tracing::info!(attempt = ?key.to_string(), "the report came too late");
                 }
-                worker.acknowledged(&key);
+                link.acknowledged(&key);
             }
-            Some(Kind::Drain(_)) => worker.0.drain(SERVER_ASKED),
-            Some(Kind::Undrain(_)) => worker.undrain(),
+            Some(Kind::Drain(_)) => link.drain(),
+            Some(Kind::Undrain(_)) => link.undrain(),
+            Some(Kind::CreditsTaken(taken)) => link.credits_taken(taken.number),
+            Some(Kind::Wanted(_)) => link.wanted(),
             // A newer server may say more than we understand; what it must know is in what we say.
-            Some(Kind::Welcome(_) | Kind::Withdrawal(_) | Kind::Acknowledgement(_)) | None => {}
+            Some(Kind::Welcome(_) | Kind::Acknowledgement(_)) | None => {}
         }
     }
 }
@@ -158,19 +169,19 @@ enum SendEnd {
     IntoTheVoid,
 }
 
-/// Beats, and that we drain or take work again. Reports go past this, and logs another way.
-async fn send(worker: &Worker, sender: mpsc::Sender<proto::FromWorker>, beat: Duration) -> SendEnd {
+/// Beats, credits, and that we drain or take work again. Reports go past this, and logs another way.
+async fn send(link: &Link, sender: mpsc::Sender<proto::FromWorker>, beat: Duration) -> SendEnd {
     use from_worker::Kind;
     let mut beats = interval(beat);
     // Late beats are not made up for: the next answer counts.
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut changes = worker.changes();
+    let mut changes = link.changes();
     let mut told_draining = false;
     loop {
         // Before looking, so that no change between looking and waiting is missed.
         changes.mark_unchanged();
-        let undrained = std::mem::take(&mut worker.state().undrain_unanswered);
-        let draining = worker.draining();
+        let undrained = std::mem::take(&mut link.state().undrain_unanswered);
+        let draining = link.draining();
         let next = if undrained {
             // Before a drain that came later is told.
             told_draining = false;
@@ -178,12 +189,14 @@ async fn send(worker: &Worker, sender: mpsc::Sender<proto::FromWorker>, beat: Du
         } else if let Some(why) = draining.filter(|_| !told_draining) {
             told_draining = true;
             Kind::Draining(proto::Draining { why })
-        } else if worker.state().leaving {
+        } else if let Some(Grant { slots, number }) = link.next_grant() {
+            Kind::Credits(proto::Credits { slots, number })
+        } else if link.is_leaving() {
             return SendEnd::Goodbye;
         } else {
             tokio::select! {
                 biased;
-                _ = beats.tick() => Kind::Beat(proto::Beat { number: worker.beat() }),
+                _ = beats.tick() => Kind::Beat(proto::Beat { number: link.beat() }),
                 _ = changes.changed() => continue,
             }
         };
@@ -193,9 +206,16 @@ async fn send(worker: &Worker, sender: mpsc::Sender<proto::FromWorker>, beat: Du
     }
 }
 
-async fn lease_over(worker: &Worker) {
-    let mut changes = worker.changes();
-    while !worker.lease_is_over() {
+/// Why nothing that this server says counts any more, once that is so.
+async fn over(link: &Link) -> Status {
+    let mut changes = link.changes();
+    loop {
+        if link.lease_is_over() {
+            return Status::deadline_exceeded("no beat was answered for a whole lease");
+        }
+        if link.is_taken_over() {
+            return Status::unavailable("another server has taken over what it had");
+        }
         tokio::select! {
             _ = changes.changed() => {}
             () = sleep(LOOK) => {}

@@ -1,14 +1,11 @@
-//! The executor's transport to a server: attempts come as assignments of a session, and how they ended is kept until
-//! the server has acknowledged it.
-//!
-//! Nothing slow happens while its state is locked: no disk, no network.
+//! The executor's transport to its servers: attempts come as assignments of a session, and how they ended is kept
+//! until the server that assigned them has acknowledged it.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use proto::assignment::Action;
@@ -18,18 +15,19 @@ use steadfast_core::outcome::Outcome;
 use steadfast_core::plan::Http;
 use tokio::sync::watch;
 
-use super::connect::Client;
+use super::dial::Dialer;
 use super::files::Files;
 use super::identity::Identity;
 use super::logs::{LogSource, Logs, Place};
-use super::reports::{ReportStore, Reports};
+use super::reports::{LeftBehind, ReportStore};
 use super::secrets::Secrets;
+use super::server::{Server, ServerName};
 use super::worker_dir::WorkerDir;
-use super::{RemoteConfig, RemoteError, attempt, held, worker_dir};
+use super::{LocalToken, RemoteConfig, RemoteError, attempt, held, worker_dir};
 use crate::executor::{Settled, Work};
 use crate::http::{Called, Caller, HttpOrder};
 use crate::tasks::{Call, TimedTask};
-use crate::{Ended, LOG_CAP, OUTPUT_CAP, Ports, Stop, Task, TaskControl, Transport};
+use crate::{Ended, Ports, Source, Stop, Task, TaskControl, Transport};
 
 #[derive(Debug)]
 pub(super) struct SessionTransport {
@@ -41,80 +39,55 @@ pub(super) struct SessionTransport {
     pub(super) files: Files,
     pub(super) secrets: Secrets,
     pub(super) ports: Ports,
-    pub(super) limits: Limits,
     /// Calls web services, if this worker does.
     pub(super) caller: Option<Caller>,
     report_store: ReportStore,
-    state: Mutex<State>,
-    changed: watch::Sender<()>,
-}
-
-/// What the server allows an attempt, from its last welcome.
-#[derive(Debug)]
-pub(super) struct Limits {
-    log_bytes: AtomicU64,
-    output_bytes: AtomicU64,
-}
-
-impl Limits {
-    /// They hold for attempts that begin from now on. A server that says none has those of old.
-    pub(super) fn welcome(&self, welcome: &proto::Welcome) {
-        let said =
-            [(&self.log_bytes, welcome.log_bytes), (&self.output_bytes, welcome.output_bytes)];
-        for (limit, said) in said.into_iter().filter(|(_, said)| *said > 0) {
-            limit.store(said, Ordering::Relaxed);
-        }
-    }
-
-    pub(super) fn log_bytes(&self) -> u64 {
-        self.log_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn output_bytes(&self) -> u64 {
-        self.output_bytes.load(Ordering::Relaxed)
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) reports: Reports,
-    pub(super) logs: Logs,
+    /// By their [source](Server::source).
+    servers: RwLock<Vec<Arc<Server>>>,
+    /// What earlier lives left for servers that are not known yet.
+    left_behind: Mutex<LeftBehind>,
     /// Of attempts that have begun, until they are reported.
-    pub(super) folders: HashMap<AttemptId, PathBuf>,
-    /// The server has taken a drain back in this session, and is still to be told that we know. It says so again
-    /// in every session until it is.
-    pub(super) undrain_unanswered: bool,
-    welcomed: bool,
+    folders: Mutex<HashMap<AttemptId, PathBuf>>,
     /// Everything is over: a session may end, and none is opened any more.
-    pub(super) leaving: bool,
-    /// Of the session there is.
-    pub(super) client: Option<Client>,
+    leaving: AtomicBool,
+    changed: watch::Sender<()>,
+    /// Of attempts that another server has than the one that assigned them.
+    homes: RwLock<HashMap<AttemptId, Arc<Server>>>,
 }
 
-impl State {
-    /// Whom to wake, once nothing is locked.
-    #[must_use]
-    pub(super) fn welcomed(&mut self, client: Client) -> Option<Waker> {
-        self.welcomed = true;
-        self.client = Some(client);
-        self.undrain_unanswered = false;
-        self.reports.welcomed()
-    }
+/// An assignment, and the server that made it.
+#[derive(Debug)]
+pub(super) struct ServerWork {
+    pub(super) server: Arc<Server>,
+    pub(super) assignment: proto::Assignment,
 }
 
-impl Work for proto::Assignment {
-    type Attempt = proto::AttemptRef;
+/// An attempt, and the server that assigned it.
+#[derive(Clone, Debug)]
+pub(super) struct ServerAttempt {
+    pub(super) server: Arc<Server>,
+    pub(super) attempt: proto::AttemptRef,
+}
+
+impl Work for ServerWork {
+    type Attempt = ServerAttempt;
 
     fn id(&self) -> AttemptId {
-        self.attempt.as_ref().map_or_else(|| AttemptId::new("", 0), proto::AttemptRef::id)
+        let attempt = self.assignment.attempt.as_ref();
+        attempt.map_or_else(|| AttemptId::new("", 0), proto::AttemptRef::id)
     }
 
-    fn attempt(&self) -> proto::AttemptRef {
-        self.attempt.clone().unwrap_or_default()
+    fn attempt(&self) -> ServerAttempt {
+        let attempt = self.assignment.attempt.clone().unwrap_or_default();
+        ServerAttempt { server: self.server.clone(), attempt }
     }
 
     fn is_task(&self) -> bool {
-        matches!(self.action, Some(Action::Call(_) | Action::HttpJson(_)))
+        matches!(self.assignment.action, Some(Action::Call(_) | Action::HttpJson(_)))
+    }
+
+    fn source(&self) -> Source {
+        self.server.source
     }
 }
 
@@ -125,22 +98,13 @@ impl SessionTransport {
         runtime: &tokio::runtime::Handle,
     ) -> Result<Self, RemoteError> {
         let report_store = ReportStore::new(&dir);
-        let unusable = |source| RemoteError::Folder { path: dir.reports(), source };
-        let reports = Reports::new(report_store.read().map_err(unusable)?);
-        let logs = Logs::new(report_store.read_logs().map_err(unusable)?);
-        let identity = Identity::open(dir.identity())?;
+        let left_behind = report_store
+            .read()
+            .map_err(|source| RemoteError::Folder { path: dir.reports(), source })?;
+        let identity = Identity::open(&dir)?;
         let random = getrandom::u64().map_err(|error| RemoteError::Random(error.to_string()))?;
         let caller = config.outbound.as_ref().map(Caller::new).transpose()?;
-        let state = State {
-            reports,
-            logs,
-            folders: HashMap::new(),
-            undrain_unanswered: false,
-            welcomed: false,
-            leaving: false,
-            client: None,
-        };
-        Ok(Self {
+        let transport = Self {
             caller,
             incarnation: format!("{random:016x}"),
             identity,
@@ -150,20 +114,70 @@ impl SessionTransport {
                 config.secrets_allowed.clone(),
             ),
             ports: Ports::new(),
-            limits: Limits {
-                log_bytes: AtomicU64::new(LOG_CAP),
-                output_bytes: AtomicU64::new(OUTPUT_CAP),
-            },
             report_store,
+            servers: RwLock::default(),
+            left_behind: Mutex::new(left_behind),
+            folders: Mutex::default(),
+            leaving: AtomicBool::new(false),
             config,
             dir,
-            state: Mutex::new(state),
             changed: watch::Sender::new(()),
-        })
+            homes: RwLock::default(),
+        };
+        for address in &transport.config.servers {
+            transport.add(address, false, || ())?;
+        }
+        Ok(transport)
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        held(&self.state)
+    pub(super) fn servers(&self) -> RwLockReadGuard<'_, Vec<Arc<Server>>> {
+        self.servers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports that no server of the list is to hear: one of them may name who is.
+    pub(super) fn tell_left_behind(&self) {
+        for (server, reports) in held(&self.left_behind).waiting() {
+            tracing::warn!(
+                server,
+                reports,
+                "reports are kept for a server that is not in the list"
+            );
+        }
+    }
+
+    pub(super) fn knows(&self, address: &str) -> bool {
+        self.servers().iter().any(|server| server.name.address == plain(address))
+    }
+
+    /// One that another has named. `first`: what is to happen before it can assign anything.
+    pub(super) fn add_learned(
+        &self,
+        address: &str,
+        first: impl FnOnce(),
+    ) -> Result<(), RemoteError> {
+        self.add(address, true, first)
+    }
+
+    fn add(&self, address: &str, learned: bool, first: impl FnOnce()) -> Result<(), RemoteError> {
+        let config = &self.config;
+        let (token, tls) = (config.token.as_ref(), config.tls.as_ref());
+        let name = ServerName { address: plain(address).to_owned(), learned };
+        let door = config.door.clone().filter(|_| !learned);
+        let dialer = Dialer::new(&name.address, token, tls, door, LocalToken::Worker)?;
+        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        if servers.iter().any(|server| server.name.address == name.address) {
+            return Ok(());
+        }
+        let left = held(&self.left_behind).take(&name, self.is_alone());
+        first();
+        let server = Server::new(servers.len(), name, dialer, left);
+        servers.push(Arc::new(server));
+        Ok(())
+    }
+
+    /// It was started for one server.
+    pub(super) fn is_alone(&self) -> bool {
+        self.config.servers.len() == 1
     }
 
     /// Hears of every change.
@@ -171,47 +185,92 @@ impl SessionTransport {
         self.changed.subscribe()
     }
 
+    /// What is done with the server that has the attempt: it stays that one's meanwhile. `assigned`: the one that had it first.
+    pub(super) fn at_home<R>(
+        &self,
+        id: &AttemptId,
+        assigned: &Arc<Server>,
+        act: impl FnOnce(&Arc<Server>) -> R,
+    ) -> R {
+        let homes = self.homes.read().unwrap_or_else(PoisonError::into_inner);
+        act(homes.get(id).unwrap_or(assigned))
+    }
+
+    /// What is said of these is this server's to hear from now on, and what was said and not heard.
+    pub(super) fn take_home(&self, server: &Arc<Server>, ids: &[AttemptId]) {
+        let mut homes = self.homes.write().unwrap_or_else(PoisonError::into_inner);
+        homes.extend(ids.iter().map(|id| (id.clone(), server.clone())));
+        let mut waker = None;
+        for other in self.servers().iter().filter(|other| other.source != server.source) {
+            for id in ids {
+                // One after the other: two that give each other something do not wait for each other.
+                let mut logs = Logs::default();
+                let mut state = other.state();
+                let taken = state.reports.take(id);
+                state.logs.move_to(&mut logs, id);
+                drop(state);
+                let mut state = server.state();
+                waker = state.reports.put(id, taken).or(waker);
+                logs.move_to(&mut state.logs, id);
+            }
+        }
+        drop(homes);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     /// The report is the server's from now on; its log follows.
-    pub(super) fn acknowledged(&self, id: &AttemptId) {
-        let mut state = self.state();
+    pub(super) fn acknowledged(&self, server: &Server, id: &AttemptId) {
+        if !self.homes.read().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            self.homes.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        }
+        let mut state = server.state();
         let Some(kept) = state.reports.acknowledged(id) else { return };
         let log_follows = kept.report.log_follows;
         if kept.on_disk || log_follows {
             drop(state);
             self.report_store.acknowledged(id, log_follows);
-            state = self.state();
+            state = server.state();
         }
         if log_follows {
             state.logs.finished(id, &kept.report.attempt.unwrap_or_default(), &self.dir);
         }
         drop(state);
-        self.drop_excess_logs();
+        self.drop_excess_logs(server);
         self.changed();
     }
 
     /// The server has all of it, or wants no more.
-    pub(super) fn log_sent(&self, id: &AttemptId) {
-        self.state().logs.forget(id);
+    pub(super) fn log_sent(&self, server: &Server, id: &AttemptId) {
+        server.state().logs.forget(id);
         self.report_store.remove_log(id);
         self.changed();
     }
 
-    /// Logs that wait for the server may not fill the disk.
-    fn drop_excess_logs(&self) {
-        for id in self.state().logs.excess() {
+    /// Logs that wait for a server may not fill the disk.
+    fn drop_excess_logs(&self, server: &Server) {
+        for id in server.state().logs.excess() {
             tracing::warn!(attempt = %id, "too many logs wait for the server: this one is given up");
             self.report_store.remove_log(&id);
         }
     }
 
-    /// This life was in a session before.
-    pub(super) fn is_welcomed(&self) -> bool {
-        self.state().welcomed
+    pub(super) fn is_heard(&self) -> bool {
+        self.servers().iter().all(|server| server.is_heard())
     }
 
-    pub(super) fn is_heard(&self) -> bool {
-        let state = self.state();
-        state.reports.is_empty() && state.logs.is_empty()
+    pub(super) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst)
+    }
+
+    /// There, until it is reported.
+    pub(super) fn keep_folder(&self, id: AttemptId, folder: PathBuf) {
+        held(&self.folders).insert(id, folder);
     }
 
     fn call(&self, call: Call) -> Result<Task, Outcome> {
@@ -270,17 +329,12 @@ impl SessionTransport {
 }
 
 impl Transport for SessionTransport {
-    type Work = proto::Assignment;
+    type Work = ServerWork;
 
     const REPORTS_WAIT: bool = true;
 
-    fn run(
-        &self,
-        assignment: &proto::Assignment,
-        stop: &Stop,
-        started: &dyn Fn(),
-    ) -> (Ended, String) {
-        attempt::run(self, assignment, stop, started)
+    fn run(&self, work: &ServerWork, stop: &Stop, started: &dyn Fn()) -> (Ended, String) {
+        attempt::run(self, work, stop, started)
     }
 
     /// It may find some elsewhere.
@@ -288,11 +342,8 @@ impl Transport for SessionTransport {
         Outcome::NOT_BEGUN
     }
 
-    fn task(
-        &self,
-        mut assignment: proto::Assignment,
-        control: &TaskControl,
-    ) -> Result<TimedTask, Outcome> {
+    fn task(&self, work: ServerWork, control: &TaskControl) -> Result<TimedTask, Outcome> {
+        let mut assignment = work.assignment;
         let limit = |ms: u64| Some(ms).filter(|ms| *ms > 0).map(Duration::from_millis);
         let (timeout, silence) = (limit(assignment.timeout_ms), limit(assignment.heartbeat_ms));
         match assignment.action.take() {
@@ -310,20 +361,22 @@ impl Transport for SessionTransport {
         }
     }
 
-    fn control(&self) -> TaskControl {
-        TaskControl::new(self.limits.log_bytes())
+    fn control(&self, work: &ServerWork) -> TaskControl {
+        TaskControl::new(work.server.limits.log_bytes())
     }
 
-    fn said(&self, id: &AttemptId, attempt: &proto::AttemptRef, control: &TaskControl) {
-        let mut state = self.state();
+    fn said(&self, id: &AttemptId, attempt: &ServerAttempt, control: &TaskControl) {
+        let ServerAttempt { server, attempt } = attempt;
         let has_log = control.has_log();
-        if has_log {
-            control.log_told();
-            state.logs.running(id, || LogSource::new(attempt, Place::Memory(control.clone())));
-        }
-        let progress = control.take_progress().map(|progress| progress_of(attempt, progress));
-        let waker = progress.and_then(|progress| state.reports.progress(id, progress));
-        drop(state);
+        let waker = self.at_home(id, server, |server| {
+            let mut state = server.state();
+            if has_log {
+                control.log_told();
+                state.logs.running(id, || LogSource::new(attempt, Place::Memory(control.clone())));
+            }
+            let progress = control.take_progress().map(|progress| progress_of(attempt, progress));
+            progress.and_then(|progress| state.reports.progress(id, progress))
+        });
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -342,19 +395,20 @@ impl Transport for SessionTransport {
     fn report(
         &self,
         id: &AttemptId,
-        settled: Settled<proto::AttemptRef>,
+        settled: Settled<ServerAttempt>,
         control: Option<&TaskControl>,
     ) {
         let Settled { attempt, report, why, started, withdrawn } = settled;
+        let ServerAttempt { server, attempt } = attempt;
         // Tasks have none.
-        let folder = if control.is_none() { self.state().folders.remove(id) } else { None };
+        let folder = if control.is_none() { held(&self.folders).remove(id) } else { None };
         if let Some(folder) = folder.as_ref().filter(|_| !started) {
             // Before the report: the same attempt may be assigned anew, with the same folder.
             self.remove_work(folder);
         }
         let mut report = match report {
             WorkerReport::Ended(outcome) => {
-                let outcome = outcome.within(self.limits.output_bytes() as usize);
+                let outcome = outcome.within(server.limits.output_bytes() as usize);
                 to_report(attempt, &outcome, &why)
             }
             WorkerReport::AwaitsCallback => awaiting_report(attempt),
@@ -368,9 +422,9 @@ impl Transport for SessionTransport {
         if is_process {
             let written = if withdrawn {
                 // The report is not wanted, but it says whose the log is.
-                self.report_store.write_unsynced(id, &report)
+                self.report_store.write_unsynced(id, &server, &report)
             } else {
-                self.report_store.write(id, &report)
+                self.report_store.write(id, &server, &report)
             };
             if let Err(error) = written {
                 tracing::warn!(attempt = %id, %error, "a report is kept in memory only");
@@ -380,14 +434,15 @@ impl Transport for SessionTransport {
         let last = last
             .zip(report.attempt.as_ref())
             .map(|(progress, attempt)| progress_of(attempt, progress));
-        let mut state = self.state();
-        if let (Some(place), Some(attempt)) = (log, &report.attempt) {
-            state.logs.ended(id, LogSource::new(attempt, place));
-        } else {
-            state.logs.forget(id);
-        }
-        let waker = state.reports.insert(id.clone(), last, report, is_process, withdrawn);
-        drop(state);
+        let waker = self.at_home(id, &server, |server| {
+            let mut state = server.state();
+            if let (Some(place), Some(attempt)) = (log, &report.attempt) {
+                state.logs.ended(id, LogSource::new(attempt, place));
+            } else {
+                state.logs.forget(id);
+            }
+            state.reports.insert(id.clone(), last, report, is_process, withdrawn)
+        });
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -397,8 +452,9 @@ impl Transport for SessionTransport {
     }
 
     /// Nobody asks how it ended, but what it printed until then is still to be sent.
-    fn withdrawn(&self, id: &AttemptId) {
-        self.acknowledged(id);
+    fn withdrawn(&self, id: &AttemptId, attempt: &ServerAttempt) {
+        let home = self.at_home(id, &attempt.server, Arc::clone);
+        self.acknowledged(&home, id);
     }
 
     fn changed(&self) {
@@ -408,4 +464,9 @@ impl Transport for SessionTransport {
 
 fn progress_of(attempt: &proto::AttemptRef, progress_json: String) -> proto::Progress {
     proto::Progress { attempt: Some(attempt.clone()), progress_json }
+}
+
+/// As it is compared with others.
+fn plain(address: &str) -> &str {
+    address.trim_end_matches('/')
 }

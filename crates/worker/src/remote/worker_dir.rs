@@ -3,11 +3,12 @@
 //! | | |
 //! |---|---|
 //! | `lock` | held while the worker lives |
-//! | `identity` | by what the server knows this worker from others, in all its lives |
+//! | `identity` | by what servers know this worker from others, in all its lives |
+//! | `proofs` | the word of each server that it does |
 //! | `begun/JOB.TOKEN` | an empty file for each attempt that may have a process: its name is its mark |
 //! | `work/JOB/NAME` | the attempt's own folder, and beside it `NAME.output` and `NAME.error`, or of an attempt that is another user `NAME.result` with both |
 //! | `logs/JOB.TOKEN.log` | what it printed, until the server has it; beside it `JOB.TOKEN.report`, once the report is acknowledged |
-//! | `reports/JOB.TOKEN` | how it ended, until it is acknowledged |
+//! | `reports/JOB.TOKEN` | how it ended, and the server that is to hear it, until it is acknowledged |
 //! | `files/JOB/…` | files that came with a job |
 //! | `secrets/NAME` | put there by people |
 //!
@@ -141,6 +142,10 @@ impl WorkerDir {
 
     pub(super) fn identity(&self) -> PathBuf {
         self.root.join("identity")
+    }
+
+    pub(super) fn proofs(&self) -> PathBuf {
+        self.root.join("proofs")
     }
 
     pub(super) fn files(&self) -> PathBuf {

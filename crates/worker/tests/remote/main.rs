@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 fn config(server: &Server, folder: &Path) -> RemoteConfig {
     RemoteConfig {
-        server: server.url(),
+        servers: vec![server.url()],
         token: None,
         tls: None,
         door: None,

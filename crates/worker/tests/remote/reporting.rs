@@ -328,7 +328,7 @@ async fn a_server_that_comes_late_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut late = config(&Server::start(), folder.path());
-    late.server = format!("http://{port}");
+    late.servers = vec![format!("http://{port}")];
     let _worker = Worker::start(late);
     let mut server = Server::start_at(port);
     let mut session = server.session().await;
@@ -341,7 +341,7 @@ async fn an_address_that_is_none_is_said_at_once() {
     for address in ["", "127.0.0.1:7117", "ftp://127.0.0.1", "http://"] {
         let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
         let mut wrong = config(&server, folder.path());
-        wrong.server = address.to_owned();
+        wrong.servers = vec![address.to_owned()];
         let ended = Worker::start(wrong).ended().await;
         assert!(matches!(ended, Err(RemoteError::Address { .. })), "{address}: {ended:?}");
     }

@@ -147,6 +147,8 @@ impl Session {
             proof: PROOF.to_vec(),
             log_bytes: self.shared.log_bytes.load(Ordering::SeqCst),
             output_bytes: self.shared.output_bytes.load(Ordering::SeqCst),
+            peers: vec![],
+            ..proto::Welcome::default()
         }
     }
 
@@ -165,7 +167,11 @@ impl Session {
 
     pub(crate) async fn withdraw(&self, assignment: &proto::Assignment) {
         let attempt = assignment.attempt.clone();
-        self.say(to_worker::Kind::Withdrawal(proto::Withdrawal { attempt })).await;
+        self.say(to_worker::Kind::Withdrawal(proto::Withdrawal {
+            attempt,
+            ..proto::Withdrawal::default()
+        }))
+        .await;
     }
 
     pub(crate) async fn acknowledge(&self, report: &proto::Report) {

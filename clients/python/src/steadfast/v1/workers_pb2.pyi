@@ -17,23 +17,25 @@ ROLE_FALLBACK: Role
 ROLE_COMPENSATION: Role
 
 class FromWorker(_message.Message):
-    __slots__ = ("hello", "beat", "report", "draining", "progress", "undrained")
+    __slots__ = ("hello", "beat", "report", "draining", "progress", "undrained", "credits")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     UNDRAINED_FIELD_NUMBER: _ClassVar[int]
+    CREDITS_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
     draining: Draining
     progress: Progress
     undrained: Undrained
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., undrained: _Optional[_Union[Undrained, _Mapping]] = ...) -> None: ...
+    credits: Credits
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., undrained: _Optional[_Union[Undrained, _Mapping]] = ..., credits: _Optional[_Union[Credits, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
-    __slots__ = ("welcome", "beat", "assignment", "withdrawal", "acknowledgement", "drain", "undrain")
+    __slots__ = ("welcome", "beat", "assignment", "withdrawal", "acknowledgement", "drain", "undrain", "credits_taken", "wanted", "took_over")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +43,9 @@ class ToWorker(_message.Message):
     ACKNOWLEDGEMENT_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     UNDRAIN_FIELD_NUMBER: _ClassVar[int]
+    CREDITS_TAKEN_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    TOOK_OVER_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     beat: Beat
     assignment: Assignment
@@ -48,10 +53,13 @@ class ToWorker(_message.Message):
     acknowledgement: Acknowledgement
     drain: Drain
     undrain: Undrain
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., undrain: _Optional[_Union[Undrain, _Mapping]] = ...) -> None: ...
+    credits_taken: CreditsTaken
+    wanted: Wanted
+    took_over: TookOver
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., withdrawal: _Optional[_Union[Withdrawal, _Mapping]] = ..., acknowledgement: _Optional[_Union[Acknowledgement, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., undrain: _Optional[_Union[Undrain, _Mapping]] = ..., credits_taken: _Optional[_Union[CreditsTaken, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., took_over: _Optional[_Union[TookOver, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http", "queues", "secret", "proof")
+    __slots__ = ("name", "incarnation", "returning", "datacenter", "labels", "slots", "cpu", "memory_bytes", "functions", "processes", "holds", "version", "http", "queues", "secret", "proof", "credits", "elsewhere")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +83,8 @@ class Hello(_message.Message):
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    CREDITS_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     name: str
     incarnation: str
     returning: bool
@@ -91,21 +101,39 @@ class Hello(_message.Message):
     queues: bool
     secret: bytes
     proof: bytes
-    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ..., queues: bool = ..., secret: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    credits: int
+    elsewhere: _containers.RepeatedCompositeFieldContainer[HeldOfScope]
+    def __init__(self, name: _Optional[str] = ..., incarnation: _Optional[str] = ..., returning: bool = ..., datacenter: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., slots: _Optional[int] = ..., cpu: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., functions: _Optional[_Iterable[str]] = ..., processes: bool = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., version: _Optional[str] = ..., http: bool = ..., queues: bool = ..., secret: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., credits: _Optional[int] = ..., elsewhere: _Optional[_Iterable[_Union[HeldOfScope, _Mapping]]] = ...) -> None: ...
+
+class HeldOfScope(_message.Message):
+    __slots__ = ("scope", "holds", "returning")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    RETURNING_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    holds: _containers.RepeatedCompositeFieldContainer[AttemptRef]
+    returning: bool
+    def __init__(self, scope: _Optional[str] = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., returning: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("lease_ms", "beat_ms", "proof", "log_bytes", "output_bytes")
+    __slots__ = ("lease_ms", "beat_ms", "proof", "log_bytes", "output_bytes", "peers", "scope", "epoch")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     BEAT_MS_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
     LOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     beat_ms: int
     proof: bytes
     log_bytes: int
     output_bytes: int
-    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ..., log_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
+    peers: _containers.RepeatedScalarFieldContainer[str]
+    scope: str
+    epoch: int
+    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ..., log_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., peers: _Optional[_Iterable[str]] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("number",)
@@ -136,7 +164,7 @@ class AttemptRef(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., run: _Optional[int] = ..., step: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., attempt: _Optional[int] = ..., step_name: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("attempt", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder")
+    __slots__ = ("attempt", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder", "scope", "epoch")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +189,8 @@ class Assignment(_message.Message):
     CALLBACK_URL_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_JSON_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
     datacenter: str
     item_json: str
@@ -178,7 +208,9 @@ class Assignment(_message.Message):
     callback_url: str
     progress_json: str
     folder: str
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
+    scope: str
+    epoch: int
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Argv(_message.Message):
     __slots__ = ("argv",)
@@ -195,10 +227,24 @@ class Call(_message.Message):
     def __init__(self, name: _Optional[str] = ..., input_json: _Optional[str] = ...) -> None: ...
 
 class Withdrawal(_message.Message):
-    __slots__ = ("attempt",)
+    __slots__ = ("attempt", "scope", "epoch")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ...) -> None: ...
+    scope: str
+    epoch: int
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class TookOver(_message.Message):
+    __slots__ = ("scope", "epoch", "attempts")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    epoch: int
+    attempts: _containers.RepeatedCompositeFieldContainer[AttemptRef]
+    def __init__(self, scope: _Optional[str] = ..., epoch: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("attempt", "succeeded", "failed", "lost", "awaiting_callback", "log_follows")
@@ -321,6 +367,24 @@ class Undrain(_message.Message):
     def __init__(self) -> None: ...
 
 class Undrained(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Credits(_message.Message):
+    __slots__ = ("slots", "number")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    slots: int
+    number: int
+    def __init__(self, slots: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class CreditsTaken(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class Wanted(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

@@ -1,12 +1,11 @@
 //! How the text of events is stored: small, because events say much the same.
 //!
 //! Each row is compressed by itself, with a dictionary of events, so that what a disk garbles is one row of one job. Text that does
-//! not become smaller is stored as it is; whether a row is TEXT or a BLOB tells which it is.
+//! not become smaller is stored as it is. A database keeps beside it which of the two it is.
 
 use std::borrow::Cow;
 
 use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
-use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 
 /// What is stored was made with it: it never changes. Another one is another format of the file.
 const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
@@ -15,13 +14,13 @@ const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 const LONGEST: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(super) enum Packed<'a> {
+pub(crate) enum Packed<'a> {
     Text(&'a str),
     Compressed(Vec<u8>),
 }
 
 impl<'a> Packed<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         if text.len() > LONGEST {
             return Self::Text(text);
         }
@@ -30,40 +29,30 @@ impl<'a> Packed<'a> {
     }
 
     /// What a checksum is made of.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Compressed(bytes) => bytes,
         }
     }
-}
 
-impl ToSql for Packed<'_> {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Self::Text(text) => ValueRef::Text(text.as_bytes()),
-            Self::Compressed(bytes) => ValueRef::Blob(bytes),
-        }))
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self, Self::Compressed(_))
     }
 }
 
 /// The text of a row whose checksum fits.
-pub(super) fn unpack(stored: ValueRef<'_>) -> Result<Cow<'_, str>, String> {
-    match stored {
-        ValueRef::Text(text) => {
-            str::from_utf8(text).map(Cow::Borrowed).map_err(|error| error.to_string())
-        }
-        ValueRef::Blob(bytes) => {
-            let text = decompress_size_prepended_with_dict(bytes, DICTIONARY);
-            let text = text.map_err(|error| error.to_string())?;
-            // Its size comes first.
-            if !bytes.starts_with(&(text.len() as u32).to_le_bytes()) {
-                return Err("it is cut".to_owned());
-            }
-            String::from_utf8(text).map(Cow::Owned).map_err(|error| error.to_string())
-        }
-        _ => Err("no text".to_owned()),
+pub(crate) fn unpack(bytes: &[u8], is_compressed: bool) -> Result<Cow<'_, str>, String> {
+    if !is_compressed {
+        return str::from_utf8(bytes).map(Cow::Borrowed).map_err(|error| error.to_string());
     }
+    let text = decompress_size_prepended_with_dict(bytes, DICTIONARY);
+    let text = text.map_err(|error| error.to_string())?;
+    // Its size comes first.
+    if !bytes.starts_with(&(text.len() as u32).to_le_bytes()) {
+        return Err("it is cut".to_owned());
+    }
+    String::from_utf8(text).map(Cow::Owned).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -74,12 +63,11 @@ mod tests {
 
     fn stored(text: &str) -> (Vec<u8>, bool) {
         let packed = Packed::new(text);
-        (packed.bytes().to_vec(), matches!(packed, Packed::Compressed(_)))
+        (packed.bytes().to_vec(), packed.is_compressed())
     }
 
     fn back((bytes, is_compressed): &(Vec<u8>, bool)) -> Result<String, String> {
-        let value = if *is_compressed { ValueRef::Blob(bytes) } else { ValueRef::Text(bytes) };
-        unpack(value).map(Cow::into_owned)
+        unpack(bytes, *is_compressed).map(Cow::into_owned)
     }
 
     #[test]
@@ -105,9 +93,8 @@ mod tests {
     fn a_cut_row_is_an_error() {
         let (bytes, _) = stored(&r#"{"event":"JobStarted"}"#.repeat(40));
         for end in 0..bytes.len() {
-            assert!(unpack(ValueRef::Blob(&bytes[..end])).is_err(), "{end}");
+            assert!(unpack(&bytes[..end], true).is_err(), "{end}");
         }
-        assert!(unpack(ValueRef::Null).is_err());
     }
 
     proptest! {

@@ -1,0 +1,72 @@
+//! Jobs that are this controller's no more, because another has them or has changed them, and jobs that have become its own.
+
+use steadfast_core::event::JobId;
+use steadfast_core::job::Job;
+use steadfast_store::Refused;
+
+use super::Controller;
+use crate::inbox::CommandError;
+
+impl Controller {
+    /// Another server goes on with these jobs, and with what is under way of them. To be called when all that was decided is in
+    /// groups: what is in memory of them is then what is stored, or will be.
+    pub fn let_go(&mut self, is_leaving: impl Fn(&JobId) -> bool) {
+        let leaving: Vec<JobId> =
+            self.engine.keys.keys().filter(|job| is_leaving(job)).cloned().collect();
+        for job in leaving {
+            self.engine.let_go(&job);
+            if self.owned.remove(&job).is_some() {
+                self.slept.push(job);
+            }
+        }
+    }
+
+    /// Nothing is this one's any more; what it writes from now on is of this epoch.
+    pub fn begin_anew(&mut self, epoch: u64) {
+        self.let_go(|_| true);
+        self.epoch = epoch;
+        // Whether their ends were written, those who have them know.
+        let ending = std::mem::take(&mut self.ending);
+        self.loads.extend(ending.into_iter().filter(|job| self.waiting.contains_key(job)));
+    }
+
+    /// What was under way of jobs that came from another server is in memory: workers that are here are asked what they have
+    /// of it.
+    pub fn gained(&mut self) {
+        self.ask.extend(self.engine.take_unasked());
+    }
+
+    /// The store took no write of this job, and will take none that builds on it: it is not ours, or not as
+    /// we know it. It leaves memory, with its slots, timers and place in the queue; the others go on. One that is
+    /// still ours and has nothing under way is loaded anew, as it is stored.
+    pub fn refused(&mut self, job: &JobId, why: &Refused) {
+        // It was let go of then, and may be here again.
+        if matches!(why, Refused::Fenced { epoch, .. } if *epoch < self.epoch) {
+            return;
+        }
+        self.owned.remove(job);
+        self.ending.remove(job);
+        let is_busy = self.engine.job(job).is_some_and(Job::is_in_flight);
+        if matches!(why, Refused::Fenced { .. } | Refused::NotOurs { .. }) {
+            // Its attempts are another one's.
+            self.engine.let_go(job);
+        } else {
+            self.engine.evict(job, &mut self.batch);
+        }
+        self.batch.records.retain(|(id, _)| id != job);
+        // Said of what was built on that.
+        for reply in self.replies.iter_mut().filter(|reply| reply.job == *job) {
+            reply.answer = Err(CommandError::Taken { job: job.clone(), why: why.clone() });
+        }
+        let is_changed = !is_busy && matches!(why, Refused::Conflict { .. });
+        if self.horizon.is_some() && (is_changed || self.waiting.contains_key(job)) {
+            self.loads.push(job.clone());
+        }
+    }
+
+    /// All [refused](Self::refused) jobs of one answer of the store are known here from now on: what is decided about them is not built on
+    /// what was refused.
+    pub fn heard_refusals(&mut self) {
+        self.refusals += 1;
+    }
+}

@@ -1,0 +1,80 @@
+//! Attempts that were under way before this engine had them, and the workers that they are expected of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use steadfast_core::event::AttemptId;
+
+use super::{Fleet, Health, Held, Member, WorkerSpec};
+use crate::prefetch::Prefetch;
+
+impl Fleet {
+    /// Stored jobs are being taken up. Workers are let in when all of them are, and the lease that they have
+    /// to come back in counts from then.
+    pub(crate) fn returned(&mut self, mono: u64) {
+        self.returned = mono;
+    }
+
+    /// Members that are here, and that attempts were found of they have said nothing of in this session.
+    pub(crate) fn take_unasked(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.unasked).into_iter().collect()
+    }
+
+    /// An attempt that was under way when the engine stopped, or at another server: its worker has a lease to come back in.
+    pub(crate) fn expect(&mut self, name: &Arc<str>, key: AttemptId, held: Held) {
+        let mono = held.since;
+        // Another server may have vouched for it until now, to a worker that has not come here.
+        let lease_ends = mono + self.rules.lease_ms + self.rules.tolerance_ms.unwrap_or(0);
+        if let Some(member) = self.members.get_mut(name) {
+            if member.connected {
+                self.unasked.insert(name.clone());
+            } else if member.lease_ends < lease_ends {
+                self.leases.remove(&(member.lease_ends, name.clone()));
+                self.leases.insert((lease_ends, name.clone()));
+                member.lease_ends = lease_ends;
+            }
+        } else {
+            self.leases.insert((lease_ends, name.clone()));
+            let spec = WorkerSpec {
+                name: name.clone(),
+                incarnation: "".into(),
+                datacenter: None,
+                labels: BTreeMap::new(),
+                slots: 0,
+                cpu: None,
+                memory_bytes: None,
+                functions: BTreeSet::new(),
+                processes: false,
+                http: false,
+                queues: false,
+            };
+            let member = Member {
+                spec,
+                credits: 0,
+                fingerprint: None,
+                session: 0,
+                connected: false,
+                since: mono,
+                heard: mono,
+                draining: false,
+                undrain: false,
+                lease_ends,
+                cpu_used_milli: 0,
+                memory_used: 0,
+                held: BTreeMap::new(),
+                health: Health::default(),
+                pace: Prefetch::default(),
+                wanted: false,
+                open: None,
+            };
+            self.members.insert(name.clone(), member);
+        }
+        self.take(name, key, held);
+    }
+
+    /// What an attempt that this worker is given is recorded with.
+    pub(crate) fn incarnation_to_record(&self, name: &str) -> Option<Arc<str>> {
+        self.rules.tolerance_ms?;
+        Some(self.members.get(name)?.spec.incarnation.clone())
+    }
+}

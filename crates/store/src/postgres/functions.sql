@@ -1,0 +1,222 @@
+-- Keeps the time in which nobody decided about the jobs of a scope: a shard, or a job of `run`. `oldest`: when the first of its open jobs
+-- was submitted; none: there is none, and nothing that was before matters.
+CREATE FUNCTION steadfast.keep_gap_v1(a_scope text, down_ms bigint, at_ms bigint, oldest bigint)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = steadfast, pg_temp
+AS $$
+DECLARE
+    since bigint;
+BEGIN
+    DELETE FROM gaps g WHERE g.scope = a_scope AND (oldest IS NULL OR g.up_at <= oldest);
+    -- One who came up and went down again before it could say so was down all the time. To a job that knows of the first part, only
+    -- what comes after its last event is new.
+    SELECT least(min(g.down_since), down_ms) INTO since FROM gaps g
+    WHERE g.scope = a_scope AND g.up_at >= down_ms;
+    DELETE FROM gaps g WHERE g.scope = a_scope AND g.up_at >= down_ms;
+    INSERT INTO gaps (scope, up_at, down_since) VALUES (a_scope, at_ms, since);
+END
+$$;
+
+-- Takes an owner over, or makes it, and keeps the time in which it was down. One that serves has the shards that nobody else has.
+CREATE FUNCTION steadfast.take_v1(an_owner text, at_ms bigint, down_ms bigint, serves boolean)
+RETURNS bigint
+LANGUAGE plpgsql
+SET search_path = steadfast, pg_temp
+AS $$
+DECLARE
+    new_epoch bigint;
+BEGIN
+    -- Waits for a group of the owner that is under way.
+    INSERT INTO owners AS o (id, epoch) VALUES (an_owner, greatest(1, at_ms / 1000))
+    ON CONFLICT (id) DO UPDATE SET epoch = greatest(o.epoch + 1, at_ms / 1000)
+    RETURNING o.epoch INTO new_epoch;
+    IF serves THEN
+        UPDATE shards SET owner = an_owner WHERE owner IS NULL;
+    END IF;
+    IF down_ms < at_ms THEN
+        IF serves THEN
+            PERFORM steadfast.keep_gap_v1(s.shard::text, down_ms, at_ms, (
+                SELECT j.submitted_at FROM jobs j
+                WHERE j.shard = s.shard AND NOT j.over ORDER BY j.n LIMIT 1))
+            FROM shards s WHERE s.owner = an_owner;
+        ELSE
+            PERFORM steadfast.keep_gap_v1(an_owner, down_ms, at_ms, (
+                SELECT j.submitted_at FROM jobs j WHERE j.id = an_owner AND NOT j.over));
+        END IF;
+    END IF;
+    RETURN new_epoch;
+END
+$$;
+
+-- Everything of jobs goes; which of them there were.
+CREATE FUNCTION steadfast.remove_v1(ids text[])
+RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = steadfast, pg_temp
+AS $$
+DECLARE
+    gone text[];
+    gone_keys text[];
+    gone_plans bigint[];
+    gone_labels jsonb[];
+    numbers bigint[];
+BEGIN
+    -- First, and in their order: a group that writes one of them is waited for, and what it wrote is seen below.
+    PERFORM FROM jobs j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
+    WITH deleted AS (DELETE FROM jobs j WHERE j.id = ANY (ids) RETURNING j.*)
+    SELECT array_agg(d.id ORDER BY d.n), array_agg(d.key) FILTER (WHERE d.key IS NOT NULL),
+           array_agg(DISTINCT d.plan) FILTER (WHERE d.plan IS NOT NULL),
+           array_agg(d.labels::jsonb ORDER BY d.n), array_agg(d.n ORDER BY d.n)
+    INTO gone, gone_keys, gone_plans, gone_labels, numbers
+    FROM deleted d;
+    DELETE FROM events e WHERE e.job = ANY (gone);
+    DELETE FROM snapshots s WHERE s.job = ANY (gone);
+    DELETE FROM projections p WHERE p.job = ANY (gone);
+    DELETE FROM keys k WHERE k.key = ANY (gone_keys);
+    DELETE FROM labels l
+    USING unnest(gone_labels, numbers) AS g(labels, n), jsonb_each_text(g.labels) AS pair
+    WHERE l.name = pair.key AND l.value = pair.value AND l.job = g.n;
+    -- A job of `run` is its own owner.
+    DELETE FROM owners o WHERE o.id = ANY (gone);
+    DELETE FROM gaps g WHERE g.scope = ANY (gone);
+    -- The last job with a plan takes it along.
+    IF gone_plans IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock(1400136806, 2);
+        DELETE FROM plans p WHERE p.id = ANY (gone_plans)
+        AND NOT EXISTS (SELECT FROM jobs j WHERE j.plan = p.id);
+    END IF;
+    RETURN QUERY SELECT unnest(gone);
+END
+$$;
+
+-- Some of the jobs that are over and finished before a moment go, from the one after a number on: which they were, and where to go on.
+CREATE FUNCTION steadfast.purge_v1(finished_before bigint, after bigint, looked_at integer, at_once integer)
+RETURNS TABLE (gone text[], next bigint)
+LANGUAGE plpgsql
+SET search_path = steadfast, pg_temp
+AS $$
+DECLARE
+    ids text[];
+    last_gone bigint;
+    last_seen bigint;
+    seen integer;
+BEGIN
+    SELECT array_agg(j.id ORDER BY j.n) FILTER (WHERE j.old AND j.place <= at_once),
+           max(j.n) FILTER (WHERE j.old AND j.place <= at_once), max(j.n), count(*)
+    INTO ids, last_gone, last_seen, seen
+    FROM (
+        SELECT l.*, sum(l.old::integer) OVER (ORDER BY l.n) AS place
+        FROM (
+            SELECT j.n, j.id, j.over AND coalesce(j.finished_at < finished_before, false) AS old
+            FROM jobs j WHERE j.n > after ORDER BY j.n LIMIT looked_at
+        ) l
+    ) j;
+    RETURN QUERY
+        SELECT ARRAY(SELECT steadfast.remove_v1(ids)),
+               CASE WHEN cardinality(ids) = at_once THEN last_gone
+                    WHEN seen = looked_at THEN last_seen END;
+END
+$$;
+
+-- Puts a piece of a log in its place. `answer` is how far it is then, and whether it is whole.
+CREATE FUNCTION steadfast.write_log_v1(
+    a_job text, a_step text, a_name text, place bigint, piece bytea, is_last boolean, room boolean,
+    cut_off bytea, tick interval, piece_max integer, joined_max integer
+) RETURNS TABLE (length bigint, complete boolean)
+LANGUAGE plpgsql
+SET search_path = steadfast, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    log logs%ROWTYPE;
+    ends bigint := place + octet_length(piece);
+    noted_at timestamptz;
+    noted_from bigint;
+BEGIN
+    SELECT l.* INTO log FROM logs l
+    WHERE l.job = a_job AND l.step = a_step AND l.name = a_name FOR UPDATE;
+    IF NOT FOUND THEN
+        IF octet_length(piece) = 0 THEN
+            RETURN QUERY SELECT 0::bigint, is_last;
+            RETURN;
+        END IF;
+        INSERT INTO logs (job, step, name, length, partial, cut, written_at)
+        VALUES (a_job, a_step, a_name, 0, NOT is_last, false, clock_timestamp())
+        RETURNING * INTO log;
+    END IF;
+    IF log.cut THEN
+        RETURN QUERY SELECT log.length, true;
+        RETURN;
+    END IF;
+    -- A question, or what would leave a hole: it goes on from where this ends.
+    IF (octet_length(piece) = 0 AND NOT is_last) OR place > log.length THEN
+        RETURN QUERY SELECT log.length, NOT log.partial;
+        RETURN;
+    END IF;
+    -- What is written over what is there takes no room.
+    IF ends > log.length AND NOT room THEN
+        INSERT INTO log_pieces (job, step, name, start, bytes)
+        VALUES (a_job, a_step, a_name, log.length, cut_off);
+        UPDATE logs l SET length = log.length + octet_length(cut_off), cut = true
+        WHERE l.job = a_job AND l.step = a_step AND l.name = a_name;
+        RETURN QUERY SELECT log.length + octet_length(cut_off), true;
+        RETURN;
+    END IF;
+    PERFORM steadfast.put_log_bytes_v1(a_job, a_step, a_name, place, piece, log.length,
+                                       is_last, piece_max, joined_max);
+    -- What comes whole was printed when it was written.
+    IF (place > 0 OR NOT is_last) AND ends > log.length THEN
+        SELECT max(t.at) INTO noted_at FROM log_times t
+        WHERE t.job = a_job AND t.step = a_step AND t.name = a_name;
+        -- Of a log that was begun before anything was noted, the beginning has this time too.
+        noted_from := CASE WHEN noted_at IS NULL THEN 0 ELSE greatest(place, log.length) END;
+        IF noted_from = 0 OR clock_timestamp() >= noted_at + tick THEN
+            INSERT INTO log_times (job, step, name, start, at)
+            VALUES (a_job, a_step, a_name, noted_from, clock_timestamp())
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END IF;
+    UPDATE logs l
+    SET length = CASE WHEN is_last THEN ends ELSE greatest(log.length, ends) END,
+        written_at = CASE WHEN octet_length(piece) > 0 THEN clock_timestamp() ELSE l.written_at END
+    WHERE l.job = a_job AND l.step = a_step AND l.name = a_name;
+    RETURN QUERY SELECT ends, is_last;
+END
+$$;
+
+-- The bytes themselves. Those that come at the end join the last piece while that is small, so that a log that trickles has few.
+CREATE FUNCTION steadfast.put_log_bytes_v1(
+    a_job text, a_step text, a_name text, place bigint, piece bytea, log_length bigint,
+    is_last boolean, piece_max integer, joined_max integer
+) RETURNS void
+LANGUAGE plpgsql
+SET search_path = steadfast, pg_temp
+AS $$
+DECLARE
+    ends bigint := place + octet_length(piece);
+    first_start bigint;
+    whole bytea;
+BEGIN
+    -- From the piece on that has the first changed byte, or is joined.
+    SELECT p.start INTO first_start FROM log_pieces p
+    WHERE p.job = a_job AND p.step = a_step AND p.name = a_name AND p.start <= place
+      AND (p.start + octet_length(p.bytes) > place
+           OR p.start + octet_length(p.bytes) = place AND octet_length(p.bytes) < joined_max)
+    ORDER BY p.start DESC LIMIT 1;
+    first_start := coalesce(first_start, place);
+    WITH old AS (
+        DELETE FROM log_pieces p
+        WHERE p.job = a_job AND p.step = a_step AND p.name = a_name
+          AND p.start >= first_start AND (p.start < ends OR is_last OR p.start = first_start)
+        RETURNING p.start, p.bytes
+    )
+    SELECT coalesce(string_agg(o.bytes, ''::bytea ORDER BY o.start), ''::bytea) INTO whole FROM old o;
+    whole := substring(whole FOR (place - first_start)::integer) || piece
+        || CASE WHEN is_last THEN ''::bytea
+                ELSE substring(whole FROM (ends - first_start)::integer + 1) END;
+    INSERT INTO log_pieces (job, step, name, start, bytes)
+    SELECT a_job, a_step, a_name, first_start + at, substring(whole FROM at + 1 FOR piece_max)
+    FROM generate_series(0, octet_length(whole) - 1, piece_max) AS at;
+END
+$$;

@@ -1,0 +1,49 @@
+//! Whose what is in hand is: attempts that go from one server to another, and servers that speak in an epoch that is over.
+
+use steadfast_core::event::AttemptId;
+
+use super::{Executor, Work};
+use crate::credits::Source;
+
+impl<W: Work> Executor<W> {
+    /// What is said in this epoch of the scope is said too late: another has what the scope had. Remembers the epoch.
+    pub(crate) fn is_fenced(&mut self, scope: &str, epoch: u64) -> bool {
+        match self.epochs.get_mut(scope) {
+            Some(seen) if epoch < *seen => true,
+            Some(seen) => {
+                *seen = epoch;
+                false
+            }
+            None => {
+                self.epochs.insert(scope.to_owned(), epoch);
+                false
+            }
+        }
+    }
+
+    /// These are this source's from now on: they go on under its lease, and their slots are counted as its. Returns those that are
+    /// not in hand.
+    pub(crate) fn take_over<'a>(
+        &mut self,
+        to: Source,
+        keys: impl IntoIterator<Item = &'a AttemptId>,
+    ) -> Vec<AttemptId> {
+        let mut missing = Vec::new();
+        for key in keys {
+            if let Some(running) = self.running.get_mut(key) {
+                // One that has ended has no slot, and is in hand for its report.
+                if !running.ended {
+                    self.credits.moved(running.source, to);
+                }
+                running.source = to;
+            } else if let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.is(key)) {
+                waiting.source = to;
+            } else if let Some((source, _)) = self.given_back.get_mut(key) {
+                *source = to;
+            } else {
+                missing.push(key.clone());
+            }
+        }
+        missing
+    }
+}
