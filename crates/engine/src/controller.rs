@@ -10,7 +10,6 @@ mod ownership;
 mod request;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use steadfast_core::decide::Input;
 use steadfast_core::event::{AttemptId, JobId, RecordedEvent};
@@ -74,8 +73,8 @@ pub struct Controller {
     woken: Vec<Job>,
     slept: Vec<JobId>,
     stuck: Vec<Parked>,
-    /// Workers that are to say again what they have.
-    ask: Vec<Arc<str>>,
+    /// How often shards came whose jobs are still being loaded.
+    gaining: usize,
     /// That it began anew in: what was refused in an earlier one is forgotten.
     epoch: u64,
 }
@@ -129,7 +128,7 @@ impl Controller {
             woken: Vec::new(),
             slept: Vec::new(),
             stuck: Vec::new(),
-            ask: Vec::new(),
+            gaining: 0,
             epoch: 0,
         }
     }
@@ -423,7 +422,7 @@ impl Controller {
         let (woken, slept) = (std::mem::take(&mut self.woken), std::mem::take(&mut self.slept));
         let nothing =
             batch.is_empty() && replies.is_empty() && news.is_empty() && parked.is_empty();
-        let ask = std::mem::take(&mut self.ask);
+        let ask = if self.gaining == 0 { self.engine.take_unasked() } else { Vec::new() };
         if nothing
             && woken.is_empty()
             && slept.is_empty()

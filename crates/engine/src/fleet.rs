@@ -105,7 +105,8 @@ impl Fleet {
     /// A worker says that it is there. Until a lease has ended, its name is that worker's alone; and no other
     /// is ever given what the worker was assigned.
     pub(crate) fn connect(&mut self, arriving: Arriving, mono: u64) -> Result<Arrival, NameInUse> {
-        let Arriving { spec, identity, session, returning, holds, elsewhere, credits } = arriving;
+        let Arriving { spec, identity, session, returning, holds, elsewhere, in_vain, credits } =
+            arriving;
         let name = spec.name.clone();
         let mut arrival = Arrival::default();
         let mut known = BTreeMap::new();
@@ -144,7 +145,8 @@ impl Fleet {
                 }
             }
         }
-        arrival.unwanted = holds.iter().filter(|key| !known.contains_key(*key)).cloned().collect();
+        let unwanted = holds.iter().chain(&in_vain).filter(|key| !known.contains_key(*key));
+        arrival.unwanted = unwanted.cloned().collect();
         self.news.push(FleetNotification::Connected {
             worker: name.clone(),
             datacenter: spec.datacenter.clone(),

@@ -123,7 +123,7 @@ pub(crate) enum Message {
     /// Shards have become this server's: their jobs are to be loaded.
     GainShards(Vec<u16>),
     /// All that had an attempt under way in them has been loaded.
-    Gained,
+    Gained(Vec<u16>),
     /// Shards are to be another server's.
     GiveShards {
         shards: Vec<u16>,

@@ -31,17 +31,21 @@ pub struct Arriving {
     pub holds: BTreeSet<AttemptId>,
     /// The same of what other servers have assigned to it: what this one has of it is adopted, the rest is none of its.
     pub elsewhere: BTreeSet<AttemptId>,
+    /// Those of it that are of jobs whose attempts this server knows: what it does not know of them is over.
+    pub in_vain: BTreeSet<AttemptId>,
     /// How many of its slots are for this server. None: all.
     pub credits: Option<u32>,
 }
 
 impl Arriving {
-    /// What it holds of jobs that have gone to another server is that one's: it is not told to stop it.
+    /// What it holds of jobs that have gone to another server, or are still being read, is none of this one's: it is not told to stop it.
+    /// Of this one's jobs it is, whoever assigned it.
     #[must_use]
-    pub fn at_one_that_has(mut self, is_ours: impl Fn(&JobId) -> bool) -> Self {
-        let (ours, theirs) = self.holds.into_iter().partition(|held| is_ours(&held.job));
+    pub fn at_one_that_knows(mut self, is_known: impl Fn(&JobId) -> bool) -> Self {
+        let (ours, mut theirs) = self.holds.into_iter().partition(|held| is_known(&held.job));
         self.holds = ours;
-        self.elsewhere.append(&mut { theirs });
+        self.in_vain = self.elsewhere.iter().filter(|it| is_known(&it.job)).cloned().collect();
+        self.elsewhere.append(&mut theirs);
         self
     }
 }

@@ -245,7 +245,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
             watch: watch.clone(),
             callbacks: addresses,
             health: health.clone(),
-            scope: Scope::new(&proofs, &owner),
+            scope: Scope::new(&proofs, &owner, membership.shards()),
             proofs,
             tokens: tokens.clone(),
             clock: clock.clone(),

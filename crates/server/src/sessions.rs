@@ -175,6 +175,8 @@ impl Workers for SessionRegistry {
         let Shared { parts, .. } = &*self.0;
         let worker = work.assignment.worker.clone();
         let key = work.assignment.id();
+        // Whoever has the job now finds the attempt begun, and sends it.
+        let Some((scope, epoch)) = parts.scope.of_job(&key.job) else { return };
         let mut message = assignment::assignment(*work, &*parts.blobs, &parts.callbacks);
         let mut sessions = self.sessions();
         let Some(session) = sessions.get_mut(&worker) else { return };
@@ -188,7 +190,7 @@ impl Workers for SessionRegistry {
             let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
             attempt.proof = parts.proofs.attempt(attempt, holder);
         }
-        message.epoch = parts.scope.epoch();
+        (message.scope, message.epoch) = (scope, epoch);
         session.held.insert(key);
         self.send(&worker, session, Kind::Assignment(message));
     }
@@ -199,8 +201,9 @@ impl Workers for SessionRegistry {
         let mut sessions = self.sessions();
         if let Some(session) = sessions.get_mut(&worker) {
             session.held.remove(&AttemptId { job, token });
-            let kind = Kind::Withdrawal(self.0.parts.scope.withdrawal(named));
-            self.send(&worker, session, kind);
+            if let Some(withdrawal) = self.0.parts.scope.withdrawal(named) {
+                self.send(&worker, session, Kind::Withdrawal(withdrawal));
+            }
         }
     }
 

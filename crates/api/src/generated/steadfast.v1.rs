@@ -1511,7 +1511,9 @@ pub struct Assignment {
     /// What the attempt's folder is called, a plain file name; empty: after its step and item.
     #[prost(string, tag = "18")]
     pub folder: ::prost::alloc::string::String,
-    /// Who assigns it; empty: the scope of Welcome. Ignored in an epoch below one that was seen of the scope.
+    /// As what the server assigns it; empty: as the scope of Welcome. Servers that share jobs have a scope for each shard of them, whose epoch
+    /// rises when it changes hands. Ignored in an epoch below one that was seen of the scope. What is in hand already, from whomever, is this
+    /// server's from now on.
     #[prost(string, tag = "19")]
     pub scope: ::prost::alloc::string::String,
     #[prost(uint64, tag = "20")]
@@ -1560,14 +1562,14 @@ pub struct Withdrawal {
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
 }
-/// This server has what a scope has assigned to this worker, or a part of it: the server there has gone. What the worker holds of these
-/// goes on under the lease of this session, and its reports and logs go here. Of one that it does not hold it reports that it is
-/// lost, as not begun if the scope has welcomed this life.
+/// A scope has a new epoch: a shard, which is this server's now, or a server that has ended. These attempts, which the hello named as held
+/// elsewhere, are this server's: they go on under the lease of this session, and their reports and logs go here. One that is not in
+/// hand any more is reported as lost.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TookOver {
     #[prost(string, tag = "1")]
     pub scope: ::prost::alloc::string::String,
-    /// What the scope says in an epoch below this one is ignored. 0: it is there, and has given these away.
+    /// What is said as the scope in an epoch below this one is ignored; so is this.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     /// With the proof that they are this worker's.

@@ -1,7 +1,6 @@
 //! Jobs that are this controller's no more, because another has them or has changed them, and jobs that have become its own.
 
 use steadfast_core::event::JobId;
-use steadfast_core::job::Job;
 use steadfast_store::Refused;
 
 use super::Controller;
@@ -30,15 +29,20 @@ impl Controller {
         self.loads.extend(ending.into_iter().filter(|job| self.waiting.contains_key(job)));
     }
 
-    /// What was under way of jobs that came from another server is in memory: workers that are here are asked what they have
-    /// of it.
+    /// Jobs of shards that came from another server are about to be loaded, one after the other. Workers that are here are asked what
+    /// they have of them when all of them [are](Self::gained), once.
+    pub fn gaining(&mut self) {
+        self.gaining += 1;
+    }
+
+    /// What was under way of them is in memory.
     pub fn gained(&mut self) {
-        self.ask.extend(self.engine.take_unasked());
+        self.gaining = self.gaining.saturating_sub(1);
     }
 
     /// The store took no write of this job, and will take none that builds on it: it is not ours, or not as
     /// we know it. It leaves memory, with its slots, timers and place in the queue; the others go on. One that is
-    /// still ours and has nothing under way is loaded anew, as it is stored.
+    /// still ours is loaded anew, as it is stored, and workers are asked what they have of it.
     pub fn refused(&mut self, job: &JobId, why: &Refused) {
         // It was let go of then, and may be here again.
         if matches!(why, Refused::Fenced { epoch, .. } if *epoch < self.epoch) {
@@ -46,9 +50,10 @@ impl Controller {
         }
         self.owned.remove(job);
         self.ending.remove(job);
-        let is_busy = self.engine.job(job).is_some_and(Job::is_in_flight);
-        if matches!(why, Refused::Fenced { .. } | Refused::NotOurs { .. }) {
-            // Its attempts are another one's.
+        let is_elsewhere = matches!(why, Refused::Fenced { .. } | Refused::NotOurs { .. });
+        let reloads = self.horizon.is_some() && matches!(why, Refused::Conflict { .. });
+        if is_elsewhere || reloads {
+            // Its attempts are another one's, or are asked for when it is back.
             self.engine.let_go(job);
         } else {
             self.engine.evict(job, &mut self.batch);
@@ -58,8 +63,7 @@ impl Controller {
         for reply in self.replies.iter_mut().filter(|reply| reply.job == *job) {
             reply.answer = Err(CommandError::Taken { job: job.clone(), why: why.clone() });
         }
-        let is_changed = !is_busy && matches!(why, Refused::Conflict { .. });
-        if self.horizon.is_some() && (is_changed || self.waiting.contains_key(job)) {
+        if reloads || (self.horizon.is_some() && self.waiting.contains_key(job)) {
             self.loads.push(job.clone());
         }
     }

@@ -1,6 +1,6 @@
 //! Decides: takes what has arrived, asks the controller, and hands groups on. Never waits for the store.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -13,6 +13,7 @@ use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Receiver, Sender};
+use steadfast_core::event::JobId;
 use steadfast_store::OwnedShards;
 
 /// Inputs decided together before they go to the store, and jobs that they are about: a store takes as long as it writes jobs, and
@@ -49,6 +50,10 @@ pub(super) struct Decider {
     replies: HashMap<ReplyId, Reply<Answer>>,
     last_reply_id: ReplyId,
     shards: Arc<OwnedShards>,
+    /// Those of them of which everything that is under way is in memory: of their jobs, what is not known here is over.
+    known_shards: BTreeSet<u16>,
+    /// How often each is still to be read: one that went and came again is read anew.
+    unread_shards: BTreeMap<u16, u32>,
     /// To be done between two groups.
     changes: VecDeque<Then>,
     /// They wait for one of these.
@@ -80,14 +85,23 @@ impl Decider {
             replies: HashMap::new(),
             last_reply_id: 0,
             shards: Arc::new(OwnedShards::all()),
+            known_shards: BTreeSet::new(),
+            unread_shards: BTreeMap::new(),
             changes: VecDeque::new(),
             begun_anew: Vec::new(),
             arrived: Vec::new(),
         }
     }
 
+    /// What there is of these is loaded first, and workers come in after that.
     pub(super) fn with_shards(self, shards: Arc<OwnedShards>) -> Self {
-        Self { shards, ..self }
+        Self { known_shards: shards.all_had(), shards, ..self }
+    }
+
+    /// Whether the job's attempts that are under way are all in memory.
+    fn is_known(&self, job: &JobId) -> bool {
+        self.shards.has(job)
+            && (!self.shards.are_shared() || self.known_shards.contains(&self.shards.shard_of(job)))
     }
 
     pub(super) fn run(mut self) {
@@ -146,10 +160,12 @@ impl Decider {
         {
             match &then {
                 Then::Give { shards, .. } => {
+                    self.known_shards.retain(|shard| !shards.contains(shard));
                     let owned = &self.shards;
                     self.controller.let_go(|job| shards.contains(&owned.shard_of(job)));
                 }
                 Then::Write(owner) => {
+                    self.known_shards.clear();
                     self.controller.begin_anew(owner.epoch);
                     self.begun_anew.drain(..).for_each(|reply| reply(()));
                 }
@@ -256,7 +272,7 @@ impl Decider {
                 self.controller.request(reply_id, request, now);
             }
             Message::Connect { arriving, reply } => {
-                let arriving = arriving.at_one_that_has(|job| self.shards.has(job));
+                let arriving = arriving.at_one_that_knows(|job| self.is_known(job));
                 match self.controller.connect(arriving, now) {
                     // Its arrival is news, so that there is a group to wait for.
                     Ok(arrival) if arrival.is_new => {
@@ -314,10 +330,22 @@ impl Decider {
             Message::GainShards(shards) => {
                 // Without one, everything is still to be loaded.
                 if let Some(until) = self.controller.horizon() {
+                    self.controller.gaining();
+                    shards.iter().for_each(|it| *self.unread_shards.entry(*it).or_default() += 1);
                     self.unsent_loads.push_back(Load::Gained { shards, until });
                 }
             }
-            Message::Gained => self.controller.gained(),
+            Message::Gained(shards) => {
+                self.controller.gained();
+                for shard in shards {
+                    let unread = self.unread_shards.entry(shard).or_default();
+                    *unread = unread.saturating_sub(1);
+                    if *unread == 0 {
+                        self.unread_shards.remove(&shard);
+                        self.known_shards.insert(shard);
+                    }
+                }
+            }
             Message::GiveShards { shards, to } => {
                 self.changes.push_back(Then::Give { shards, to });
             }

@@ -94,7 +94,7 @@ impl Loading {
     fn gained(&mut self, shards: &[u16], until: Timestamp) -> Result<(), Stop> {
         let under_way = Timestamp(0);
         self.due(Some(shards), None, under_way)?;
-        self.send(Message::Gained, true)?;
+        self.send(Message::Gained(shards.to_vec()), true)?;
         self.due(Some(shards), Some(under_way), until)?;
         self.queue(Some(shards))
     }

@@ -100,5 +100,15 @@ pub(crate) fn arriving(name: &str, slots: u32) -> Arriving {
     let identity = Identity { fingerprint: "f".into(), proven: false, owns_name: false };
     let holds = BTreeSet::new();
     let elsewhere = BTreeSet::new();
-    Arriving { spec, identity, session: 1, returning: false, holds, elsewhere, credits: None }
+    let in_vain = BTreeSet::new();
+    Arriving {
+        spec,
+        identity,
+        session: 1,
+        returning: false,
+        holds,
+        elsewhere,
+        in_vain,
+        credits: None,
+    }
 }

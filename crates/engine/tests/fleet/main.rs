@@ -183,6 +183,7 @@ impl World {
             returning,
             holds,
             elsewhere,
+            in_vain: BTreeSet::new(),
             credits: self.credits,
         };
         let connected = self.controller.connect(arriving, self.wall());

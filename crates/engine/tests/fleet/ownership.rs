@@ -11,7 +11,6 @@ fn left_by_another() -> (Job, Vec<Assignment>) {
 }
 
 fn asked(world: &mut World) -> Vec<Arc<str>> {
-    world.controller.gained();
     let group = world.controller.group_of(|_, assignment| assignment);
     group.map_or(vec![], |group| group.committed(vec![]).ask)
 }
@@ -39,8 +38,11 @@ fn a_worker_that_is_here_is_asked_what_it_has_of_jobs_that_come() {
     world.connect(worker("w1", 4));
     world.connect(worker("w2", 4));
     let now = world.wall();
+    world.controller.gaining();
     let effects = world.adopt(job.clone(), now, now);
     assert_eq!(effects, [], "it runs already");
+    assert_eq!(asked(&mut world), [], "more may come");
+    world.controller.gained();
     assert_eq!(asked(&mut world), ["w1".into()]);
     assert_eq!(asked(&mut world), [], "once");
     world.elsewhere = held.iter().cloned().collect();
@@ -83,20 +85,32 @@ fn what_a_worker_holds_of_a_job_that_has_gone_is_left_to_the_one_that_has_it() {
     world.controller.let_go(|job| *job == gone);
     world.done();
     let over = AttemptId::new(stays.clone(), 99);
+    let [mine, theirs] = [&stays, &gone].map(|job| AttemptId::new(job.clone(), 100));
     let arriving = Arriving {
         spec: worker("w1", 4),
         identity: identity("its own", true),
         session: 2,
         returning: true,
         holds: [key(&of_gone), key(&of_stays), over.clone()].into(),
-        elsewhere: BTreeSet::new(),
+        elsewhere: [mine.clone(), theirs].into(),
+        in_vain: BTreeSet::new(),
         credits: None,
     };
-    let arriving = arriving.at_one_that_has(|job| *job == stays);
+    let arriving = arriving.at_one_that_knows(|job| *job == stays);
     world.controller.connect(arriving, world.wall()).expect("its name");
     let effects = world.done();
-    let [Effect::Withdraw(withdrawn)] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(withdrawn.id(), over, "that no job wants, and the job is here");
+    let withdrawn: Vec<AttemptId> = effects
+        .iter()
+        .map(|effect| match effect {
+            Effect::Withdraw(withdrawn) => withdrawn.id(),
+            Effect::Assign(_) => panic!("{effects:?}"),
+        })
+        .collect();
+    assert_eq!(
+        withdrawn,
+        [over, mine],
+        "that no job wants, and the job is here, whoever assigned them"
+    );
 }
 
 /// A life of the worker that is gone may have run it; the one that was given it would say so.
@@ -129,4 +143,23 @@ fn what_another_server_assigned_and_never_sent_is_assigned_again_to_the_same_lif
         let lost = Outcome::Lost { started: true, why: None };
         assert_eq!(world.outcomes(), vec![lost; 1 - again]);
     }
+}
+
+/// The store has another log of it than this one knows, and its attempts go on meanwhile.
+#[test]
+fn a_job_that_is_not_as_it_was_known_is_loaded_anew_and_its_workers_are_asked() {
+    let mut world = World::new();
+    world.controller.raise_horizon(Timestamp(u64::MAX));
+    world.connect(worker("w1", 4));
+    let (id, effects) = world.submit(fan_out("a", 2));
+    let job = world.job(&id).clone();
+    assert_eq!(on(&effects, "w1"), 2);
+    world.controller.refused(&id, &Refused::Conflict { expected: 1, found: 2 });
+    assert_eq!(world.controller.take_loads(), [id.clone()]);
+    assert_eq!(world.done(), [], "nothing is withdrawn");
+    let now = world.wall();
+    world.controller.gaining();
+    world.adopt(job, now, now);
+    world.controller.gained();
+    assert_eq!(asked(&mut world), ["w1".into()]);
 }

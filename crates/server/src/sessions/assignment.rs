@@ -59,7 +59,7 @@ pub(super) fn assignment(
         timeout_ms: work.timeout_ms.unwrap_or(0),
         heartbeat_ms: work.heartbeat_ms.unwrap_or(0),
         callback_url,
-        // That of Welcome; the epoch is the session's to say.
+        // The session's to say.
         scope: String::new(),
         epoch: 0,
         progress_json: work.progress.map(|progress| progress.to_string()).unwrap_or_default(),

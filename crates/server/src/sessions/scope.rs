@@ -1,12 +1,12 @@
 //! Who assigns: by what workers tell servers apart, and what one has taken over from another.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_api::proto;
 use steadfast_core::event::AttemptId;
-use steadfast_store::Owner;
+use steadfast_store::{OwnedShards, Owner};
 
 use super::proof::Proofs;
 use super::session::Peer;
@@ -18,16 +18,17 @@ pub struct Scope {
     installation: String,
     pub(super) id: String,
     epoch: AtomicU64,
+    shards: Arc<OwnedShards>,
     /// The scopes that were taken over, with their epochs.
     taken_over: Mutex<HashMap<String, u64>>,
 }
 
 impl Scope {
-    pub fn new(proofs: &Proofs, owner: &Owner) -> Self {
+    pub fn new(proofs: &Proofs, owner: &Owner, shards: Arc<OwnedShards>) -> Self {
         let installation = proofs.installation();
         let id = format!("{installation}/{}", owner.id);
         let (epoch, taken_over) = (AtomicU64::new(owner.epoch), Mutex::default());
-        Self { installation, id, epoch, taken_over }
+        Self { installation, id, epoch, shards, taken_over }
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -39,8 +40,19 @@ impl Scope {
         format!("{}/{owner}", self.installation)
     }
 
-    pub(super) fn withdrawal(&self, attempt: proto::AttemptRef) -> proto::Withdrawal {
-        proto::Withdrawal { attempt: Some(attempt), scope: String::new(), epoch: self.epoch() }
+    /// As what the server speaks of a job, and in which epoch: of its shard, in the term in which it has it. None: another server has
+    /// it, and this one has nothing to say of it.
+    pub(super) fn of_job(&self, job: &str) -> Option<(String, u64)> {
+        if !self.shards.are_shared() {
+            return Some((String::new(), self.epoch()));
+        }
+        let shard = self.shards.shard_of(job);
+        Some((format!("{}#{shard}", self.installation), self.shards.term(shard)?))
+    }
+
+    pub(super) fn withdrawal(&self, attempt: proto::AttemptRef) -> Option<proto::Withdrawal> {
+        let (scope, epoch) = self.of_job(&attempt.job_id)?;
+        Some(proto::Withdrawal { attempt: Some(attempt), scope, epoch })
     }
 }
 
@@ -67,21 +79,21 @@ impl SessionRegistry {
         &self,
         peer: &Peer,
         adopted: &[AttemptId],
-        scopes: &HashMap<AttemptId, (String, proto::AttemptRef)>,
+        held: &HashMap<AttemptId, proto::AttemptRef>,
     ) {
-        let taken_over = &self.0.parts.scope.taken_over;
-        let taken_over = taken_over.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut told: HashMap<String, Vec<proto::AttemptRef>> =
-            taken_over.keys().map(|scope| (scope.clone(), Vec::new())).collect();
-        for (scope, attempt) in adopted.iter().filter_map(|id| scopes.get(id)) {
-            told.entry(scope.clone()).or_default().push(attempt.clone());
+        let scope = &self.0.parts.scope;
+        let taken_over = scope.taken_over.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut told: BTreeMap<(String, u64), Vec<proto::AttemptRef>> =
+            taken_over.into_iter().map(|ended| (ended, Vec::new())).collect();
+        for attempt in adopted.iter().filter_map(|id| held.get(id)) {
+            // Gone again meanwhile: the one that has it says so.
+            let Some(shard) = scope.of_job(&attempt.job_id) else { continue };
+            told.entry(shard).or_default().push(attempt.clone());
         }
-        for (scope, attempts) in told {
+        for ((scope, epoch), attempts) in told {
             if let Some(session) = self.sessions().get_mut(&peer.name) {
                 session.held.extend(attempts.iter().map(proto::AttemptRef::id));
             }
-            // 0: it is there, and has given these away.
-            let epoch = taken_over.get(&scope).copied().unwrap_or_default();
             self.say(peer, Kind::TookOver(proto::TookOver { scope, epoch, attempts }));
         }
     }

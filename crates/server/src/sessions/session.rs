@@ -89,7 +89,7 @@ impl WorkerSessions {
             .into_iter()
             .partition(|attempt| self.registry.is_assigned_to(attempt, peer));
         let mut holds: BTreeSet<AttemptId> = held.iter().map(proto::AttemptRef::id).collect();
-        let (mut elsewhere, mut scopes) = (BTreeSet::new(), HashMap::new());
+        let (mut elsewhere, mut of_others) = (BTreeSet::new(), HashMap::new());
         let (session, mut returning, credits) = (peer.id, hello.returning, hello.credits);
         for other in hello.elsewhere {
             let its = other.holds.iter().filter(|it| self.registry.is_assigned_to(it, peer));
@@ -100,12 +100,14 @@ impl WorkerSessions {
             } else {
                 for attempt in its {
                     elsewhere.insert(attempt.id());
-                    scopes.insert(attempt.id(), (other.scope.clone(), attempt.clone()));
+                    of_others.insert(attempt.id(), attempt.clone());
                 }
             }
         }
         let held: HashSet<AttemptId> = holds.iter().cloned().collect();
-        let arriving = Arriving { spec, identity, session, returning, holds, elsewhere, credits };
+        let in_vain = BTreeSet::new();
+        let arriving =
+            Arriving { spec, identity, session, returning, holds, elsewhere, in_vain, credits };
         let (tell, told) = oneshot::channel();
         let (registry, arrived) = (self.registry.clone(), peer.clone());
         // On the engine's thread, before the worker is assigned anything: what it is assigned must find
@@ -113,7 +115,7 @@ impl WorkerSessions {
         let reply = Box::new(move |answer: Result<Arrival, NameInUse>| {
             let began = answer.map(|Arrival { missed, adopted, .. }| {
                 registry.begin(arrived.clone(), held, foreign, missed);
-                registry.adopt(&arrived, &adopted, &scopes);
+                registry.adopt(&arrived, &adopted, &of_others);
             });
             drop(tell.send(began));
         });
@@ -282,7 +284,10 @@ impl SessionRegistry {
             Missed::Undrain => self.say(&peer, OutgoingStream::Undrain(proto::Undrain {})),
         }
         for attempt in foreign {
-            let withdrawal = self.0.parts.scope.withdrawal(attempt);
+            // Signed by nobody here: said as this server, whatever shard its name would be in.
+            let epoch = self.0.parts.scope.epoch();
+            let withdrawal =
+                proto::Withdrawal { attempt: Some(attempt), scope: String::new(), epoch };
             self.say(&peer, OutgoingStream::Withdrawal(withdrawal));
         }
         let Peer { id, name, fingerprint, token, out, .. } = peer;

@@ -40,8 +40,8 @@ pub(super) struct PostgresClaim {
 struct Inner {
     connection: Connection,
     incarnation: String,
-    /// The shards that the server knows it has, and those of them that it is giving away.
-    has: BTreeSet<u16>,
+    /// The shards that the server knows it has, with their terms, and those of them that it is giving away.
+    has: BTreeMap<u16, u64>,
     giving: BTreeSet<u16>,
     /// Servers that have ended, as the server knows.
     ended: BTreeMap<Arc<str>, u64>,
@@ -79,7 +79,7 @@ impl PostgresClaim {
         );
         let made = made.map_err(failed)?;
         let (id, incarnation): (&str, String) = (made[0].get(0), made[0].get(1));
-        let (has, giving) = (BTreeSet::new(), BTreeSet::new());
+        let (has, giving) = (BTreeMap::new(), BTreeSet::new());
         let ended = BTreeMap::new();
         let inner = Inner { connection, incarnation, has, giving, ended, seen: None, looked: None };
         let owned = Arc::new(OwnedShards::of(database.shards().map_err(failed)?));
@@ -116,7 +116,7 @@ impl Inner {
         )?;
         let gone = || Fault::Foreign(format!("the row of {id} is gone"));
         self.incarnation = rows.first().ok_or_else(gone)?.get(0);
-        (self.seen, self.has, self.giving) = (None, BTreeSet::new(), BTreeSet::new());
+        (self.seen, self.has, self.giving) = (None, BTreeMap::new(), BTreeSet::new());
         Ok(())
     }
 
@@ -139,8 +139,8 @@ impl Inner {
         }
         let mut its = look.shards_of(id);
         // What it gave away, and has again with this renewal, is gained.
-        self.has.retain(|shard| its.contains(shard));
-        self.giving.retain(|shard| its.contains(shard));
+        self.has.retain(|shard, term| its.get(shard) == Some(term));
+        self.giving.retain(|shard| self.has.contains_key(shard));
         let mut ended = look.ended;
         let mut lost = Vec::new();
         for (dead, member) in moves.dead {
@@ -156,7 +156,7 @@ impl Inner {
         if !moves.claim.is_empty() {
             let wanted: Vec<i16> = moves.claim.iter().map(|shard| *shard as i16).collect();
             let claimed = self.connection.query(
-                "SELECT steadfast.claim_v1($1, $2, $3, $4)",
+                "SELECT claimed, its_term FROM steadfast.claim_v1($1, $2, $3, $4)",
                 &[
                     (&id, Type::TEXT),
                     (&self.incarnation, Type::TEXT),
@@ -164,9 +164,12 @@ impl Inner {
                     (&(now.0 as i64), Type::INT8),
                 ],
             )?;
-            its.extend(claimed.iter().map(|row| row.get::<_, i16>(0) as u16));
+            let claimed = claimed.iter();
+            its.extend(
+                claimed.map(|row| (row.get::<_, i16>(0) as u16, row.get::<_, i64>(1) as u64)),
+            );
         }
-        let gained = its.difference(&self.has).copied().collect();
+        let gained = its.keys().filter(|shard| !self.has.contains_key(shard)).copied().collect();
         self.has = its;
         let mut give = BTreeMap::<Arc<str>, Vec<u16>>::new();
         for (shard, to) in moves.give {
@@ -191,7 +194,7 @@ impl Claim for PostgresClaim {
         let mut inner = self.inner();
         let renewed = inner.renew(&self.id, now);
         if renewed.is_ok() {
-            self.owned.set(inner.has.difference(&inner.giving).copied());
+            self.owned.set(&inner.has, &inner.giving);
         }
         let place = inner.connection.database().place();
         renewed.map_err(|fault| io::Error::other(fault.at(place, "renewing")))

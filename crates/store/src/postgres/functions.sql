@@ -1,3 +1,9 @@
+-- The term after another, of a shard that changes hands. At least the second that it begins in: of a database that was restored to an earlier
+-- moment, no term of before is used twice.
+CREATE FUNCTION steadfast.next_term_v1(term bigint) RETURNS bigint
+LANGUAGE sql
+RETURN greatest(term + 1, extract(epoch FROM clock_timestamp())::bigint);
+
 -- Keeps the time in which nobody decided about the jobs of a scope: a shard, or a job of `run`. `oldest`: when the first of its open jobs
 -- was submitted; none: there is none, and nothing that was before matters.
 CREATE FUNCTION steadfast.keep_gap_v1(a_scope text, down_ms bigint, at_ms bigint, oldest bigint)
@@ -32,7 +38,7 @@ BEGIN
     ON CONFLICT (id) DO UPDATE SET epoch = greatest(o.epoch + 1, at_ms / 1000)
     RETURNING o.epoch INTO new_epoch;
     IF serves THEN
-        UPDATE shards SET owner = an_owner WHERE owner IS NULL;
+        UPDATE shards SET owner = an_owner, term = steadfast.next_term_v1(term) WHERE owner IS NULL;
     END IF;
     IF down_ms < at_ms THEN
         IF serves THEN

@@ -3,7 +3,7 @@
 //! Every server decides for itself what it does about that, from what it sees in the database: the same rows lead all of them to the same
 //! spread. What they do is checked there, so that a wrong guess is a wasted statement and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_postgres::types::Type;
@@ -33,8 +33,8 @@ pub(super) struct Look {
     members: BTreeMap<String, Member>,
     /// Those that were ended, or have given up, with the epoch that nothing more is written in.
     pub(super) ended: BTreeMap<Arc<str>, u64>,
-    /// Who has each.
-    shards: BTreeMap<u16, Option<String>>,
+    /// Who has each, and in which term.
+    shards: BTreeMap<u16, (Option<String>, u64)>,
 }
 
 /// What a server is to do.
@@ -51,7 +51,7 @@ pub(super) struct Moves {
 impl Look {
     pub(super) fn take(connection: &mut Connection) -> Result<Self, Fault> {
         let rows = connection.read(
-            "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.shard, s.owner, NULL::text, 0::bigint, 0, 0::bigint \
+            "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, s.shard, s.owner, NULL::text, 0::bigint, 0, s.term \
              FROM steadfast.shards s \
              UNION ALL \
              SELECT 0, NULL, o.id, o.incarnation, (extract(epoch FROM o.until) * 1000000)::bigint, o.format, o.epoch \
@@ -63,7 +63,8 @@ impl Look {
             match row.get::<_, Option<i16>>(1) {
                 Some(shard) => {
                     look.now = row.get(0);
-                    look.shards.insert(shard as u16, row.get(2));
+                    let term = row.get::<_, i64>(6) as u64;
+                    look.shards.insert(shard as u16, (row.get(2), term));
                 }
                 None => match row.get::<_, Option<String>>(3).zip(row.get(4)) {
                     Some((incarnation, until)) => {
@@ -81,11 +82,11 @@ impl Look {
         Ok(look)
     }
 
-    pub(super) fn shards_of(&self, id: &str) -> BTreeSet<u16> {
-        let its = |(shard, owner): (&u16, &Option<String>)| {
-            (owner.as_deref() == Some(id)).then_some(*shard)
-        };
-        self.shards.iter().filter_map(its).collect()
+    /// With the term of each.
+    pub(super) fn shards_of(&self, id: &str) -> BTreeMap<u16, u64> {
+        let is_its = |owner: &Option<String>| owner.as_deref() == Some(id);
+        let its = self.shards.iter().filter(|(_, (owner, _))| is_its(owner));
+        its.map(|(shard, (_, term))| (*shard, *term)).collect()
     }
 
     /// `before`: what was seen one renewal ago or earlier, if this server has looked in time since: one that was held up itself
@@ -104,7 +105,7 @@ impl Look {
         let there: Vec<&str> = self.members.keys().map(String::as_str).filter(is_there).collect();
         let spread = spread(self.shards.keys().copied(), &there);
         let mut moves = Moves { dead, ..Moves::default() };
-        for (shard, owner) in &self.shards {
+        for (shard, (owner, _)) in &self.shards {
             let Some(wanted) = spread.get(shard) else { continue };
             match owner.as_deref() {
                 Some(owner) if owner == me => {
@@ -175,7 +176,10 @@ mod tests {
                 .map(|(id, until)| ((*id).to_owned(), member(until * SECOND)))
                 .collect(),
             ended: BTreeMap::new(),
-            shards: shards.iter().map(|(shard, id)| (*shard, Some((*id).to_owned()))).collect(),
+            shards: shards
+                .iter()
+                .map(|(shard, id)| (*shard, (Some((*id).to_owned()), 1)))
+                .collect(),
         }
     }
 
@@ -224,9 +228,9 @@ mod tests {
     #[test]
     fn what_nobody_has_is_claimed_and_one_that_comes_is_given_its_part() {
         let mut now = look(11, &[("a", 14)], &[]);
-        now.shards = (0..64).map(|shard| (shard, None)).collect();
+        now.shards = (0..64).map(|shard| (shard, (None, 0))).collect();
         assert_eq!(now.moves(None, "a").claim.len(), 64);
-        now.shards.values_mut().for_each(|owner| *owner = Some("gone".to_owned()));
+        now.shards.values_mut().for_each(|(owner, _)| *owner = Some("gone".to_owned()));
         assert_eq!(now.moves(None, "a").claim.len(), 64, "its row was ended");
 
         let two = look(11, &[("a", 14), ("b", 14)], &all("a"));

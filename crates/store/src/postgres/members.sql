@@ -22,7 +22,7 @@ $$;
 -- Gives an owner those of some shards that nobody has who is there: which they are. The time in which nobody had them is kept, from
 -- when the one before was last there on.
 CREATE FUNCTION steadfast.claim_v1(an_owner text, an_incarnation text, wanted smallint[], at_ms bigint)
-RETURNS SETOF smallint
+RETURNS TABLE (claimed smallint, its_term bigint)
 LANGUAGE plpgsql
 SET search_path = steadfast, pg_temp
 AS $$
@@ -40,13 +40,14 @@ BEGIN
         WHERE s.shard = ANY (wanted) AND o.incarnation IS NULL
         ORDER BY s.shard FOR UPDATE OF s
     LOOP
-        UPDATE shards s SET owner = an_owner WHERE s.shard = one.shard;
+        UPDATE shards s SET owner = an_owner, term = steadfast.next_term_v1(s.term)
+        WHERE s.shard = one.shard RETURNING s.shard, s.term INTO claimed, its_term;
         IF one.down_ms < at_ms THEN
             SELECT j.submitted_at INTO oldest FROM jobs j
             WHERE j.shard = one.shard AND NOT j.over ORDER BY j.n LIMIT 1;
             PERFORM steadfast.keep_gap_v1(one.shard::text, one.down_ms, at_ms, oldest);
         END IF;
-        RETURN NEXT one.shard;
+        RETURN NEXT;
     END LOOP;
 END
 $$;

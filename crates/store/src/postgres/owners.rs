@@ -81,7 +81,8 @@ pub(super) fn hand_over(
     to: &str,
 ) -> Result<(), Fault> {
     connection.query(
-        "UPDATE steadfast.shards s SET owner = $4 FROM steadfast.owners o \
+        "UPDATE steadfast.shards s SET owner = $4, term = steadfast.next_term_v1(s.term) \
+         FROM steadfast.owners o \
          WHERE s.owner = $1 AND s.shard = ANY ($3) AND o.id = $1 AND o.epoch = $2",
         &[
             (&&*owner.id, Type::TEXT),

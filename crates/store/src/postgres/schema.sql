@@ -27,7 +27,9 @@ CREATE TABLE steadfast.owners (
 
 CREATE TABLE steadfast.shards (
     shard smallint PRIMARY KEY,
-    owner text COLLATE "C"
+    owner text COLLATE "C",
+    -- Rises whenever it changes hands: by it workers tell who has it from who had it.
+    term bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE steadfast.jobs (

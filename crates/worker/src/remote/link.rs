@@ -49,16 +49,16 @@ impl Link {
             return;
         };
         let id = attempt.id();
-        if self.is_late(&assignment.scope, assignment.epoch) {
+        if self.is_taken_over() || self.is_late(&assignment.scope, assignment.epoch) {
             tracing::warn!(attempt = ?id.to_string(), "assigned by a server that was taken over");
             return;
         }
         // What runs is in hand until its report is kept: asked in this order, it is in one of them. Also of another server: what lies
-        // on the disk is by this name.
-        if self.0.with(|executor| executor.holds(&id)) {
-            return;
-        }
-        if self.servers().iter().any(|server| server.state().reports.keeps(&id)) {
+        // on the disk is by this name. Then that server's word came before this one's, which has its job now.
+        if self.0.with(|executor| executor.holds(&id))
+            || self.servers().iter().any(|server| server.state().reports.keeps(&id))
+        {
+            self.take_over(&[id]);
             return;
         }
         let work = ServerWork { server: self.server.clone(), assignment };
@@ -166,22 +166,19 @@ impl Link {
     /// This server has what a scope had, and these of it are ours.
     pub(super) fn took_over(&self, took_over: proto::TookOver) {
         let proto::TookOver { scope, epoch, attempts } = took_over;
-        if self.is_taken_over() || (epoch > 0 && self.is_late(&scope, epoch)) {
+        if self.is_taken_over() || self.is_late(&scope, epoch) {
             return;
         }
         let named: Vec<_> = attempts.into_iter().map(|attempt| (attempt.id(), attempt)).collect();
         let ids: Vec<AttemptId> = named.iter().map(|(id, _)| id.clone()).collect();
         tracing::info!(scope, attempts = ids.len(), "the server has taken over from another");
         let missing = self.take_over(&ids);
-        let was_here = self.servers().iter().any(|server| {
-            server.is_welcomed() && server.scope().as_deref() == Some(scope.as_str())
-        });
         for (id, attempt) in named.into_iter().filter(|(id, _)| missing.contains(id)) {
             if self.state().reports.keeps(&id) {
                 continue;
             }
-            // Assigned to this life it never arrived; an earlier one may have begun it.
-            let outcome = Outcome::Lost { started: !was_here, why: None };
+            // It was in hand when the server was told so, and has been given up since.
+            let outcome = Outcome::Lost { started: true, why: None };
             let attempt = ServerAttempt { server: self.server.clone(), attempt };
             let why = "not in hand when another server took it over".to_owned();
             self.report(&id, Settled::not_begun(attempt, outcome, why), None);
@@ -195,11 +192,15 @@ impl Link {
         if self.is_late(&withdrawal.scope, withdrawal.epoch) {
             return;
         }
-        let id = &id;
-        if self.0.with(|executor| executor.is_from(id, self.server.source)) {
-            self.0.withdraw(id);
+        // Of a shard that is this server's, whoever assigned it.
+        let is_ours = || self.0.with(|executor| executor.is_from(&id, self.server.source));
+        if !withdrawal.scope.is_empty() && !is_ours() {
+            self.take_over(std::slice::from_ref(&id));
         }
-        self.acknowledged(id);
+        if is_ours() {
+            self.0.withdraw(&id);
+        }
+        self.acknowledged(&id);
     }
 
     pub(super) fn acknowledged(&self, id: &AttemptId) {

@@ -8,6 +8,7 @@ mod places;
 mod printing;
 mod queueing;
 mod reporting;
+mod scopes;
 mod server;
 mod users;
 

@@ -152,6 +152,20 @@ impl Session {
         }
     }
 
+    /// As one of several servers that share jobs.
+    pub(crate) async fn welcome_as(&self, scope: &str, epoch: u64) {
+        let welcome = self.welcome_with(LONG * 10, Duration::from_millis(50));
+        let scope = scope.to_owned();
+        self.say(to_worker::Kind::Welcome(proto::Welcome { scope, epoch, ..welcome })).await;
+    }
+
+    /// The attempts of a shard are this server's from now on.
+    pub(crate) async fn take_over(&self, scope: &str, epoch: u64, of: &[&proto::Assignment]) {
+        let attempts = of.iter().filter_map(|assignment| assignment.attempt.clone()).collect();
+        let took_over = proto::TookOver { scope: scope.to_owned(), epoch, attempts };
+        self.say(to_worker::Kind::TookOver(took_over)).await;
+    }
+
     /// With nothing between them in which the worker could say anything.
     pub(crate) async fn welcome_and_undrain(&self) {
         let welcome = self.welcome_with(LONG * 10, Duration::from_millis(50));
@@ -166,12 +180,9 @@ impl Session {
     }
 
     pub(crate) async fn withdraw(&self, assignment: &proto::Assignment) {
-        let attempt = assignment.attempt.clone();
-        self.say(to_worker::Kind::Withdrawal(proto::Withdrawal {
-            attempt,
-            ..proto::Withdrawal::default()
-        }))
-        .await;
+        let proto::Assignment { attempt, scope, epoch, .. } = assignment.clone();
+        let withdrawal = proto::Withdrawal { attempt, scope, epoch };
+        self.say(to_worker::Kind::Withdrawal(withdrawal)).await;
     }
 
     pub(crate) async fn acknowledge(&self, report: &proto::Report) {
