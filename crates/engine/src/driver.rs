@@ -129,7 +129,7 @@ impl Live {
         let inbox = Inbox::new(sender.clone());
         let workers = Box::new(make_workers(inbox.clone()));
         let patient = matches!(room, Placement::Fleet(_));
-        let waits = Arc::new(AtomicBool::new(false));
+        let signals = Arc::new(WriterSignals::default());
         let controller = Controller::new(room).keeping_readiness(journal.keeps_readiness());
         let Ownership { owner, shards, loader } = ownership;
         // One word, once.
@@ -149,12 +149,13 @@ impl Live {
             unsynced,
             patient,
             decider: sender,
-            waits: waits.clone(),
+            signals: signals.clone(),
             refused: HashMap::new(),
             refusals: 0,
         };
-        let decider = Decider::new(controller, clock, messages, groups, waits, loads, recovered_to)
-            .with_shards(shards);
+        let decider =
+            Decider::new(controller, clock, messages, groups, signals, loads, recovered_to)
+                .with_shards(shards);
         Self {
             inbox,
             decider: thread("decide", move || decider.run()),
@@ -194,6 +195,17 @@ fn thread<T: Send + 'static>(
 ) -> JoinHandle<T> {
     let named = std::thread::Builder::new().name(name.to_owned());
     named.spawn(body).expect("a process can have three more threads")
+}
+
+/// What the decider and the writer know of each other beside the groups.
+#[derive(Debug, Default)]
+struct WriterSignals {
+    /// The writer makes a group durable, or has one waiting.
+    is_busy: AtomicBool,
+    /// The decider is to be told when that is over.
+    wants_idle: AtomicBool,
+    /// The decider is to be told when there is room for another group.
+    wants_room: AtomicBool,
 }
 
 /// A group on its way to the store, with the callers that wait for its replies.

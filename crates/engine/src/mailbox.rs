@@ -39,13 +39,23 @@ struct Shared<M> {
 
 struct State<M> {
     lanes: [VecDeque<M>; Lane::COUNT],
-    /// The reader sleeps until there are this many.
-    wanted: Option<usize>,
+    /// The reader sleeps.
+    wanted: Option<Wanted>,
     /// The reader is gone.
     closed: bool,
     senders: usize,
     /// Senders that wait for room.
     waiting: usize,
+}
+
+/// What the reader wakes up for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// So many messages in the lanes up to this one.
+    count: usize,
+    up_to: Lane,
+    /// One that is urgent, in the lanes up to this one.
+    urgent_up_to: Lane,
 }
 
 impl<M> State<M> {
@@ -151,9 +161,11 @@ impl<M> Sender<M> {
 
     fn put(&self, mut state: MutexGuard<'_, State<M>>, message: M, lane: Lane, urgent: bool) {
         state.lane(lane).push_back(message);
-        let enough =
-            state.wanted.is_some_and(|wanted| urgent || state.len(Lane::NewJobs) >= wanted);
-        if enough {
+        let is_enough = |wanted: Wanted| {
+            (urgent && lane <= wanted.urgent_up_to)
+                || (lane <= wanted.up_to && state.len(wanted.up_to) >= wanted.count)
+        };
+        if state.wanted.is_some_and(is_enough) {
             state.wanted = None;
             drop(state);
             self.0.enough.notify_one();
@@ -172,10 +184,20 @@ impl<M> Receiver<M> {
         state.senders == 0 && state.len(Lane::NewJobs) == 0
     }
 
-    /// Sleeps until there are `wanted` messages or an urgent one, at most `longest`; there may be none.
-    pub(crate) fn wait_for(&self, wanted: usize, up_to: Lane, longest: Duration) {
+    /// Sleeps until there are `count` messages or an urgent one, at most `longest`; there may be none.
+    pub(crate) fn wait_for(&self, count: usize, up_to: Lane, longest: Duration) {
+        self.sleep(Wanted { count, up_to, urgent_up_to: up_to }, longest);
+    }
+
+    /// The same, in all lanes, where only what needs no store is urgent.
+    pub(crate) fn wait_for_many(&self, count: usize, longest: Duration) {
+        let (up_to, urgent_up_to) = (Lane::NewJobs, Lane::Liveness);
+        self.sleep(Wanted { count, up_to, urgent_up_to }, longest);
+    }
+
+    fn sleep(&self, wanted: Wanted, longest: Duration) {
         let mut state = self.0.held();
-        if state.len(up_to) < wanted && state.senders > 0 {
+        if state.len(wanted.up_to) < wanted.count && state.senders > 0 {
             state.wanted = Some(wanted);
             let sleeps = |state: &mut State<M>| state.wanted.is_some();
             let waited = self.0.enough.wait_timeout_while(state, longest, sleeps);
@@ -246,6 +268,35 @@ mod tests {
         });
         receiver.wait_for(1, Lane::Work, Duration::from_millis(1));
         assert!(receiver.take(10, Lane::Work).is_empty());
+    }
+
+    #[test]
+    fn what_the_reader_would_leave_alone_does_not_wake_it() {
+        let (sender, receiver) = mailbox(10);
+        let sleeps = || receiver.0.held().wanted.is_some();
+        std::thread::scope(|scope| {
+            for (first, second) in [(Lane::NewJobs, Lane::Work), (Lane::Work, Lane::NewJobs)] {
+                let reader = scope.spawn(|| receiver.wait_for(1, Lane::Liveness, LONG));
+                while !sleeps() {
+                    std::thread::yield_now();
+                }
+                sender.send(1, first, true).expect("open");
+                sender.send(2, second, true).expect("open");
+                assert!(sleeps());
+                sender.send(3, Lane::Liveness, true).expect("open");
+                reader.join().expect("ends");
+                assert_eq!(receiver.take(9, Lane::NewJobs).len(), 3);
+            }
+            let reader = scope.spawn(|| receiver.wait_for_many(3, LONG));
+            while !sleeps() {
+                std::thread::yield_now();
+            }
+            sender.send(1, Lane::NewJobs, true).expect("open");
+            sender.send(2, Lane::Work, true).expect("open");
+            assert!(sleeps());
+            sender.send(3, Lane::NewJobs, true).expect("open");
+            reader.join().expect("ends");
+        });
     }
 
     #[test]

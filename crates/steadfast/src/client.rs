@@ -4,6 +4,8 @@ mod bulk;
 mod rest;
 
 use std::future::Future;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{self, Stream};
@@ -274,7 +276,7 @@ impl Client {
 
     fn pauses(&self) -> Pauses {
         let (server, until) = (self.server.clone(), now() + self.patience);
-        let left = left_token(&server);
+        let left = LocalToken::Client.found(&server).map(|token| token.0);
         Pauses { server, until, next: FIRST_PAUSE, left }
     }
 }
@@ -283,9 +285,20 @@ impl Client {
 /// other lie side by side in the store's index.
 #[allow(clippy::disallowed_methods, reason = "nothing depends on the time in a key")]
 fn new_key() -> Result<String, ClientError> {
-    let random = getrandom::u64().map_err(|error| ClientError::Failed(error.to_string()))?;
+    /// Of this process. With the number of the key no other is the same.
+    static RANDOM: OnceLock<u64> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let random = match RANDOM.get() {
+        Some(random) => *random,
+        None => {
+            let drawn = getrandom::u64();
+            let drawn = drawn.map_err(|error| ClientError::Failed(error.to_string()))?;
+            *RANDOM.get_or_init(|| drawn)
+        }
+    };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Ok(format!("{:011x}{random:016x}", since_1970.as_millis()))
+    Ok(format!("{:011x}{random:016x}{number:x}", since_1970.as_millis()))
 }
 
 fn is_over(told: &proto::JobStatus) -> bool {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use super::loading::Load;
-use super::{Arrived, Clock, Sent, Then};
+use super::{Arrived, Clock, Sent, Then, WriterSignals};
 use crate::controller::{Controller, Group, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
@@ -29,6 +29,8 @@ const WAITS: u32 = 4;
 /// reports come: no slot is idle meanwhile.
 const GATHER_AHEAD: Duration = Duration::from_millis(2);
 const WAITS_AHEAD: u32 = 8;
+/// While the writer is busy, what arrives is left for the next group, until it has finished or this has passed.
+const BESIDE_WRITER: Duration = Duration::from_millis(1);
 /// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Jobs that are due within this many milliseconds are in memory; the others are read in time.
@@ -39,8 +41,7 @@ pub(super) struct Decider {
     clock: Box<dyn Clock>,
     messages: Receiver<Message>,
     groups: SyncSender<Sent>,
-    /// The writer says when it has room again.
-    waits: Arc<AtomicBool>,
+    signals: Arc<WriterSignals>,
     loads: Option<Sender<Load>>,
     /// The loader had no room for these.
     unsent_loads: VecDeque<Load>,
@@ -68,7 +69,7 @@ impl Decider {
         clock: Box<dyn Clock>,
         messages: Receiver<Message>,
         groups: SyncSender<Sent>,
-        waits: Arc<AtomicBool>,
+        signals: Arc<WriterSignals>,
         loads: Option<Sender<Load>>,
         recovered: SyncSender<Result<(), Unreadable>>,
     ) -> Self {
@@ -77,7 +78,7 @@ impl Decider {
             clock,
             messages,
             groups,
-            waits,
+            signals,
             loads,
             unsent_loads: VecDeque::new(),
             recovered,
@@ -117,6 +118,9 @@ impl Decider {
             self.controller.engine.hear(self.clock.monotonic_ms(), 0);
             let wait = self.wait();
             self.messages.wait_for(1, lane, wait);
+            if lane == Lane::NewJobs {
+                self.gather_beside_the_writer();
+            }
             self.controller.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
             open = self.gather(lane);
             if !open {
@@ -202,6 +206,17 @@ impl Decider {
                 Err((NotSent::Closed, _)) => return,
             }
         }
+    }
+
+    /// What is decided while the writer is busy waits for it: decided together, and once, it costs a fraction.
+    fn gather_beside_the_writer(&self) {
+        let WriterSignals { is_busy, wants_idle, .. } = &*self.signals;
+        // In this order: the writer looks at the second after it has changed the first.
+        wants_idle.store(true, Ordering::SeqCst);
+        if is_busy.load(Ordering::SeqCst) {
+            self.messages.wait_for_many(JOBS, BESIDE_WRITER);
+        }
+        wants_idle.store(false, Ordering::SeqCst);
     }
 
     /// Takes what has arrived, and waits for a little more while much is under way. False: we are to stop.
@@ -387,7 +402,7 @@ impl Decider {
                 Err(TrySendError::Full(unsent)) => self.unsent = Some(unsent),
             }
             if !last {
-                self.waits.store(true, Ordering::SeqCst);
+                self.signals.wants_room.store(true, Ordering::SeqCst);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver as ChannelReceiver;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Journal, Owner, Refused, StoreError, Write};
 
-use super::{Arrived, Observer, Sent, Stopped, Then, Workers};
+use super::{Arrived, Observer, Sent, Stopped, Then, Workers, WriterSignals};
 use crate::controller::{Group, Outgoing, Outputs, Parked, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
@@ -26,7 +26,7 @@ pub(super) struct Writer {
     pub(super) observer: Box<dyn Observer>,
     pub(super) unsynced: ChannelReceiver<Sent>,
     pub(super) decider: Sender<Message>,
-    pub(super) waits: Arc<AtomicBool>,
+    pub(super) signals: Arc<WriterSignals>,
     /// Why the store took no write of these, until the decider knows: what it decides about them before is built on what was
     /// refused, and might fit what is stored by its number alone. And which refusal that was.
     pub(super) refused: HashMap<JobId, (u64, Refused)>,
@@ -47,7 +47,7 @@ struct Callers {
 impl Writer {
     pub(super) fn run(mut self) -> Result<(), Stopped> {
         let mut kept = None;
-        while let Some(first) = kept.take().or_else(|| self.unsynced.recv().ok()) {
+        while let Some(first) = kept.take().or_else(|| self.next()) {
             let mut sent = vec![first];
             while sent.last().is_some_and(|last| last.then.is_none())
                 && let Ok(next) = self.unsynced.try_recv()
@@ -58,12 +58,30 @@ impl Writer {
                 }
                 sent.push(next);
             }
-            if self.waits.swap(false, Ordering::SeqCst) {
-                let _ = self.decider.send(Message::WriterReady, Lane::Liveness, true);
+            // There is room for the next one.
+            if self.signals.wants_room.swap(false, Ordering::SeqCst) {
+                self.tell_decider();
             }
             self.commit(sent)?;
         }
         Ok(())
+    }
+
+    fn next(&mut self) -> Option<Sent> {
+        if let Ok(next) = self.unsynced.try_recv() {
+            return Some(next);
+        }
+        self.signals.is_busy.store(false, Ordering::SeqCst);
+        if self.signals.wants_idle.swap(false, Ordering::SeqCst) {
+            self.tell_decider();
+        }
+        let next = self.unsynced.recv().ok();
+        self.signals.is_busy.store(true, Ordering::SeqCst);
+        next
+    }
+
+    fn tell_decider(&self) {
+        let _ = self.decider.send(Message::WriterReady, Lane::Liveness, true);
     }
 
     fn commit(&mut self, sent: Vec<Sent>) -> Result<(), Stopped> {

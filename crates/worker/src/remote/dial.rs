@@ -42,7 +42,9 @@ impl Interceptor for Authority {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let value = match &self.0 {
             Whose::Token(value) => Some(value.clone()),
-            Whose::Local(server, which) => which.find(server).and_then(|token| bearer(&token).ok()),
+            Whose::Local(server, which) => {
+                which.found(server).and_then(|token| bearer(&token).ok())
+            }
             Whose::Nobodys => None,
         };
         if let Some(value) = value {
