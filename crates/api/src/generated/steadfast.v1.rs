@@ -1405,6 +1405,7 @@ pub struct Hello {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HeldOfScope {
+    /// Empty: not known yet, as that server has not welcomed this life of the worker.
     #[prost(string, tag = "1")]
     pub scope: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]

@@ -80,15 +80,17 @@ impl Link {
         self.held_of(&self.server)
     }
 
-    /// What others have assigned: one of them may have gone, and this server have what it had.
+    /// What others have assigned: one of them may have gone, and this server have what it had. Also one that has not welcomed this life of
+    /// the worker, which has reports of the one before.
     pub(super) fn elsewhere(&self) -> Vec<proto::HeldOfScope> {
         let others: Vec<_> = self.servers().clone();
         let others = others.iter().filter(|other| other.source != self.server.source);
-        let held = others.filter_map(|other| {
-            let (scope, returning) = (other.scope()?, other.is_welcomed());
-            Some(proto::HeldOfScope { scope, holds: self.held_of(other), returning })
+        let held = others.map(|other| proto::HeldOfScope {
+            scope: other.scope().unwrap_or_default(),
+            holds: self.held_of(other),
+            returning: other.is_welcomed(),
         });
-        held.collect()
+        held.filter(|held| !(held.scope.is_empty() && held.holds.is_empty())).collect()
     }
 
     fn held_of(&self, server: &Server) -> Vec<proto::AttemptRef> {

@@ -20,17 +20,20 @@ fn in_epoch(epoch: u64, assignment: proto::Assignment) -> proto::Assignment {
 /// Two servers, a worker of both, and a gate that its attempts wait at.
 struct World {
     servers: [Server; 2],
-    _worker: Worker,
+    worker: Worker,
     folder: tempfile::TempDir,
+}
+
+fn of_both(servers: &[Server; 2], folder: &Path) -> RemoteConfig {
+    let addresses = servers.iter().map(Server::url).collect();
+    RemoteConfig { servers: addresses, ..config(&servers[0], &folder.join("worker")) }
 }
 
 impl World {
     async fn start() -> (Self, [Session; 2]) {
         let folder = tempfile::tempdir().unwrap();
         let mut servers = [Server::start(), Server::start()];
-        let mut config = config(&servers[0], &folder.path().join("worker"));
-        config.servers = servers.iter().map(Server::url).collect();
-        let worker = Worker::start(config);
+        let worker = Worker::start(of_both(&servers, folder.path()));
         let [one, two] = &mut servers;
         let sessions = [(one, "here/one"), (two, "here/two")];
         let mut welcomed = Vec::new();
@@ -40,7 +43,7 @@ impl World {
             welcomed.push(session);
         }
         let sessions = welcomed.try_into().ok().expect("two");
-        (Self { servers, _worker: worker, folder }, sessions)
+        (Self { servers, worker, folder }, sessions)
     }
 
     /// Waits for its gate, and leaves a line.
@@ -159,4 +162,28 @@ async fn a_server_withdraws_what_another_has_assigned_of_its_shard() {
         held += all.filter(|it| it.token == 1).count();
     }
     assert_eq!(held, 0);
+}
+
+/// Server and worker die together: the next life of the worker has the report, and the server that it was for may never be back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_of_an_earlier_life_goes_to_the_server_that_has_the_job_now() {
+    let (world, [mut one, two]) = World::start().await;
+    let ended = in_term(1, &shell(1, "exit 0"));
+    one.assign(&ended).await;
+    assert_eq!(token(&one.report().await), 1);
+    let World { mut servers, worker, folder } = world;
+    worker.vanish().await;
+    drop((one, two));
+    let _worker = Worker::start(of_both(&servers, folder.path()));
+    // The first one does not answer.
+    let _one = servers[0].knock().await;
+    let mut two = servers[1].knock().await;
+    let told: Vec<u64> =
+        two.hello.elsewhere.iter().flat_map(|it| &it.holds).map(|it| it.token).collect();
+    assert_eq!(told, [1]);
+    two.welcome_as("here/two", 5).await;
+    two.take_over(SHARD, 2, &[&ended]).await;
+    let report = two.report().await;
+    assert_eq!(token(&report), 1);
+    is_success(&report);
 }
