@@ -6,6 +6,7 @@
 //! leaves at all.
 
 mod group;
+mod loading;
 mod ownership;
 mod request;
 
@@ -16,16 +17,14 @@ use steadfast_core::event::{AttemptId, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Plans, QueueEntry, Write};
+use steadfast_store::{IdempotencyKey, Plans, Write};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
 use crate::engine::Engine;
 use crate::fleet::{Missed, NameInUse};
 use crate::inbox::{Adopted, CommandError, Lost};
-use crate::load::Unreadable;
 use crate::placement::Placement;
-use crate::queue::Queued;
 use crate::work::Work;
 use crate::workers::Arriving;
 use group::PendingReply;
@@ -225,111 +224,6 @@ impl Controller {
             let input = Input::Report { item, token, outcome };
             let _ = self.engine.handle(&id, &input, now, &mut self.batch);
         }
-    }
-
-    /// Jobs that something was said about and that are not in memory.
-    pub fn take_loads(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.loads)
-    }
-
-    /// Jobs that are only in the queue, and whose turn has come: others wait until these are loaded.
-    pub fn take_turns(&mut self) -> Vec<JobId> {
-        self.engine.take_turns()
-    }
-
-    /// Stored jobs that wait for a worker, to be queued. What was said or decided about them meanwhile stands.
-    pub fn enqueue(&mut self, entries: Vec<QueueEntry>) {
-        let mut last: Option<(String, Queued)> = None;
-        for QueueEntry { submitted_at, job, queued: text } in entries {
-            // Most want the same as the one before.
-            if last.as_ref().is_none_or(|(before, _)| *before != text) {
-                last = Queued::read(&text).map(|queued| (text, queued));
-            }
-            match &last {
-                Some((_, queued)) => self.engine.enqueue(job, submitted_at, queued),
-                None => self.loads.push(job),
-            }
-        }
-    }
-
-    /// A job was looked for, because it is due, its turn has come, or something was said about it.
-    pub fn loaded(&mut self, job: &JobId, found: Loaded, now: Timestamp) {
-        // It was read before its end is durable, and would begin anew.
-        if self.ending.contains(job) {
-            return;
-        }
-        let waiting = self.waiting.remove(job).unwrap_or_default();
-        let absent = match found {
-            // It came in some other way meanwhile.
-            _ if self.engine.job(job).is_some() => None,
-            Ok(Some(adopted)) => {
-                crash_point("during-recovery");
-                self.adopt(*adopted, now);
-                None
-            }
-            Ok(None) => {
-                self.engine.forget(job);
-                Some(CommandError::Unknown(job.clone()))
-            }
-            Err(why) => {
-                let (job, text) = (job.clone(), why.to_string());
-                match why {
-                    Unreadable::Parked(_) => {}
-                    Unreadable::Elsewhere { owner, .. } => {
-                        self.engine.forget(&job);
-                        let why = CommandError::Elsewhere { job: job.clone(), owner };
-                        return self.answer_all(waiting, &job, &why);
-                    }
-                    why if why.is_of_one_job() => {
-                        self.stuck.push(Parked { job: job.clone(), why: text.clone() });
-                    }
-                    _ => return self.answer_all(waiting, &job, &CommandError::Unavailable(text)),
-                }
-                self.engine.forget(&job);
-                Some(CommandError::Stuck { job, why: text })
-            }
-        };
-        match absent {
-            Some(why) => self.answer_all(waiting, job, &why),
-            None => waiting.into_iter().for_each(|(reply_id, it)| self.request(reply_id, it, now)),
-        }
-    }
-
-    fn answer_all(
-        &mut self,
-        all: Vec<(Option<ReplyId>, Request)>,
-        job: &JobId,
-        why: &CommandError,
-    ) {
-        let reply_ids = all.into_iter().filter_map(|(reply_id, _)| reply_id);
-        let reply =
-            |reply_id| PendingReply { reply_id, answer: Err(why.clone()), job: job.clone() };
-        self.replies.extend(reply_ids.map(reply));
-    }
-
-    /// The end of the job is durable: what was said about it meanwhile is held against what is stored.
-    pub fn ended(&mut self, job: &JobId) {
-        if self.ending.remove(job) && self.waiting.contains_key(job) {
-            self.loads.push(job.clone());
-        }
-    }
-
-    /// The job is durable up to this event. If that was its last, and nothing is to be done about it soon, it
-    /// leaves memory; if it waits for a worker, for an entry of the queue.
-    pub fn idle(&mut self, job: &JobId, seq: u64) {
-        let is_last = self.engine.job(job).is_some_and(|job| job.seq == seq);
-        if is_last && self.may_sleep(job) {
-            self.engine.put_away(job);
-            self.owned.remove(job);
-            self.slept.push(job.clone());
-        }
-    }
-
-    fn may_sleep(&self, job: &JobId) -> bool {
-        let Some(horizon) = self.horizon else { return false };
-        let is_idle = self.engine.idle_until(job).is_some_and(|until| until > horizon);
-        is_idle
-            && (self.engine.queue.resting() > self.resting_most || !self.engine.is_runnable(job))
     }
 
     /// The jobs in memory, and the workers: what they do needs no store.

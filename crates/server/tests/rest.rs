@@ -2,6 +2,8 @@
 
 #[path = "rest/document.rs"]
 mod document;
+#[path = "rest/files.rs"]
+mod files;
 #[path = "rest/long.rs"]
 mod long;
 #[path = "rest/outputs.rs"]
@@ -14,6 +16,8 @@ mod seen;
 mod server;
 #[path = "rest/starts.rs"]
 mod starts;
+#[path = "rest/streams.rs"]
+mod streams;
 #[path = "rest/watched.rs"]
 mod watched;
 
@@ -180,53 +184,6 @@ async fn one_key_is_one_job_however_many_ask_at_once() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_where_it_was_cut_without_gap_or_repetition() {
-    let server = Server::start().await;
-    let id = server.submit(FAILS).await;
-    let whole = server.until_over(&id).await;
-    for cut in 1..whole.len() {
-        let mut first = server.stream(&id, None).await;
-        let mut seen = vec![];
-        for _ in 0..cut {
-            seen.push(first.next().await.unwrap());
-        }
-        drop(first);
-        let mut second = server.stream(&id, seen.last().unwrap().id).await;
-        while let Some(told) = second.next().await {
-            seen.push(told);
-        }
-        assert_eq!(seen, whole);
-    }
-    let beyond = server.stream(&id, Some(99)).await.next().await.unwrap();
-    assert_eq!(beyond.event, "end");
-}
-
-#[tokio::test]
-async fn a_stream_that_nobody_reads_holds_up_nobody_and_misses_nothing() {
-    let server = Server::start().await;
-    let wide = "name: wide\nsteps: { a: { run: ok, for_each: { range: 2000 } } }";
-    let id = server.submit(wide).await;
-    let mut unread = server.stream(&id, None).await;
-    let read = server.until_over(&id).await;
-    let mut late = vec![];
-    while let Some(told) = unread.next().await {
-        late.push(told);
-    }
-    assert!(read.len() > 4000);
-    assert_eq!(late, read);
-}
-
-#[tokio::test]
-async fn a_stream_ends_without_a_last_word_when_the_server_does() {
-    let server = Server::start().await;
-    let id = server.submit(HOLD).await;
-    let mut stream = server.stream(&id, None).await;
-    while stream.next().await.unwrap().event != "AttemptStarted" {}
-    server.notifications.close();
-    assert_eq!(stream.next().await, None);
-}
-
-#[tokio::test]
 async fn pages_have_everything_once() {
     let server = Server::start().await;
     for n in 0..7 {
@@ -342,80 +299,6 @@ async fn no_name_in_a_request_leads_out_of_its_folder() {
     assert!(linked.status >= 400 && !linked.text.contains("secret"), "{linked:?}");
     let list = server.get(&format!("/v1/jobs/{id}/logs")).await;
     assert_eq!(list.json["logs"].as_array().unwrap().len(), 2);
-}
-
-fn with_files(file: &str, files: &[(&str, &str)]) -> Value {
-    let files: Vec<Value> = (files.iter())
-        .map(|(path, content)| {
-            json!({"path": path, "content_base64": STANDARD.encode(content), "executable": true})
-        })
-        .collect();
-    json!({"file": file, "files": files})
-}
-
-#[tokio::test]
-async fn files_are_there_before_the_job_is_and_stay_inside_its_folder() {
-    let server = Server::start().await;
-    let submit = |body: Value| {
-        let request = server.client.post(format!("{}/v1/jobs", server.url));
-        let request = request.header("content-type", "application/vnd.steadfast.submission+json");
-        Answer::of(request.body(body.to_string()))
-    };
-    let file = "name: f\nfiles: [a.sh]\nsteps: { a: { run: ok, files: [lib] } }";
-    let answer = submit(with_files(file, &[("./a.sh", "echo"), ("lib/x/y", "data")])).await;
-    assert_eq!(answer.status, 201, "{answer:?}");
-    let kept = server.folder.files(answer.json["id"].as_str().unwrap());
-    assert_eq!(std::fs::read_to_string(kept.join("a.sh")).unwrap(), "echo");
-    assert_eq!(std::fs::read_to_string(kept.join("lib/x/y")).unwrap(), "data");
-
-    let missing = submit(with_files(file, &[("a.sh", "echo")])).await;
-    missing.is_problem(400, "bad_request");
-    assert!(missing.json["detail"].as_str().unwrap().contains("lib"), "{missing:?}");
-    assert_eq!(missing.json["missing"], json!(["lib"]));
-    for hostile in ["../a.sh", "/etc/a.sh", "lib/../../a", "lib/\0", "", "lib/", "other"] {
-        let files = [("a.sh", "x"), ("lib/x", "y"), (hostile, "z")];
-        submit(with_files(file, &files)).await.is_problem(400, "bad_request");
-    }
-    let twice = [("a.sh", "x"), ("lib/x", "y"), ("lib/x/z", "z")];
-    submit(with_files(file, &twice)).await.is_problem(400, "bad_request");
-    let folders = std::fs::read_dir(server.folder.root().join("files")).unwrap();
-    assert_eq!(folders.count(), 1, "nothing stays of what was refused");
-
-    let source = Answer::of(server.submission("name: f\ncwd: source\nsteps: { a: { run: ok } }"));
-    let source = source.await;
-    source.is_problem(400, "bad_request");
-    assert!(source.json["detail"].as_str().unwrap().contains("cwd"), "{source:?}");
-}
-
-#[tokio::test]
-async fn an_ended_job_is_run_again_as_a_new_one_with_its_files() {
-    let server = Server::start().await;
-    let file = "name: f\nfiles: [a.sh]\nretry: { max_attempts: 1 }\nsteps: { a: { run: fail } }";
-    let request = server.client.post(format!("{}/v1/jobs", server.url));
-    let request = request.header("content-type", "application/vnd.steadfast.submission+json");
-    let body = with_files(file, &[("a.sh", "echo")]).to_string();
-    let answer = Answer::of(request.body(body)).await;
-    let id = answer.json["id"].as_str().unwrap();
-    server.until_over(id).await;
-    let retry = |body: Value, key: &str| {
-        let request = server.client.post(format!("{}/v1/jobs/{id}/retry", server.url));
-        Answer::of(request.json(&body).header("idempotency-key", key.to_owned()))
-    };
-    let again = retry(json!({"grant": 2}), "r").await;
-    assert_eq!(again.status, 201, "{again:?}");
-    let new = again.json["id"].as_str().unwrap();
-    assert_eq!(std::fs::read_to_string(server.folder.files(new).join("a.sh")).unwrap(), "echo");
-    let told = server.until_over(new).await;
-    assert_eq!(told.iter().filter(|told| told.event == "AttemptStarted").count(), 2);
-    let status = server.get(&format!("/v1/jobs/{new}")).await;
-    assert_eq!(status.json["retried_from"], id);
-    let same = retry(json!({"grant": 2}), "r").await;
-    assert_eq!((same.status, &same.json["id"]), (200, &again.json["id"]));
-    retry(json!({"grant": 3}), "r").await.is_problem(409, "idempotency_conflict");
-    retry(json!({"from": "zzz"}), "s").await.is_problem(404, "not_found");
-    retry(json!({"grand": 1}), "s").await.is_problem(400, "bad_request");
-    let slow = server.submit(HOLD).await;
-    server.post(&format!("/v1/jobs/{slow}/retry")).await.is_problem(409, "not_possible");
 }
 
 #[tokio::test]

@@ -346,7 +346,9 @@ impl Decider {
                 // Without one, everything is still to be loaded.
                 if let Some(until) = self.controller.horizon() {
                     self.controller.gaining();
-                    shards.iter().for_each(|it| *self.unread_shards.entry(*it).or_default() += 1);
+                    for shard in &shards {
+                        *self.unread_shards.entry(*shard).or_default() += 1;
+                    }
                     self.unsent_loads.push_back(Load::Gained { shards, until });
                 }
             }

@@ -155,7 +155,7 @@ fn a_job_that_is_not_as_it_was_known_is_loaded_anew_and_its_workers_are_asked() 
     let job = world.job(&id).clone();
     assert_eq!(on(&effects, "w1"), 2);
     world.controller.refused(&id, &Refused::Conflict { expected: 1, found: 2 });
-    assert_eq!(world.controller.take_loads(), [id.clone()]);
+    assert_eq!(world.controller.take_loads(), std::slice::from_ref(&id));
     assert_eq!(world.done(), [], "nothing is withdrawn");
     let now = world.wall();
     world.controller.gaining();
