@@ -35,7 +35,7 @@ const HORIZON_MS: u64 = 60_000;
 
 pub(super) struct Decider {
     controller: Controller,
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
     messages: Receiver<Message>,
     groups: SyncSender<Sent>,
     /// The writer says when it has room again.
@@ -60,7 +60,7 @@ pub(super) struct Decider {
 impl Decider {
     pub(super) fn new(
         controller: Controller,
-        clock: Box<dyn Clock>,
+        clock: Arc<dyn Clock>,
         messages: Receiver<Message>,
         groups: SyncSender<Sent>,
         waits: Arc<AtomicBool>,
