@@ -32,7 +32,7 @@ const STYLES: Styles = Styles::styled()
 const WHERE: &str = "\
 list, status, logs, history, explain, readiness, resume, cancel and retry are about the jobs of a server; with \
 --data, or STEADFAST_DATA and no server named, or when nobody answers at the default address, about \
-those of a data folder.";
+those of a data folder; with --store, or STEADFAST_STORE__URL and no server named, about those of a database.";
 
 /// Runs jobs of flaky steps, and says why for every retry.
 #[derive(Debug, Parser)]
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     Readiness(ReadinessArgs),
     /// Fold a job's log again and compare it with the live state
     ///
-    /// Of a data folder: the log with the stored state. Of a server: the events that it gives with the status that it
+    /// Of a data folder or a database: the log with the stored state. Of a server: the events that it gives with the status that it
     /// shows.
     ///
     /// Exit status: 0 they are equal, 1 they are not, 2 there is no such job.
@@ -128,7 +128,10 @@ pub(crate) enum Command {
 /// machine, and whatever happens to this program, `steadfast resume JOB` goes on where it stood.
 /// Ctrl-C ends what runs and says how to go on; twice kills it.
 ///
-/// Exit status: 0 succeeded, 1 failed, 3 partial, 4 cancelled, 130 interrupted, 2 the input is wrong.
+/// With --store the job and its logs are in a database, `postgres://USER@HOST/NAME`: any machine that reaches it can look at the job, and
+/// go on with it.
+///
+/// Exit status: 0 succeeded, 1 failed, 3 partial, 4 cancelled, 130 interrupted, 2 the input is wrong, 5 the database is away.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast run examples/flaky-download.yaml")]
 pub(crate) struct RunArgs {
@@ -137,7 +140,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) here: Here,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -162,6 +165,16 @@ pub(crate) struct Here {
     /// Keep the working folders of all attempts
     #[arg(long)]
     pub(crate) keep: bool,
+    /// How long the database of --store may be away before the run ends, to be resumed
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "STEADFAST_STORE__OUTAGE_TOLERANCE",
+        hide_env = true,
+        default_value = "60s",
+        value_parser = duration
+    )]
+    pub(crate) outage_tolerance: Duration,
     #[command(flatten)]
     pub(crate) outbound: OutboundArgs,
 }
@@ -208,6 +221,17 @@ pub(crate) struct Common {
 
 const DATA: &str =
     "Where jobs, logs and working folders are kept [default: the user's data folder]";
+
+/// Of commands on jobs that are kept here: in a data folder, or in a database.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LocalArgs {
+    #[arg(long, value_name = "DIR", env = "STEADFAST_DATA", help = DATA)]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: StoreArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
 
 /// Which server, of commands that can go to one.
 #[derive(Debug, Default, clap::Args)]
@@ -293,7 +317,7 @@ pub(crate) struct RehearseArgs {
     #[arg(long)]
     pub(crate) late: bool,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }

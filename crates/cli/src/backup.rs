@@ -3,12 +3,14 @@
 use steadfast_store::backup::{Copied, back_up};
 
 use crate::args::{BackupArgs, Output};
+use crate::data::Data;
 use crate::folder::on_folder;
 use crate::{Done, Exit, input};
 
 pub(crate) fn run(args: &BackupArgs) -> Done {
     // Opened first: a folder that nothing was ever run with is no backup to rely on.
-    on_folder(&args.common, |data, _| {
+    let data = Data::at(args.common.data.as_deref());
+    on_folder(data, args.common.output, |data, _| {
         let copied = back_up(&data.folder, &args.dir).map_err(|error| error.to_string())?;
         match args.common.output {
             Output::Json => input::print_json(&copied)?,

@@ -40,7 +40,7 @@ use crate::error::{CliError, conclude};
 use crate::{Done, Exit};
 
 pub(crate) use routing::Routing;
-pub(crate) use target::names_a_server;
+pub(crate) use target::{TypedPlace, names_a_server};
 pub(crate) use token::Token;
 
 pub(crate) fn submit(args: &SubmitArgs) -> Done {

@@ -1,16 +1,24 @@
-//! The data folder: where the database, logs and working folders are, and who may write.
+//! Where the jobs of this machine are: in the data folder, or in a database, with only the working folders in the data folder. And who may
+//! write.
 //!
-//! `run` and `resume` share the folder and lock their job; a server will want it for itself.
+//! `run` and `resume` share either and claim their job; a server wants a folder for itself.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use steadfast::run::RunPlace;
 use steadfast_api::ShownState;
 use steadfast_core::event::RecordedEvent;
 use steadfast_core::job::Job;
-use steadfast_store::{Filter, Folder, Reader, Row, SqliteStore, StoreError};
+use steadfast_store::{
+    Filter, Folder, LogName, Reader, Row, Storage, StoreError, is_postgres, storage_at,
+};
+use steadfast_worker::STORE_VARIABLE;
 
+use crate::args::LocalArgs;
 use crate::client;
 use crate::input::Wrong;
 
@@ -22,9 +30,31 @@ pub(crate) struct Data {
     pub(crate) folder: Folder,
     /// As the user typed it.
     given: Option<PathBuf>,
+    pub(crate) storage: Arc<dyn Storage>,
+    /// The URL of the database, as the user typed it. None: jobs are in the folder.
+    store: Option<String>,
 }
 
+/// How long a database may be away while something is done that is no run.
+const TOLERANCE: Duration = Duration::from_mins(1);
+
 impl Data {
+    /// Of a command on jobs.
+    pub(crate) fn of(args: &LocalArgs) -> Result<Self, String> {
+        let data = Self::at(args.data.as_deref())?;
+        match args.place.url() {
+            None => Ok(data),
+            Some(url) if !is_postgres(url) => Err(format!(
+                "--store takes the URL of a PostgreSQL database, postgres://USER@HOST/NAME; give a folder with --data {}",
+                quoted(Path::new(url))
+            )),
+            Some(url) => {
+                let storage = storage_at(url).map_err(|error| error.to_string())?;
+                Ok(Self { storage, store: Some(url.to_owned()), ..data })
+            }
+        }
+    }
+
     /// `--data`, or `STEADFAST_DATA`, or the user's data folder.
     pub(crate) fn at(given: Option<&Path>) -> Result<Self, String> {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -48,7 +78,9 @@ impl Data {
             }
             _ => {}
         }
-        Ok(Self { folder: Folder::new(root), given: given.map(Path::to_owned) })
+        let folder = Folder::new(root);
+        let (given, storage) = (given.map(Path::to_owned), folder.storage());
+        Ok(Self { folder, given, storage, store: None })
     }
 
     pub(crate) fn create(&self) -> Result<(), String> {
@@ -57,43 +89,94 @@ impl Data {
         })
     }
 
-    pub(crate) fn open(&self) -> Result<SqliteStore, String> {
-        SqliteStore::open(&self.folder.database()).map_err(|error| error.to_string())
+    /// For commands that run jobs.
+    pub(crate) fn place(&self, tolerance: Option<Duration>) -> RunPlace {
+        match self.store {
+            None => RunPlace::in_folder(self.folder.clone()),
+            Some(_) => {
+                let tolerance = tolerance.unwrap_or(TOLERANCE);
+                RunPlace::in_database(self.storage.clone(), self.folder.clone(), tolerance)
+            }
+        }
+    }
+
+    pub(crate) fn is_database(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// What jobs are in, for messages.
+    pub(crate) fn what(&self) -> &'static str {
+        if self.is_database() { "database" } else { "data folder" }
+    }
+
+    pub(crate) fn open(&self) -> Result<Box<dyn Reader>, Wrong> {
+        self.storage.reader().map_err(Wrong::from)
     }
 
     /// For commands that only look. None: nothing was ever run with this folder.
-    pub(crate) fn look(&self) -> Result<Option<SqliteStore>, String> {
+    pub(crate) fn look(&self) -> Result<Option<Box<dyn Reader>>, Wrong> {
+        if self.is_database() {
+            return self.open().map(Some);
+        }
         let database = self.folder.database();
         // Not being allowed to look is no reason to say that there is nothing.
         match fs::metadata(&database) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("cannot read {}: {error}", database.display())),
+            Err(error) => {
+                return Err(format!("cannot read {}: {error}", database.display()).into());
+            }
             Ok(_) => {}
         }
-        SqliteStore::open(&database).map(Some).map_err(|error| error.to_string())
+        self.open().map(Some)
+    }
+
+    /// Whether an attempt of the job has printed something.
+    pub(crate) fn has_logs(&self, job: &Job) -> bool {
+        if !self.is_database() {
+            return self.folder.logs(&job.id).exists();
+        }
+        let blobs = self.storage.blobs();
+        job.plan.steps().iter().any(|step| {
+            let mut found = false;
+            let listed = blobs.each_log(&job.id, &step.name, &mut |_| found = true);
+            listed.is_ok() && found
+        })
+    }
+
+    /// The last bytes that an attempt wrote.
+    pub(crate) fn log_tail(&self, log: &LogName, most: u64) -> io::Result<Vec<u8>> {
+        let blobs = self.storage.blobs();
+        let size = blobs.log_size(log)?.unwrap_or(0);
+        blobs.open_log(log)?.read(size.saturating_sub(most), most as usize)
     }
 
     /// Why nothing happens to a job that is not over; none: a process or a server is at it.
     pub(crate) fn rests(&self, job: &Job, owner: JobOwner) -> Option<String> {
         match owner {
-            JobOwner::Server if self.folder.is_served() => None,
+            JobOwner::Server if self.storage.is_served() => None,
             JobOwner::Server => {
-                Some("it goes on when a server is started with this data folder".to_owned())
+                Some(format!("it goes on when a server is started with this {}", self.what()))
             }
-            JobOwner::Run if self.folder.is_run(&job.id) => None,
+            JobOwner::Run if self.storage.is_run(&job.id) => None,
             JobOwner::Run => Some(format!("go on with {}", self.hint("resume", &job.id))),
         }
     }
 
     pub(crate) fn shown_state(&self, job: &Job, owner: JobOwner) -> ShownState {
         let local = owner == JobOwner::Run;
-        ShownState::new(job.state(), local, local && self.folder.is_run(&job.id))
+        ShownState::new(job.state(), local, local && self.storage.is_run(&job.id))
     }
 
     /// Jobs of a server are its own while it has the folder: two writers of one job would fence each
     /// other out.
     pub(crate) fn may_write(&self, job: &Job, owner: JobOwner) -> Result<(), String> {
-        if owner == JobOwner::Server && self.folder.is_served() {
+        if owner == JobOwner::Server && self.is_database() {
+            return Err(format!(
+                "job {} was submitted to a server: ask one that has this database, with --server",
+                job.id
+            ));
+        }
+        if owner == JobOwner::Server && self.storage.is_served() {
             return Err(format!(
                 "job {} belongs to the server that has this data folder; ask that, with --server \
                  instead of --data",
@@ -103,18 +186,36 @@ impl Data {
         Ok(())
     }
 
-    /// A command to paste, for a job of this folder. It names the folder where the command would go
-    /// elsewhere without that: to another folder, or to a server.
+    /// A command to paste, for a job of this folder or database. It names that where the command would go
+    /// elsewhere without: to another one, or to a server.
     pub(crate) fn hint(&self, command: &str, job: &str) -> String {
         let named = std::env::var_os("STEADFAST_DATA").filter(|value| !value.is_empty());
         let from_env = named.is_some_and(|named| Some(Path::new(&named)) == self.given.as_deref());
         let path = match &self.given {
-            _ if client::names_a_server() => Some(self.folder.root()),
+            _ if client::names_a_server() && !self.is_database() => Some(self.folder.root()),
             Some(given) if !from_env => Some(given.as_path()),
             _ => None,
         };
         let data = path.map(|path| format!(" --data {}", quoted(path))).unwrap_or_default();
-        format!("steadfast {command} {job}{data}")
+        format!("steadfast {command} {job}{}{data}", self.store_flag())
+    }
+
+    /// Without a password, which is nothing for a screen.
+    fn store_flag(&self) -> String {
+        let Some(url) = &self.store else { return String::new() };
+        if std::env::var(STORE_VARIABLE).as_ref() == Ok(url) {
+            let is_needed = client::names_a_server();
+            return if is_needed {
+                format!(" --store \"${STORE_VARIABLE}\"")
+            } else {
+                String::new()
+            };
+        }
+        let user = url.split_once("://").and_then(|(_, rest)| rest.split_once('@'));
+        let has_password =
+            user.is_some_and(|(user, _)| user.contains(':')) || url.contains("password=");
+        let shown = if has_password { self.storage.place() } else { url.clone() };
+        format!(" --store {}", quoted(Path::new(&shown)))
     }
 }
 
@@ -131,7 +232,7 @@ fn quoted(path: &Path) -> String {
 /// Who goes on with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JobOwner {
-    /// The server of the data folder.
+    /// The server of the data folder, or those of the database.
     Server,
     /// A process of `run`, which has this job alone: the job is its own owner.
     Run,
@@ -140,7 +241,7 @@ pub(crate) enum JobOwner {
 /// The job of a name: see [`JobRef`].
 pub(crate) fn find(reader: &mut dyn Reader, name: &str) -> Result<Row, Wrong> {
     let mut newest = |filter: &Filter, limit: usize| {
-        let page = reader.list(filter, None, limit).map_err(|error| error.to_string());
+        let page = reader.list(filter, None, limit).map_err(Wrong::from);
         page.map(|page| page.jobs)
     };
     let of_name = |name: &str| Filter { name: Some(name.to_owned()), ..Filter::default() };
@@ -161,7 +262,7 @@ pub(crate) fn find(reader: &mut dyn Reader, name: &str) -> Result<Row, Wrong> {
                 Ok(None) | Err(StoreError::Corrupt { job: Some(_), .. }) => {
                     JobRef::one(name, named, begin, |row| &row.id)?
                 }
-                Err(error) => return Err(error.to_string().into()),
+                Err(error) => return Err(error.into()),
             }
         }
     };

@@ -47,7 +47,7 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
 
 /// Where the server would keep its jobs. Makes nothing.
 fn storage(args: &DoctorArgs, config: &Config) -> Result<Arc<dyn Storage>, String> {
-    match args.place.store.as_ref().or(config.store.url.as_ref()) {
+    match args.place.url().or(config.store.url.as_deref()) {
         Some(url) => storage_at(url).map_err(|error| error.to_string()),
         None => Ok(Data::at(args.common.data.as_deref())?.folder.storage()),
     }

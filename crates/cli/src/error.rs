@@ -198,7 +198,8 @@ impl CliError {
             Self::Refused(refused) if refused.status == 202 || refused.status >= 500 => {
                 Exit::NoServer
             }
-            Self::Refused(_) | Self::Wrong(_) | Self::Output(_) => Exit::Wrong,
+            Self::Wrong(wrong) => wrong.exit(),
+            Self::Refused(_) | Self::Output(_) => Exit::Wrong,
         }
     }
 

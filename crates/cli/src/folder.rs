@@ -1,9 +1,8 @@
-//! Jobs of the data folder. Nothing here writes.
+//! Jobs of a data folder, or of a database. Nothing here writes.
 
+use std::collections::HashMap;
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::Arc;
 
 use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow, ReadinessPage};
@@ -16,9 +15,9 @@ use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
 use steadfast_server::arriving::is_arriving;
 use steadfast_server::queries::{self, FoldedJob, JobFilter};
-use steadfast_store::{Folder, Reader, SqliteStore, log_times};
+use steadfast_store::{Blobs, LogName, Reader};
 
-use crate::args::{Common, ListArgs};
+use crate::args::{ListArgs, LocalArgs, Output};
 use crate::data::{self, Data, JobOwner};
 use crate::error::{CliError, conclude};
 use crate::input::Wrong;
@@ -32,41 +31,55 @@ use crate::{Done, Exit, clock, view};
 /// Bytes of a log that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Runs a command on the data folder; what it cannot find is the caller's mistake.
+/// Runs a command on what is kept here; what it cannot find is the caller's mistake.
 pub(crate) fn on_folder(
-    common: &Common,
-    command: impl FnOnce(&Data, &mut SqliteStore) -> Result<Exit, CliError>,
+    data: Result<Data, String>,
+    output: Output,
+    command: impl FnOnce(&Data, &mut dyn Reader) -> Result<Exit, CliError>,
 ) -> Done {
-    let done = FolderSource::open(common).and_then(|mut source| {
+    let source = data.map_err(CliError::from).and_then(FolderSource::new);
+    let done = source.and_then(|mut source| {
         let (data, store) = source.parts()?;
         command(data, store)
     });
-    conclude(done, common.output)
+    conclude(done, output)
 }
 
 pub(crate) struct FolderSource {
     data: Data,
     /// None: nothing was ever run with this folder.
-    store: Option<SqliteStore>,
+    store: Option<Box<dyn Reader>>,
     /// The job that was asked for last, as far as its log has been read: `logs -f` asks again every tick.
     known: Option<(Job, JobOwner)>,
+    order: LogOrder,
+}
+
+/// Which attempt began when, of the job whose logs are shown: the events that say so.
+#[derive(Debug, Default)]
+struct LogOrder {
+    job: String,
+    begun: HashMap<(ItemId, u32), u64>,
+    seq: u64,
 }
 
 impl FolderSource {
-    pub(crate) fn open(common: &Common) -> Result<Self, CliError> {
-        let data = Data::at(common.data.as_deref())?;
-        let store = data.look()?;
-        Ok(Self { data, store, known: None })
+    pub(crate) fn open(args: &LocalArgs) -> Result<Self, CliError> {
+        Self::new(Data::of(args)?)
     }
 
-    fn parts(&mut self) -> Result<(&Data, &mut SqliteStore), CliError> {
+    fn new(data: Data) -> Result<Self, CliError> {
+        let store = data.look()?;
+        Ok(Self { data, store, known: None, order: LogOrder::default() })
+    }
+
+    fn parts(&mut self) -> Result<(&Data, &mut dyn Reader), CliError> {
         let Self { data, store, .. } = self;
         let root = data.folder.root().display();
         let none = || Wrong::no_job(format!("nothing was ever run with the data folder {root}"));
-        Ok((data, store.as_mut().ok_or_else(none)?))
+        Ok((data, &mut **store.as_mut().ok_or_else(none)?))
     }
 
-    fn store(&mut self) -> Result<&mut SqliteStore, CliError> {
+    fn store(&mut self) -> Result<&mut dyn Reader, CliError> {
         self.parts().map(|(_, store)| store)
     }
 
@@ -96,9 +109,34 @@ impl FolderSource {
         Ok(self.accepted(id)?.1.select(step).map_err(none)?)
     }
 
-    fn log_path(&self, id: &str, log: &LogRow) -> PathBuf {
-        self.data.folder.logs(id).join(&log.of.step).join(format!("{}.log", log.name))
+    /// In the order in which their attempts began.
+    fn sort(&mut self, id: &str, logs: &mut [(ItemId, LogRow)]) -> Result<(), CliError> {
+        if logs.len() < 2 {
+            return Ok(());
+        }
+        let mut order = std::mem::take(&mut self.order);
+        if order.job != id {
+            order = LogOrder { job: id.to_owned(), ..LogOrder::default() };
+        }
+        let LogOrder { begun, seq, .. } = &mut order;
+        let after = *seq;
+        data::each_event(self.store()?, id, after, |record| -> Result<(), String> {
+            if let Event::AttemptStarted { item, attempt, .. } = record.event {
+                begun.insert((item, attempt), record.seq);
+            }
+            *seq = record.seq;
+            Ok(())
+        })?;
+        logs.sort_by_cached_key(|(item, log)| {
+            (begun.get(&(*item, log.of.attempt)).copied(), log.name.clone())
+        });
+        self.order = order;
+        Ok(())
     }
+}
+
+fn log_name(id: &str, log: &LogRow) -> LogName {
+    LogName { job: id.into(), step: log.of.step.clone(), name: log.name.clone() }
 }
 
 /// The status of a job.
@@ -109,7 +147,7 @@ pub(crate) fn status_of(
 ) -> Result<JobStatus, String> {
     let status = FoldedJob::default().status(reader, &id.into()).map_err(text)?;
     let status = Arc::unwrap_or_clone(status);
-    Ok(if data.folder.is_run(id) { status } else { status.without_a_process() })
+    Ok(if data.storage.is_run(id) { status } else { status.without_a_process() })
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape `map_err` wants")]
@@ -127,8 +165,8 @@ impl JobSource for FolderSource {
         let Some(store) = store else { return Ok(Answer::Made(JobsPage::default())) };
         let ListArgs { state, name, label, cursor, limit, .. } = query;
         let filter = JobFilter { state: *state, name: name.clone(), label: label.clone() };
-        let is_run = |job: &str| data.folder.is_run(job);
-        let page = queries::list(store, &is_run, &filter, cursor.as_deref(), *limit);
+        let is_run = |job: &str| data.storage.is_run(job);
+        let page = queries::list(&mut **store, &is_run, &filter, cursor.as_deref(), *limit);
         Ok(Answer::Made(page.map_err(text)?))
     }
 
@@ -194,7 +232,7 @@ impl JobSource for FolderSource {
     ) -> Result<Answer<ReadinessPage>, CliError> {
         let (data, job, owner) = self.job(id)?;
         let page = queries::readiness(job, cursor, limit, clock::now()).map_err(text)?;
-        let is_alone = owner == JobOwner::Run && !data.folder.is_run(id);
+        let is_alone = owner == JobOwner::Run && !data.storage.is_run(id);
         Ok(Answer::Made(if is_alone { page.without_a_process() } else { page }))
     }
 
@@ -216,7 +254,9 @@ impl JobSource for FolderSource {
     fn logs(&mut self, id: &str, step: Option<&str>) -> Result<Vec<LogRow>, CliError> {
         let only = self.select(id, step)?;
         let (data, job, _) = self.job(id)?;
-        Ok(log_rows(&data.folder, job, only).map_err(text)?)
+        let mut logs = log_rows(&*data.storage.blobs(), job, only).map_err(text)?;
+        self.sort(id, &mut logs)?;
+        Ok(logs.into_iter().map(|(_, log)| log).collect())
     }
 
     fn read_log(
@@ -226,19 +266,19 @@ impl JobSource for FolderSource {
         from: u64,
         see: SeePiece<'_>,
     ) -> Result<(), CliError> {
-        let mut file = File::open(self.log_path(id, log))?;
-        file.seek(SeekFrom::Start(from))?;
-        let mut chunk = vec![0; CHUNK];
+        let reader = self.data.storage.blobs().open_log(&log_name(id, log))?;
+        let mut offset = from;
         loop {
-            let count = file.read(&mut chunk)?;
-            if count == 0 || see(&chunk[..count])?.is_break() {
+            let chunk = reader.read(offset, CHUNK)?;
+            offset += chunk.len() as u64;
+            if chunk.is_empty() || see(&chunk)?.is_break() {
                 return Ok(());
             }
         }
     }
 
     fn log_times(&mut self, id: &str, log: &LogRow) -> Result<Times, CliError> {
-        Ok(Times::new(log_times(&self.log_path(id, log))?))
+        Ok(Times::new(self.data.storage.blobs().log_times(&log_name(id, log))?))
     }
 
     fn activity(&mut self, id: &str) -> Result<Activity, CliError> {
@@ -259,39 +299,27 @@ impl FolderSource {
     }
 }
 
-/// In the order in which they were begun.
-fn log_rows(data: &Folder, job: &Job, only: ItemSelector) -> io::Result<Vec<LogRow>> {
-    let (folder, blobs, plan) = (data.logs(&job.id), data.storage().blobs(), &job.plan);
+fn log_rows(blobs: &dyn Blobs, job: &Job, only: ItemSelector) -> io::Result<Vec<(ItemId, LogRow)>> {
+    let plan = &job.plan;
     let mut rows = Vec::new();
     for (index, step) in plan.steps().iter().map(|step| &step.name).enumerate() {
         let index = index as u32;
         if only.step.is_some_and(|only| only != index) {
             continue;
         }
-        for path in files_in(&folder.join(step))? {
-            let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-            let is_log = path.extension().is_some_and(|kind| kind == "log");
-            let of = ItemId::read_attempt_name(index, step, name);
-            let Some((item, attempt)) = of.filter(|(item, _)| is_log && only.has(*item)) else {
-                continue;
-            };
-            let about = path.metadata()?;
-            let begun = about.created().or_else(|_| about.modified())?;
+        let mut names = Vec::new();
+        blobs.each_log(&job.id, step, &mut |name| names.push(name.to_owned()))?;
+        for name in names {
+            let of = ItemId::read_attempt_name(index, step, &name);
+            let Some((item, attempt)) = of.filter(|(item, _)| only.has(*item)) else { continue };
+            let log = LogName { job: job.id.clone(), step: step.clone(), name };
+            let Some(size) = blobs.log_size(&log)? else { continue };
             let datacenter = plan.datacenters().get(item.run as usize).cloned();
-            let (step, name) = (step.clone(), name.to_owned());
+            let LogName { step, name, .. } = log;
             let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
-            let arriving = is_arriving(&*blobs, job, item, attempt);
-            rows.push((begun, path, LogRow { of, name, size: about.len(), arriving }));
+            let arriving = is_arriving(blobs, job, item, attempt);
+            rows.push((item, LogRow { of, name, size, arriving }));
         }
     }
-    rows.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-    Ok(rows.into_iter().map(|(_, _, row)| row).collect())
-}
-
-fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    match std::fs::read_dir(folder) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        Err(error) => Err(error),
-    }
+    Ok(rows)
 }

@@ -8,7 +8,9 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
+use steadfast_store::StoreError;
 
+use crate::Exit;
 use crate::args::Output;
 use crate::style::{BOLD, WAIT, error_prefix, inert, paint};
 
@@ -200,9 +202,30 @@ pub(crate) struct Wrong {
 /// The code of a job, step or item that is not there.
 pub(crate) const NOT_FOUND: &str = "not_found";
 
+/// The code of a database that cannot be reached.
+pub(crate) const NO_DATABASE: &str = "no_database";
+
 impl Wrong {
     pub(crate) fn no_job(message: String) -> Self {
         Self { code: NOT_FOUND, message }
+    }
+}
+
+impl Wrong {
+    /// A database that may be back in a moment.
+    pub(crate) fn exit(&self) -> Exit {
+        if self.code == NO_DATABASE { Exit::NoServer } else { Exit::Wrong }
+    }
+}
+
+impl From<StoreError> for Wrong {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unavailable { store, why } => {
+                Self { code: NO_DATABASE, message: format!("{store} cannot be used now: {why}") }
+            }
+            error => error.to_string().into(),
+        }
     }
 }
 

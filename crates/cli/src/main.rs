@@ -84,10 +84,13 @@ fn main() -> ExitCode {
         anstream::ColorChoice::Never.write_global();
     }
     let mut matches = Args::command().try_get_matches().unwrap_or_else(|error| misused(&error));
-    let data_typed = matches.subcommand().is_some_and(|(_, of)| {
-        of.try_contains_id("data").is_ok()
-            && of.value_source("data") == Some(ValueSource::CommandLine)
-    });
+    let is_typed = |flag: &str| {
+        matches.subcommand().is_some_and(|(_, of)| {
+            of.try_contains_id(flag).is_ok()
+                && of.value_source(flag) == Some(ValueSource::CommandLine)
+        })
+    };
+    let typed = client::TypedPlace { data: is_typed("data"), store: is_typed("store") };
     let args = Args::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
     // Before there is a second thread: what holds a token, or what is the operator's, shows it to no job.
     match &args.command {
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
         }
         _ => steadfast_worker::keep_private(&[]),
     }
-    let routing = client::Routing { data_typed };
+    let routing = client::Routing { typed };
     let done = match &args.command {
         Command::Run(args) => run::run(args),
         Command::Up(args) => serve::up(args),

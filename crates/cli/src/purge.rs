@@ -2,12 +2,11 @@
 //! if that is said.
 
 use serde_json::json;
-use steadfast::run::{JobLock, forget_lock};
 use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
-use steadfast_server::purge::{purge, remove};
+use steadfast_server::purge::{self, purge};
 use steadfast_server::queries;
-use steadfast_store::{Filter, Reader as _, Row, SqliteStore, storage_at};
+use steadfast_store::{Filter, Journal, Reader, Row};
 
 use crate::args::{Output, PurgeArgs};
 use crate::data::{self, Data};
@@ -16,23 +15,15 @@ use crate::input::Wrong;
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
-    if let Some(url) = &args.place.store {
-        return match in_database(url, args) {
-            Ok(purged) => tell(purged, args.common.output),
-            Err(wrong) => {
-                input::refuse("not_possible", &wrong, args.common.output).map(|()| Exit::Wrong)
-            }
-        };
-    }
-    on_folder(&args.common, |data, store| {
+    on_folder(Data::of(&args.common), args.common.output, |data, store| {
         let now = clock::now();
         let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
         let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));
         let purged = match (before, args.state) {
             (None, _) => named(&args.jobs, data, store)?,
             (Some(before), None) => {
-                let blobs = data.folder.storage().blobs();
-                purge(&mut data.open()?, store, &*blobs, before, now).map_err(text)?
+                let mut journal = data.storage.journal().map_err(Wrong::from)?;
+                purge(&mut *journal, store, &*data.storage.blobs(), before, now).map_err(text)?
             }
             (Some(before), Some(ShownState::Interrupted)) => interrupted(data, store, before)?,
             (Some(before), Some(ShownState::Of(state))) if state.is_terminal() => {
@@ -68,46 +59,31 @@ fn tell(purged: u64, output: Output) -> Done {
     Ok(Exit::Ok)
 }
 
-/// There are no interrupted jobs: those are of `run`, which has a data folder. One that is stuck may still be in a server's memory.
-fn in_database(url: &str, args: &PurgeArgs) -> Result<u64, String> {
-    let storage = storage_at(url).map_err(text)?;
-    let (mut journal, mut reader) =
-        (storage.journal().map_err(text)?, storage.reader().map_err(text)?);
-    let blobs = storage.blobs();
-    if let Some(older) = args.older {
-        if args.state.is_some() {
-            return Err("with --store, jobs go by age alone or by name".to_owned());
+/// With what its attempts left on this machine, if it ran here.
+fn remove(data: &Data, journal: &mut dyn Journal, job: &str) -> Result<bool, String> {
+    let gone = purge::remove(journal, &*data.storage.blobs(), job).map_err(text)?;
+    if gone && data.is_database() {
+        for left in [data.folder.work(job), data.folder.logs(job)] {
+            let _ = std::fs::remove_dir_all(left);
         }
-        let (now, older_ms) = (clock::now(), older.as_millis().min(u128::from(u64::MAX)) as u64);
-        let before = Timestamp(now.0.saturating_sub(older_ms));
-        return purge(&mut *journal, &mut *reader, &*blobs, before, now).map_err(text);
     }
-    let mut purged = 0;
-    for name in &args.jobs {
-        let row = data::find(&mut *reader, name).map_err(|wrong| wrong.message)?;
-        if !row.over {
-            return Err(format!("job {} has not ended; cancel it first", row.id));
-        }
-        purged += u64::from(remove(&mut *journal, &*blobs, &row.id).map_err(text)?);
-    }
-    Ok(purged)
+    Ok(gone)
 }
 
 fn ended(
     data: &Data,
-    store: &mut SqliteStore,
+    store: &mut dyn Reader,
     filter: &Filter,
     before: Timestamp,
 ) -> Result<u64, String> {
     const AT_ONCE: usize = 1000;
+    let mut journal = data.storage.journal().map_err(text)?;
     let (mut purged, mut cursor) = (0, None);
     loop {
         let page = store.list(filter, cursor.as_deref(), AT_ONCE).map_err(text)?;
         for row in page.jobs {
             if row.finished_at.is_some_and(|at| at < before) {
-                purged += u64::from(
-                    remove(store, &*data.folder.storage().blobs(), &row.id).map_err(text)?,
-                );
+                purged += u64::from(remove(data, &mut *journal, &row.id)?);
             }
         }
         cursor = page.next;
@@ -117,12 +93,14 @@ fn ended(
     }
 }
 
-/// Those that stopped before a moment: nothing was written since. A process that resumes one meanwhile has its
-/// lock, and keeps it.
-fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
+/// Those that stopped before a moment: nothing was written since. A process that resumes one meanwhile has claimed
+/// it, and keeps it.
+fn interrupted(data: &Data, store: &mut dyn Reader, before: Timestamp) -> Result<u64, String> {
+    let mut journal = data.storage.journal().map_err(text)?;
+    let place = data.place(None);
     let mut purged = 0;
-    for id in queries::interrupted(store, &|job| data.folder.is_run(job)).map_err(text)? {
-        let Ok(_lock) = JobLock::take(&data.folder, &id) else { continue };
+    for id in queries::interrupted(store, &|job| data.storage.is_run(job)).map_err(text)? {
+        let Ok(claim) = place.claim(&id) else { continue };
         // One that cannot be read may have ended as well: it goes only by its name.
         if store.damage(&id).map_err(text)?.is_some() {
             continue;
@@ -134,8 +112,8 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         }
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
-        if remove(store, &*data.folder.storage().blobs(), &id).map_err(text)? {
-            forget_lock(&data.folder, &id);
+        if remove(data, &mut *journal, &id)? {
+            place.forget(&claim, &id);
             purged += 1;
         }
     }
@@ -143,17 +121,17 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
 }
 
 /// All of them or none.
-fn named(names: &[String], data: &Data, store: &mut SqliteStore) -> Result<u64, Wrong> {
+fn named(names: &[String], data: &Data, store: &mut dyn Reader) -> Result<u64, Wrong> {
     let mut rows = Vec::new();
     for name in names {
         let row = data::find(store, name)?;
         may_go(&row, data, store)?;
         rows.push(row);
     }
+    let mut journal = data.storage.journal()?;
     let mut purged = 0;
     for row in rows {
-        let gone = remove(store, &*data.folder.storage().blobs(), &row.id).map_err(text)?;
-        purged += u64::from(gone);
+        purged += u64::from(remove(data, &mut *journal, &row.id)?);
     }
     Ok(purged)
 }
@@ -165,7 +143,7 @@ fn text(error: impl ToString) -> String {
 
 /// A job that is stuck will never be over. A server that read it before it was damaged may still have it:
 /// taken away from under it, the job would end the server.
-fn may_go(row: &Row, data: &Data, store: &mut SqliteStore) -> Result<(), String> {
+fn may_go(row: &Row, data: &Data, store: &mut dyn Reader) -> Result<(), String> {
     let id = &row.id;
     if row.over {
         return Ok(());
@@ -175,10 +153,11 @@ fn may_go(row: &Row, data: &Data, store: &mut SqliteStore) -> Result<(), String>
     if !stuck {
         return Err(format!("job {id} has not ended; cancel it first"));
     }
-    if data.folder.is_served() || data.folder.is_run(id) {
+    if data.storage.is_served() || data.storage.is_run(id) {
         return Err(format!(
-            "job {id} is stuck, and the process that has this data folder may still hold it; stop \
-             that, then purge the job"
+            "job {id} is stuck, and a process that has this {} may still hold it; stop that, then \
+             purge the job",
+            data.what()
         ));
     }
     Ok(())

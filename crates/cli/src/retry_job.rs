@@ -1,10 +1,11 @@
 //! A person steps in: `retry` runs an ended job again, `cancel` ends one.
 
-use steadfast::run::{JobLock, ask_to_cancel, new_id};
+use steadfast::run::{RunError, new_id};
 use steadfast_core::event::{JobState, Requester};
 use steadfast_core::retry_job::retry_job;
+use steadfast_store::RunClaimError;
 
-use crate::args::{Common, Output, ReasonArg, RetryArgs};
+use crate::args::{LocalArgs, Output, ReasonArg, RetryArgs};
 use crate::clock;
 use crate::data::{self, Data, JobOwner};
 use crate::input::Wrong;
@@ -19,16 +20,17 @@ pub(crate) fn retry(args: &RetryArgs, job: &str) -> Done {
 }
 
 fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
-    let data = Data::at(args.common.data.as_deref())?;
+    let data = Data::of(&args.common)?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
-    let row = data::find(&mut store, job)?;
-    let (old, owner) = data::owned(&mut store, &row.id)?;
+    let row = data::find(&mut *store, job)?;
+    let (old, owner) = data::owned(&mut *store, &row.id)?;
     drop(store);
     if owner == JobOwner::Server {
         return Err(format!(
-            "job {} was submitted to a server: start one with this data folder, and retry it there",
-            row.id
+            "job {} was submitted to a server: start one with this {}, and retry it there",
+            row.id,
+            data.what()
         )
         .into());
     }
@@ -38,36 +40,38 @@ fn try_retry(args: &RetryArgs, job: &str) -> Result<Exit, Wrong> {
     start(&data, &args.here, args.common.output, accepted)
 }
 
-/// The user who works on the data folder itself.
+/// The user who works on the data folder, or the database, itself.
 fn local(why: &ReasonArg) -> Result<Requester, Wrong> {
     Requester::local(why.reason.as_deref()).map_err(|why| why.to_string().into())
 }
 
-pub(crate) fn cancel(common: &Common, why: &ReasonArg, job: &str) -> Done {
+pub(crate) fn cancel(common: &LocalArgs, why: &ReasonArg, job: &str) -> Done {
     conclude(try_cancel(common, why, job), common.output)
 }
 
-fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong> {
+fn try_cancel(common: &LocalArgs, why: &ReasonArg, job: &str) -> Result<Exit, Wrong> {
     let requested = local(why)?;
-    let data = Data::at(common.data.as_deref())?;
+    let data = Data::of(common)?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
-    let row = data::find(&mut store, job)?;
-    let (job, owner) = data::owned(&mut store, &row.id)?;
+    let row = data::find(&mut *store, job)?;
+    let (job, owner) = data::owned(&mut *store, &row.id)?;
     if job.is_over() {
         return Err(format!("job {} has ended: {}", row.id, row.state).into());
     }
     data.may_write(&job, owner)?;
-    match JobLock::take(&data.folder, &row.id) {
-        Ok(lock) => {
+    let place = data.place(None);
+    match place.claim(&row.id) {
+        Ok(claim) => {
             let mut shown = Shown::new(common.output)?;
-            steadfast::run::cancel(&data.folder, lock, job, requested, &mut shown)?;
+            steadfast::run::cancel(&place, claim, job, requested, &mut shown)?;
         }
-        Err(_) => {
+        Err(error @ RunClaimError::Io { .. }) => return Err(RunError::from(error).into()),
+        Err(RunClaimError::Run { .. }) => {
             // The process that runs it looks for this.
-            ask_to_cancel(&data.folder, &row.id, &requested)?;
+            place.ask_to_cancel(&row.id, &requested)?;
             for _ in 0..LOOKS {
-                if data::state(&mut store, &row.id)?.state() == JobState::Cancelled {
+                if data::state(&mut *store, &row.id)?.state() == JobState::Cancelled {
                     break;
                 }
                 clock::wait_a_little();
@@ -75,10 +79,10 @@ fn try_cancel(common: &Common, why: &ReasonArg, job: &str) -> Result<Exit, Wrong
         }
     }
     let mut store = data.open()?;
-    let job = data::state(&mut store, &row.id)?;
+    let job = data::state(&mut *store, &row.id)?;
     match common.output {
         Output::Json => {
-            let status = folder::status_of(&data, &mut store, &row.id)?;
+            let status = folder::status_of(&data, &mut *store, &row.id)?;
             input::print_json(&status).map_err(|error| error.to_string())?;
         }
         Output::Human => println!("{} {}", row.id, job.state()),

@@ -11,6 +11,7 @@ use steadfast_api::{JobStatus, ShownState};
 use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
+use steadfast_store::{RunClaimError, StoreError};
 
 use crate::args::{Here, Output, ResumeArgs, RunArgs};
 use crate::data::{self, Data, JobOwner};
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &RunArgs) -> Done {
     accepted.source = Some(steadfast::run::source(path.display().to_string(), text));
     let begun = steadfast::run::check(&accepted.plan).map_err(Wrong::from);
     let done = begun.and_then(|()| {
-        let data = Data::at(args.common.data.as_deref())?;
+        let data = Data::of(&args.common)?;
         start(&data, &args.here, args.common.output, accepted)
     });
     conclude(done, args.common.output)
@@ -61,7 +62,7 @@ pub(crate) fn resume(args: &ResumeArgs, job: &str) -> Done {
 pub(crate) fn conclude(done: Result<Exit, Wrong>, output: Output) -> Done {
     match done {
         Ok(exit) => Ok(exit),
-        Err(Wrong { code, message }) => input::refuse(code, &message, output).map(|()| Exit::Wrong),
+        Err(wrong) => input::refuse(wrong.code, &wrong.message, output).map(|()| wrong.exit()),
     }
 }
 
@@ -77,8 +78,21 @@ impl From<RunError> for Wrong {
             }
             _ => error.to_string(),
         };
-        message.into()
+        let code = if is_away(&error) { input::NO_DATABASE } else { "not_possible" };
+        Self { code, message }
     }
+}
+
+/// The database cannot be reached.
+fn is_away(error: &RunError) -> bool {
+    let store = match error {
+        RunError::Store(error) => Some(error),
+        RunError::Claim(RunClaimError::Io { why, .. }) => {
+            why.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>())
+        }
+        _ => None,
+    };
+    matches!(store, Some(StoreError::Unavailable { .. }))
 }
 
 fn try_resume(args: &ResumeArgs, job: &str) -> Result<Exit, Wrong> {
@@ -87,20 +101,21 @@ fn try_resume(args: &ResumeArgs, job: &str) -> Result<Exit, Wrong> {
             "--reason is for a job that was paused on a server; this one goes on here".into()
         );
     }
-    let data = Data::at(args.common.data.as_deref())?;
+    let data = Data::of(&args.common)?;
     let none = || Wrong::no_job(format!("there is no job {job}"));
     let mut store = data.look()?.ok_or_else(none)?;
-    let row = data::find(&mut store, job)?;
+    let row = data::find(&mut *store, job)?;
     drop(store);
     let mut shown = Shown::new(args.common.output)?;
-    let resumed = Resumed::open(&data.folder, &row.id, args.changed, &mut shown)?;
-    let finished = steadfast::run::resume(&options(&data, &args.here), resumed, &mut shown)?;
+    let options = options(&data, &args.here);
+    let resumed = Resumed::open(&options.place, &row.id, args.changed, &mut shown)?;
+    let finished = steadfast::run::resume(&options, resumed, &mut shown)?;
     shown.tell_end(&data, &row.id, finished)
 }
 
 fn options(data: &Data, here: &Here) -> RunOptions {
     RunOptions {
-        folder: data.folder.clone(),
+        place: data.place(Some(here.outage_tolerance)),
         slots: here.slots.unwrap_or_else(default_slots),
         keep: here.keep,
         outbound: here.outbound.here(),
@@ -131,7 +146,10 @@ impl RunView for Shown {
     }
 
     fn warn(&mut self, what: &str) {
-        anstream::eprintln!("{what}");
+        // The picture is drawn again below it.
+        self.view.end();
+        // The terminal may be what went away.
+        let _ = writeln!(anstream::stderr(), "{what}");
     }
 
     fn interrupts(&self) -> usize {
@@ -150,25 +168,33 @@ impl Shown {
 
     fn tell_end(mut self, data: &Data, id: &str, finished: Finished) -> Result<Exit, Wrong> {
         self.view.end();
-        let Finished { end, job, attempts, lock } = finished;
-        if let RunEnd::Failed(error) = &end {
-            let hint = paint(BOLD, data.hint("resume", id));
-            let _ = writeln!(anstream::stderr(), "{}{error}\ngo on with {hint}", error_prefix());
-            return Ok(Exit::Failed);
+        let Finished { end, job, attempts, claim } = finished;
+        let stopped = match &end {
+            RunEnd::Over | RunEnd::Interrupted => None,
+            RunEnd::Failed(error) => Some((error, "go on with", "resume", Exit::Failed)),
+            RunEnd::TakenOver(error) => Some((error, "see", "status", Exit::Failed)),
+            RunEnd::Unavailable(error) => {
+                Some((error, "when it is back, go on with", "resume", Exit::NoServer))
+            }
+        };
+        if let Some((error, then, command, exit)) = stopped {
+            let hint = paint(BOLD, data.hint(command, id));
+            let _ = writeln!(anstream::stderr(), "{}{error}\n{then} {hint}", error_prefix());
+            return Ok(exit);
         }
         let job = job.ok_or("the job was not stored")?;
         let over = matches!(end, RunEnd::Over);
         if self.output == Output::Json {
             let status = match attempts {
                 Some(attempts) => JobStatus::new(&job, &attempts),
-                None => folder::status_of(data, &mut data.open()?, id)?,
+                None => folder::status_of(data, &mut *data.open()?, id)?,
             };
             // Of a job that has not ended, whose process we are still.
             let status = if over { status } else { status.without_a_process() };
             input::print_json(&status).map_err(|error| error.to_string())?;
         }
         // Nobody is at the job any more, and it is shown so.
-        drop(lock);
+        drop(claim);
         if over {
             if self.output == Output::Human {
                 anstream::print!(

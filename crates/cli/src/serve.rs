@@ -1,5 +1,7 @@
 //! `server`, `worker` and `up`: what serves until it is told to stop.
 
+mod own;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,6 @@ use std::time::Duration;
 use steadfast_server::config::{Auth, Config};
 use steadfast_server::observability::{LogFormat, Metrics, ProcessFacts, init_stderr};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
-use steadfast_server::tokens::{Scope, Tokens};
 use steadfast_store::{Storage, storage_at};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
@@ -27,11 +28,7 @@ use crate::data::Data;
 use crate::run::default_slots;
 use crate::style::{BOLD, DIM, paint};
 use crate::{Done, Exit, client, input, signals};
-
-/// How long the tokens are good for that `up` makes; they are taken back at the end.
-const OWN_TOKEN_MS: u64 = 365 * 86_400_000;
-/// What they are called.
-const OWN_TOKEN: &str = "steadfast up";
+use own::{OwnTokens, WORKER_FOLDER, worker_name};
 
 pub(crate) fn server(args: &ServerArgs) -> Done {
     if args.print_config {
@@ -71,11 +68,15 @@ pub(crate) fn up(args: &UpArgs) -> Done {
                  worker` apart",
             );
         }
+        let name = match worker_name(&config, &data) {
+            Ok(name) => name,
+            Err(wrong) => return refuse(&wrong),
+        };
         // Other users of this machine come in only if the operator says so.
         let for_its_user = config.server.auth.is_none();
         config.server.auth.get_or_insert(Auth::Required);
         let own = match config.server.auth {
-            Some(Auth::Required) => match OwnTokens::make(&*storage) {
+            Some(Auth::Required) => match OwnTokens::make(&*storage, &name) {
                 Ok(own) => Some(own),
                 Err(wrong) => return refuse(&wrong),
             },
@@ -100,7 +101,7 @@ pub(crate) fn up(args: &UpArgs) -> Done {
             datacenter: args.datacenter.clone(),
             slots: args.slots.unwrap_or_else(default_slots),
             outbound: Some(args.outbound.here()),
-            ..remote_defaults("local".to_owned(), data.folder.root().join("worker-local"))
+            ..remote_defaults(name, data.folder.root().join(WORKER_FOLDER))
         };
         tell(&running, "server and worker, on");
         let (handle, orders) = Handle::new();
@@ -245,8 +246,8 @@ fn settings(args: &ServeArgs) -> Result<Config, String> {
             AuthArg::None => Auth::None,
         });
     }
-    if let Some(store) = &args.place.store {
-        config.store.url = Some(store.clone());
+    if let Some(store) = args.place.url() {
+        config.store.url = Some(store.to_owned());
     }
     Ok(config)
 }
@@ -263,46 +264,6 @@ fn storage(config: &Config, data: Option<&Path>) -> Result<Arc<dyn Storage>, Str
 
 async fn begin(config: Config, storage: Arc<dyn Storage>) -> Result<Running, StartError> {
     start(ServerOptions { config, storage, clock: Arc::new(SystemClock), inside: None }).await
-}
-
-/// For the worker that `up` brings along, and for the programs of its user. They end with it.
-struct OwnTokens {
-    tokens: Tokens,
-    client: Token,
-    worker: Token,
-    ids: [String; 2],
-}
-
-impl OwnTokens {
-    fn make(storage: &dyn Storage) -> Result<Self, String> {
-        let now = clock::now();
-        let tokens = Tokens::open(storage.settings()).map_err(|error| error.to_string())?;
-        let expires = Some(now.plus(OWN_TOKEN_MS));
-        let make = |scope| {
-            let made = tokens.create(scope, Some(OWN_TOKEN), expires, now);
-            made.map_err(|error| error.to_string())
-        };
-        let (client, worker) = (make(Scope::Admin)?, make(Scope::Worker)?);
-        let ids = [client.id, worker.id];
-        Ok(Self { tokens, client: Token(client.text), worker: Token(worker.text), ids })
-    }
-
-    /// One that was killed took none of its tokens back. This one has the folder to itself.
-    fn forget_earlier(&self) {
-        for token in self.tokens.list().unwrap_or_default() {
-            if token.name.as_deref() == Some(OWN_TOKEN) && !self.ids.contains(&token.id) {
-                let _ = self.tokens.revoke(&token.id);
-            }
-        }
-    }
-}
-
-impl Drop for OwnTokens {
-    fn drop(&mut self) {
-        for id in &self.ids {
-            let _ = self.tokens.revoke(id);
-        }
-    }
 }
 
 fn remote_defaults(name: String, folder: PathBuf) -> RemoteConfig {

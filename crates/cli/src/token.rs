@@ -48,7 +48,7 @@ pub(crate) fn run(command: &TokenCommand) -> Done {
 
 /// In the data folder, or where a server with a database keeps them.
 fn open(place: &StoreArgs, common: &Common) -> Result<Tokens, String> {
-    let storage = match &place.store {
+    let storage = match place.url() {
         Some(url) => storage_at(url).map_err(|error| error.to_string())?,
         None => {
             let data = Data::at(common.data.as_deref())?;

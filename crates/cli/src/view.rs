@@ -9,6 +9,7 @@ use steadfast_core::job::{AuxiliaryItem, Job, Phase, StepRun};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::text::shorten;
 use steadfast_core::time::{Timestamp, human_ms};
+use steadfast_store::LogName;
 
 use crate::args::Output;
 use crate::data::{Data, JobOwner};
@@ -296,15 +297,15 @@ pub(crate) fn item_label(job: &Job, item: ItemId) -> String {
 /// The last lines that an attempt wrote, made harmless.
 fn last_words(job: &Job, item: ItemId, attempt: u32, data: &Data) -> Vec<String> {
     let step = &job.plan.step(item.step).name;
-    let path = data.folder.log(&job.id, step, item, attempt);
-    let tail = steadfast_worker::tail(&path, 2000).unwrap_or_default();
+    let log = LogName::new(&job.id, step, item, attempt);
+    let tail = data.log_tail(&log, 2000).unwrap_or_default();
     let text = String::from_utf8_lossy(&tail);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
     last.iter().map(|line| line.chars().take(160).collect()).collect()
 }
 
-/// Where a job of the data folder stands.
+/// Where a job that is kept here stands.
 pub(crate) fn overview(job: &Job, owner: JobOwner, data: &Data) -> JobOverview {
     let steps = places(job).map(|(run, step, state)| {
         let failures = state.failed.iter().take(SHOWN_ITEMS).map(|(index, stopped)| {
@@ -321,7 +322,7 @@ pub(crate) fn overview(job: &Job, owner: JobOwner, data: &Data) -> JobOverview {
         StepFacts { failures: failures.collect(), ..step_facts(job, run, step, state) }
     });
     let mut hints = vec![];
-    if data.folder.logs(&job.id).exists() {
+    if data.has_logs(job) {
         hints.push(format!("output: {}", data.hint("logs", &job.id)));
     }
     if job.state() != JobState::Succeeded {

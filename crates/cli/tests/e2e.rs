@@ -26,6 +26,7 @@ mod e2e {
     mod rest;
     mod restarts;
     mod retries;
+    mod runs_postgres;
     mod seen;
     mod several;
     mod stalls;

@@ -44,7 +44,7 @@ fn stored(place: &Place) -> Vec<(u64, SystemTime)> {
 
 #[test]
 fn two_hundred_workers_are_heard_and_do_everything_once() {
-    let place = Place::new("");
+    let place = Place::with_data_folder("");
     let (server, address) = serve(&place);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let job = runtime.expect("a runtime").block_on(async {

@@ -96,7 +96,7 @@ struct Seen {
 }
 
 fn watch(shim: &PathBuf, swallow: bool) -> Seen {
-    let place = Place::new(JOB);
+    let place = Place::with_data_folder(JOB);
     let log = place.path("deeds");
     let file = place.path("job.yaml");
     let mut command = place.command(&["run", file.to_str().expect("plain")]);

@@ -50,7 +50,7 @@ impl Engine {
             loop {
                 let job = &self.jobs[&key];
                 let Some(item) = job.next_startable(run) else { break };
-                let Placement::Here { slots, worker } = &mut self.room else { return };
+                let Placement::Here { slots, worker, incarnation } = &mut self.room else { return };
                 let may_wait =
                     job.plan.step(item.step).policy.survives_loss() && !was_not_begun(job, item);
                 if batch.effects.len() >= STARTS_PER_BATCH
@@ -59,7 +59,8 @@ impl Engine {
                     still_runnable = true;
                     break;
                 }
-                let input = Input::Start { item, worker: worker.clone(), incarnation: None };
+                let (worker, incarnation) = (worker.clone(), incarnation.clone());
+                let input = Input::Start { item, worker, incarnation };
                 // Core named the item as startable, so it has nothing to refuse.
                 let _ = self.transact(key, &input, now, batch);
             }

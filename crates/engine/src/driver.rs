@@ -10,7 +10,7 @@ mod loading;
 mod writer;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver as ChannelReceiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -105,12 +105,30 @@ pub struct Ownership {
     pub shards: Arc<OwnedShards>,
     /// None: the one that starts this brings all jobs.
     pub loader: Option<Loader>,
+    pub patience: Patience,
+}
+
+/// How long a store that cannot be used now is waited for.
+#[derive(Clone, Debug)]
+pub enum Patience {
+    /// Whatever it is: a full disk, a lock of another process, a database that is away. The operator can free space, the other process
+    /// will end, the database comes back, and workers go on meanwhile.
+    Endless,
+    /// A database that is away, for so long, in milliseconds. May be changed meanwhile.
+    Outage(Arc<AtomicU64>),
+    None,
 }
 
 impl Ownership {
     /// Of one that has its store alone, and brings all jobs.
     pub fn alone(owner: Owner) -> Self {
-        Self { owner, shards: Arc::new(OwnedShards::all()), loader: None }
+        let shards = Arc::new(OwnedShards::all());
+        Self { owner, shards, loader: None, patience: Patience::None }
+    }
+
+    #[must_use]
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
     }
 }
 
@@ -128,10 +146,10 @@ impl Live {
         let (groups, unsynced) = sync_channel(UNSYNCED);
         let inbox = Inbox::new(sender.clone());
         let workers = Box::new(make_workers(inbox.clone()));
-        let patient = matches!(room, Placement::Fleet(_));
+        let clock: Arc<dyn Clock> = clock.into();
         let signals = Arc::new(WriterSignals::default());
         let controller = Controller::new(room).keeping_readiness(journal.keeps_readiness());
-        let Ownership { owner, shards, loader } = ownership;
+        let Ownership { owner, shards, loader, patience } = ownership;
         // One word, once.
         let (recovered_to, recovered) = sync_channel(1);
         let (loads, to_load) = mailbox(LOADS);
@@ -147,7 +165,8 @@ impl Live {
             workers,
             observer,
             unsynced,
-            patient,
+            patience,
+            clock: clock.clone(),
             decider: sender,
             signals: signals.clone(),
             refused: HashMap::new(),

@@ -19,7 +19,7 @@ use steadfast_api::proto::workers_server::WorkersServer;
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
-    Clock, FleetRules, Live, Loader, Observer, Ownership, Placement, Stopped, Unreadable,
+    Clock, FleetRules, Live, Loader, Observer, Ownership, Patience, Placement, Stopped, Unreadable,
     WorkerState,
 };
 use steadfast_store::{Journal as _, Storage, StoreError};
@@ -264,7 +264,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         Box::new(writing),
         Box::new(SharedClock(clock.clone())),
         Placement::fleet(fleet_rules(&config, is_shared)),
-        Ownership { owner, shards: shards.clone(), loader },
+        Ownership { owner, shards: shards.clone(), loader, patience: Patience::Endless },
         |_| registry.clone(),
         watch.clone().and(Box::new(Notifier {
             notifications: notifications.clone(),

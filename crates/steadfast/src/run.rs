@@ -1,9 +1,13 @@
 //! What `steadfast run` does: one job on this machine, to its end, by a controller and an executor in this process.
 //!
 //! The job's file, its view and the signals are the caller's: see [`RunView`]. Here are the words of the engine, not
-//! of [`Client`](crate::Client); the data folder may be shared with other runs, and each job has its own lock.
+//! of [`Client`](crate::Client); the data folder, or the database, may be shared with other runs, and each job is one process's.
 
-mod lock;
+mod cancel;
+mod keeper;
+mod logs;
+mod place;
+mod port;
 mod services;
 mod transport;
 mod watch;
@@ -14,23 +18,22 @@ use std::sync::mpsc::sync_channel;
 
 use sha2::{Digest, Sha256};
 use steadfast_api::Attempts;
-use steadfast_core::decide::Input;
-use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent, Requester, SourceFile};
+use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent, SourceFile};
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{
-    Adopted, Assignment, Clock as _, CommandError, Live, Lost, Observer, Ownership, Placement,
-    Slots, Stopped, Work, Workers,
-};
+use steadfast_engine::{Adopted, Clock as _, CommandError, Live, Lost, Ownership, Stopped};
 use steadfast_server::clock::SystemClock;
 use steadfast_server::queries::Projector;
-use steadfast_store::{Folder, Journal as _, Owner, Reader as _, SqliteStore};
+use steadfast_store::{Journal, Owner, RunClaimError, StoreError};
 use steadfast_worker::http::Outbound;
 
-pub use lock::{JobLock, ask_to_cancel, forget_lock};
+pub use cancel::cancel;
+pub use keeper::KeptClaim;
+use logs::LogShipper;
+pub use place::RunPlace;
 use services::Services;
-use transport::LocalWorkers;
+use transport::{LocalFolder, LocalWorkers};
 use watch::{EventSender, Progress, Seen, TICK, Watch};
 
 /// Waits for killed processes, in ticks, before this process ends all the same.
@@ -49,14 +52,16 @@ pub enum RunError {
     Unsupported(String),
     #[error("job {id} has ended: {state}")]
     Over { id: JobId, state: JobState },
-    #[error(
-        "job {0} was submitted to a server: it goes on when one is started with this data folder"
-    )]
-    OfServer(JobId),
+    #[error("job {id} was submitted to a server: it goes on when one is started with this {place}")]
+    OfServer { id: JobId, place: &'static str },
     #[error("{path}: {error}", path = path.display())]
     SourceUnreadable { path: PathBuf, error: std::io::Error },
     #[error("{path} has changed since job {id} was started", path = path.display())]
     SourceChanged { path: PathBuf, id: JobId },
+    #[error(transparent)]
+    Claim(#[from] RunClaimError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error(transparent)]
     Command(#[from] CommandError),
     #[error("{0}")]
@@ -77,7 +82,7 @@ fn failed(error: impl ToString) -> RunError {
 /// Where and how.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    pub folder: Folder,
+    pub place: RunPlace,
     /// How many attempts at once; at least 1.
     pub slots: u32,
     /// Attempts keep their folders.
@@ -116,6 +121,10 @@ pub enum RunEnd {
     Interrupted,
     /// The job cannot go on in this process: another has it, it contradicts itself, or the disk failed.
     Failed(String),
+    /// Another process took this one for dead, and goes on with the job.
+    TakenOver(String),
+    /// The database was away for longer than is waited for. The job can be resumed.
+    Unavailable(String),
 }
 
 /// A run that has ended.
@@ -127,13 +136,13 @@ pub struct Finished {
     /// None: the job was there before this run, and its log knows more.
     pub attempts: Option<Attempts>,
     /// Until it is dropped, this process is shown to be at the job.
-    pub lock: JobLock,
+    pub claim: KeptClaim,
 }
 
-/// A job of the data folder that this process, which has its lock, goes on with.
+/// A stored job that this process, which has claimed it, goes on with.
 #[derive(Debug)]
 pub struct Resumed {
-    lock: JobLock,
+    claim: KeptClaim,
     job: Job,
     adopted: Adopted,
     owner: Owner,
@@ -190,22 +199,21 @@ impl Resumed {
     /// Takes over a job whose process is gone, and ends what that left running. `changed`: although its file is
     /// another by now.
     pub fn open(
-        folder: &Folder,
+        place: &RunPlace,
         id: &str,
         changed: bool,
         view: &mut dyn RunView,
     ) -> Result<Self, RunError> {
-        let lock = JobLock::take(folder, id)?;
-        let mut store = open(folder)?;
-        let job = steadfast_engine::state(&mut store, id).map_err(failed)?;
+        let claim = place.claim(id)?;
+        let job = steadfast_engine::state(&mut *place.reader()?, id).map_err(failed)?;
         if job.is_over() {
-            forget_lock(folder, id);
+            place.forget(&claim, id);
             return Err(RunError::Over { id: job.id.clone(), state: job.state() });
         }
         // It came without a job file of its own, through a server.
         let Some(source) = &job.source else {
-            forget_lock(folder, id);
-            return Err(RunError::OfServer(job.id));
+            place.forget(&claim, id);
+            return Err(RunError::OfServer { id: job.id, place: place.what() });
         };
         if !source.digest.is_empty() && !changed {
             let path = PathBuf::from(&source.path);
@@ -217,14 +225,13 @@ impl Resumed {
                 Ok(_) => {}
             }
         }
-        Self::adopt(folder, store, job, lock, view)
+        Self::adopt(place, job, claim, view)
     }
 
     fn adopt(
-        folder: &Folder,
-        mut store: SqliteStore,
+        place: &RunPlace,
         job: Job,
-        lock: JobLock,
+        claim: KeptClaim,
         view: &mut dyn RunView,
     ) -> Result<Self, RunError> {
         // Whatever a dead run left behind must not write into the attempts that follow.
@@ -234,36 +241,34 @@ impl Resumed {
             let many = if orphans == 1 { "process" } else { "processes" };
             view.warn(&format!("ended {orphans} {many} of the interrupted run"));
         }
-        let down_since = lock.alive_at().unwrap_or(job.last_at).max(job.last_at);
-        let stored = store.get(&job.id).map_err(failed)?;
+        let down_since = claim.alive_at().unwrap_or(job.last_at).max(job.last_at);
+        let mut journal = claim.journal()?;
+        let stored = place.reader()?.get(&job.id)?;
         let owner = stored.map_or_else(|| job.id.to_string(), |stored| stored.owner);
-        let owner = store.take(&owner, now(), Some(down_since)).map_err(failed)?;
-        let gaps = store.gaps(&owner.id, &job.id, job.last_at).map_err(failed)?;
-        let lost = lost(&job, folder);
-        Ok(Self { lock, adopted: Adopted { job: job.clone(), gaps, lost }, job, owner })
+        let owner = journal.take(&owner, now(), Some(down_since))?;
+        let gaps = journal.gaps(&owner.id, &job.id, job.last_at)?;
+        let lost = lost(&job, place)?;
+        Ok(Self { claim, adopted: Adopted { job: job.clone(), gaps, lost }, job, owner })
     }
 }
 
-/// The attempts that the interrupted run had under way. A process without a folder never began; of a call
-/// it cannot be told, so that the service may have done it.
-fn lost(job: &Job, folder: &Folder) -> Vec<Lost> {
+/// The attempts that the interrupted run had under way. A process without a folder never began; of a call, and of what
+/// another machine had, it cannot be told.
+fn lost(job: &Job, place: &RunPlace) -> Result<Vec<Lost>, RunError> {
+    let here = place.incarnation()?;
     let running = job.all_live().filter(|(_, item)| item.phase == Phase::Running);
-    running
-        .map(|(item, state)| {
-            let name = job.plan.folder_name(&job.id, item, state.history.attempts);
-            let is_call = matches!(job.plan.action_of(item), Some(Action::Http(_)));
-            let started = is_call || folder.work(&job.id).join(name).exists();
-            Lost { item, token: state.token, started }
-        })
-        .collect()
+    let lost = running.map(|(item, state)| {
+        let name = job.plan.folder_name(&job.id, item, state.history.attempts);
+        let is_call = matches!(job.plan.action_of(item), Some(Action::Http(_)));
+        let was_here = state.incarnation.as_deref() == here.as_deref();
+        let started = is_call || !was_here || place.folder.work(&job.id).join(name).exists();
+        Lost { item, token: state.token, started }
+    });
+    Ok(lost.collect())
 }
 
 fn now() -> Timestamp {
     SystemClock.now()
-}
-
-fn open(folder: &Folder) -> Result<SqliteStore, RunError> {
-    SqliteStore::open(&folder.database()).map_err(failed)
 }
 
 /// Runs a new job to its end.
@@ -272,17 +277,14 @@ pub fn start(
     accepted: AcceptedJob,
     view: &mut dyn RunView,
 ) -> Result<Finished, RunError> {
-    let folder = &options.folder;
-    folder.create().map_err(|error| {
-        format!("cannot make the data folder {}: {error}", folder.root().display())
-    })?;
-    let mut store = open(folder)?;
+    options.place.create()?;
     let (id, plan) = (accepted.id.clone(), accepted.plan.clone());
-    let lock = JobLock::take(folder, &id)?;
+    let claim = options.place.claim(&id)?;
+    let mut journal = claim.journal()?;
     // A job of `run` is its own owner.
-    let owner = store.take(&id, now(), None).map_err(failed)?;
-    let begin = Begin { id, plan, before: None, lock, owner };
-    begin.run(options, store, view, |live| live.inbox().submit(accepted, None))
+    let owner = journal.take(&id, now(), None)?;
+    let begin = Begin { id, plan, before: None, claim, owner };
+    begin.run(options, journal, view, |live| live.inbox().submit(accepted, None))
 }
 
 /// Goes on with a job to its end.
@@ -291,51 +293,11 @@ pub fn resume(
     resumed: Resumed,
     view: &mut dyn RunView,
 ) -> Result<Finished, RunError> {
-    let Resumed { lock, job, adopted, owner } = resumed;
-    let store = open(&options.folder)?;
+    let Resumed { claim, job, adopted, owner } = resumed;
+    let journal = claim.journal()?;
     let begin =
-        Begin { id: job.id.clone(), plan: job.plan.clone(), before: Some(job), lock, owner };
-    begin.run(options, store, view, |live| live.inbox().adopt(adopted))
-}
-
-/// Cancels a job whose process is gone: nothing of it is started.
-pub fn cancel(
-    folder: &Folder,
-    lock: JobLock,
-    job: Job,
-    requested: Requester,
-    view: &mut dyn RunView,
-) -> Result<(), RunError> {
-    let id = job.id.clone();
-    let Resumed { lock: _lock, adopted, owner, .. } =
-        Resumed::adopt(folder, open(folder)?, job, lock, view)?;
-    let live = Live::start(
-        Box::new(open(folder)?),
-        Box::new(SystemClock),
-        Placement::here(Slots::unlimited(), "cancel"),
-        Ownership::alone(owner),
-        |_| Idle,
-        Box::new(Idle),
-    );
-    live.inbox().drain();
-    live.inbox().adopt(adopted)?;
-    live.inbox().command(&id, Input::Cancel(requested))?;
-    live.stop().map_err(failed)?;
-    forget_lock(folder, &id);
-    Ok(())
-}
-
-/// Nothing starts while a job is cancelled, and nobody watches.
-struct Idle;
-
-impl Workers for Idle {
-    fn assign(&mut self, _: Box<Work>) {}
-    fn withdraw(&mut self, _: Assignment) {}
-    fn settled(&mut self, _: &JobId, _: u64) {}
-}
-
-impl Observer for Idle {
-    fn committed(&mut self, _: &JobId, _: Vec<RecordedEvent>) {}
+        Begin { id: job.id.clone(), plan: job.plan.clone(), before: Some(job), claim, owner };
+    begin.run(options, journal, view, |live| live.inbox().adopt(adopted))
 }
 
 /// A job that is about to be run by this process.
@@ -344,7 +306,7 @@ struct Begin {
     plan: Arc<Plan>,
     /// Its state so far, if it is resumed.
     before: Option<Job>,
-    lock: JobLock,
+    claim: KeptClaim,
     owner: Owner,
 }
 
@@ -352,29 +314,36 @@ impl Begin {
     fn run(
         self,
         options: &RunOptions,
-        store: SqliteStore,
+        journal: Box<dyn Journal>,
         view: &mut dyn RunView,
         begin: impl FnOnce(&Live) -> steadfast_engine::Answer,
     ) -> Result<Finished, RunError> {
-        let Self { id, plan, before, lock, owner } = self;
-        let (folder, slots) = (&options.folder, options.slots);
+        let Self { id, plan, before, claim, owner } = self;
+        let RunOptions { place, slots, .. } = options;
         let services =
-            Services::open(&plan, &id, &options.outbound, folder, |what| view.warn(what))?;
+            Services::open(&plan, &id, &options.outbound, place, |what| view.warn(what))?;
+        let blobs = place.is_shared().then(|| place.storage.blobs());
+        let logs = blobs.map(|blobs| LogShipper::start(blobs, place.folder.clone(), &id));
+        let logs = logs.transpose().map_err(failed)?;
+        let (patience, tolerance_ms) = place.patience();
         let (tell, told) = sync_channel(UNSEEN);
         let mut workers = None;
         let live = Live::start(
-            Box::new(store),
+            journal,
             Box::new(SystemClock),
-            Placement::here(Slots::shared(slots), "local"),
-            Ownership::alone(owner),
+            place.placement(*slots)?,
+            Ownership::alone(owner).with_patience(patience),
             |inbox| {
-                let started =
-                    LocalWorkers::start(slots, folder.clone(), inbox, options.keep, services);
+                let folder = LocalFolder::new(place.folder.clone(), options.keep, logs.clone());
+                let started = LocalWorkers::start(*slots, folder, inbox, services);
                 let started = started.expect("a process can have one more thread");
                 workers = Some(started.clone());
                 started
             },
-            Box::new(EventSender { watch: tell, projector: Projector::start(folder.storage()) }),
+            Box::new(EventSender {
+                watch: tell,
+                projector: Projector::start(place.storage.clone()),
+            }),
         );
         let workers = workers.ok_or_else(|| failed("the engine has no workers"))?;
         begin(&live)?;
@@ -385,7 +354,8 @@ impl Begin {
             live: &live,
             told: &told,
             workers: &workers,
-            lock: &lock,
+            claim: &claim,
+            tolerance_ms,
             seen: Seen { job: before, attempts: (!resumed).then(Attempts::default) },
         };
         let end = watch.until_end(view);
@@ -403,13 +373,16 @@ impl Begin {
             }
         }
         workers.close();
+        if let (RunEnd::TakenOver(_), Some(logs)) = (&end, &logs) {
+            logs.stop();
+        }
         seen.show(told.try_iter().flat_map(Progress::into_events), view)?;
         // While the store is closed, what the job leaves behind is put away.
         let stopped = std::thread::scope(|scope| {
             let stopping = scope.spawn(|| live.stop());
             if let RunEnd::Over = end {
                 if !options.keep {
-                    let _ = std::fs::remove_dir_all(folder.work(&id));
+                    let _ = std::fs::remove_dir_all(place.folder.work(&id));
                 }
                 // A process that ran away from its attempt ends with the job at the latest.
                 let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id);
@@ -419,13 +392,20 @@ impl Begin {
         // What was committed on the way out is part of what is shown.
         seen.show(told.try_iter().flat_map(Progress::into_events), view)?;
         let end = match (end, stopped) {
-            (RunEnd::Failed(why), _) => RunEnd::Failed(why),
-            (_, Err(error)) => RunEnd::Failed(error.to_string()),
-            (end, Ok(())) => end,
+            (end @ (RunEnd::Failed(_) | RunEnd::TakenOver(_)), _) | (end, Ok(())) => end,
+            (_, Err(error)) => match place::outage(&error) {
+                Some(why) => RunEnd::Unavailable(why),
+                None => RunEnd::Failed(error.to_string()),
+            },
         };
-        if let RunEnd::Over = end {
-            forget_lock(folder, &id);
+        if let Some(left) = logs.map(|logs| logs.finish(&id)).filter(|left| *left > 0) {
+            let folder = place.folder.logs(&id);
+            let many = if left == 1 { "log is" } else { "logs are" };
+            view.warn(&format!("{left} {many} not in the database, but in {}", folder.display()));
         }
-        Ok(Finished { end, job: seen.job, attempts: seen.attempts, lock })
+        if let RunEnd::Over = end {
+            place.forget(&claim, &id);
+        }
+        Ok(Finished { end, job: seen.job, attempts: seen.attempts, claim })
     }
 }

@@ -4,11 +4,12 @@
 //! no caller should hand in here, becomes a path that every call of the system refuses, and never one elsewhere.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use steadfast_core::event::ItemId;
+use steadfast_core::hex::hex;
 
 #[derive(Clone, Debug)]
 pub struct Folder {
@@ -99,6 +100,31 @@ impl Folder {
     /// Held by the process that runs a job of `run`.
     pub fn job_lock(&self, job: &str) -> PathBuf {
         self.locks().join(format!("{}.lock", plain(job)))
+    }
+
+    /// Says that the process that runs the job is to cancel it.
+    pub(crate) fn cancel_file(&self, job: &str) -> PathBuf {
+        self.locks().join(format!("{}.cancel", plain(job)))
+    }
+
+    /// By what the folder, and this machine's view of it, is known to others who share a database: made once, of chance.
+    pub fn id(&self) -> io::Result<String> {
+        let path = self.locks().join("id");
+        let draft = self.locks().join(format!("id.{}", std::process::id()));
+        for _ in 0..2 {
+            match fs::read_to_string(&path) {
+                Ok(id) if !id.is_empty() => return Ok(id),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut chance = [0; 16];
+            File::open("/dev/urandom")?.read_exact(&mut chance)?;
+            fs::write(&draft, hex(&chance))?;
+            // The first one stays.
+            let _ = fs::hard_link(&draft, &path);
+            fs::remove_file(&draft)?;
+        }
+        fs::read_to_string(&path)
     }
 
     /// Whether some process runs the job right now.

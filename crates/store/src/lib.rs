@@ -29,12 +29,12 @@ mod packed;
 mod plans;
 mod postgres;
 mod reader;
+mod run_claim;
 mod settings;
 mod shards;
 mod sqlite;
 mod storage;
 
-pub use blobs::log_times::read as log_times;
 pub use blobs::{
     AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
 };
@@ -42,7 +42,6 @@ pub use doctor::{Finding, Severity};
 pub use error::StoreError;
 pub use folder::{Folder, is_plain_name};
 pub use journal::{Journal, Whose};
-pub use lock::lock;
 pub use memory::MemoryStore;
 pub use model::{
     Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,
@@ -52,6 +51,7 @@ pub use plans::Plans;
 pub use postgres::testing;
 pub use postgres::{PostgresStorage, PostgresStore};
 pub use reader::Reader;
+pub use run_claim::{RunClaim, RunClaimError, RunRenewal};
 pub use settings::{Change, FolderSettings, Settings, Version};
 pub use shards::OwnedShards;
 pub use sqlite::SqliteStore;

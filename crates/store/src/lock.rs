@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
     clippy::disallowed_methods,
     reason = "a lock of another process is given back without a word"
 )]
-pub fn lock(file: &File) -> io::Result<bool> {
+pub(crate) fn lock(file: &File) -> io::Result<bool> {
     for look in 0..LOOKS {
         match file.try_lock() {
             Ok(()) => return Ok(true),

@@ -17,6 +17,7 @@ mod owners;
 mod param;
 mod pool;
 mod read;
+mod run_claim;
 mod schema;
 mod settings;
 mod storage;
@@ -56,6 +57,8 @@ pub struct PostgresStore {
     connection: Connection,
     plans: Plans,
     shapes: RecentShapes,
+    /// The process of `run` that it writes for: what was taken from that one, it does not take back.
+    runner: Option<String>,
 }
 
 impl PostgresStore {
@@ -67,7 +70,12 @@ impl PostgresStore {
     fn of(database: &Arc<Database>) -> Result<Self, StoreError> {
         let connection = Connection::connected(database)
             .map_err(|fault| fault.at(database.place(), "opening"))?;
-        Ok(Self { connection, plans: Plans::default(), shapes: RecentShapes::default() })
+        let (plans, shapes) = (Plans::default(), RecentShapes::default());
+        Ok(Self { connection, plans, shapes, runner: None })
+    }
+
+    fn of_runner(self, incarnation: &str) -> Self {
+        Self { runner: Some(incarnation.to_owned()), ..self }
     }
 
     fn attempt<T>(
@@ -173,7 +181,10 @@ impl Journal for PostgresStore {
         at: Timestamp,
         down_since: Option<Timestamp>,
     ) -> Result<Owner, StoreError> {
-        self.insist("taking over", |connection| owners::take(connection, owner, at, down_since))
+        let runner = self.runner.clone();
+        self.insist("taking over", |connection| {
+            owners::take(connection, owner, at, down_since, runner.as_deref())
+        })
     }
 
     fn gaps(&mut self, owner: &str, job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {

@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
-use steadfast_core::event::JobId;
+use steadfast_core::event::{JobId, Requester};
 use steadfast_core::time::Timestamp;
 
 use crate::blobs::{Blobs, FolderBlobs};
 use crate::folder::Folder;
 use crate::lock::lock;
 use crate::postgres::PostgresStorage;
+use crate::run_claim::{self, FolderRunClaim, RunClaim, RunClaimError};
 use crate::settings::{FolderSettings, Settings};
 use crate::shards::OwnedShards;
 use crate::sqlite::{InPlace, SqliteStore};
@@ -52,8 +53,17 @@ pub trait Storage: Debug + Send + Sync {
     /// Between the servers that share it. None: there is one.
     fn exchange(&self) -> Option<Arc<dyn Exchange>>;
 
+    /// For a process that is to run a job of `run`. `place`: where it keeps what the job's attempts work with.
+    fn claim_run(&self, job: &str, place: &Folder) -> Result<Box<dyn RunClaim>, RunClaimError>;
+
+    /// Asks the process that runs a job of `run` to cancel it.
+    fn ask_to_cancel(&self, job: &str, requested: &Requester) -> io::Result<()>;
+
     /// Whether some process runs this job of `run` right now.
     fn is_run(&self, job: &str) -> bool;
+
+    /// Whether there is a server that goes on with what was submitted to one.
+    fn is_served(&self) -> bool;
 
     /// What an operator should know of it. Changes nothing. `reserve`: bytes of the disk that are kept free.
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding>;
@@ -218,8 +228,20 @@ impl Storage for FolderStorage {
         None
     }
 
+    fn claim_run(&self, job: &str, _place: &Folder) -> Result<Box<dyn RunClaim>, RunClaimError> {
+        Ok(Box::new(FolderRunClaim::take(&self.folder, job)?))
+    }
+
+    fn ask_to_cancel(&self, job: &str, requested: &Requester) -> io::Result<()> {
+        run_claim::ask_to_cancel(&self.folder, job, requested)
+    }
+
     fn is_run(&self, job: &str) -> bool {
         self.folder.is_run(job)
+    }
+
+    fn is_served(&self) -> bool {
+        self.folder.is_served()
     }
 
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding> {

@@ -45,7 +45,6 @@ pub use credits::Source;
 pub use driver::Driver;
 pub use executor::{Executor, LONGEST_WAIT, Settled, Work};
 pub use folders::Folders;
-pub use log::tail;
 pub use mask::Mask;
 pub use orphans::adopt_orphans;
 pub use ports::{Port, Ports};
@@ -125,6 +124,8 @@ pub const ERROR_VARIABLE: &str = "STEADFAST_ERROR";
 
 /// Where a worker, or who runs a command, may have its token. No process of an attempt inherits it.
 pub const TOKEN_VARIABLE: &str = "STEADFAST_TOKEN";
+/// What holds the password of the database that jobs of `run` are in: nothing for their steps either.
+pub const STORE_VARIABLE: &str = "STEADFAST_STORE__URL";
 
 /// What a process gets of the caller's environment if it does not inherit all of it.
 pub const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];

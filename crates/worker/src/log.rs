@@ -10,7 +10,7 @@
 //! attempt has no such file: the file's own time says it all.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -259,18 +259,4 @@ fn reverse(file: &File, mut from: u64, mut to: u64) -> io::Result<()> {
         to -= size;
     }
     Ok(())
-}
-
-/// The last bytes of a file, at most `bytes` of them; none if it was never created.
-pub fn tail(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
-    let mut last = Vec::new();
-    file.take(bytes).read_to_end(&mut last)?;
-    Ok(last)
 }

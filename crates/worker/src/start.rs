@@ -17,7 +17,7 @@ use steadfast_core::outcome::{ErrorText, Failure, FailureKind};
 
 use crate::cgroup::Cgroup;
 use crate::spawn::{Process, Program, spawn};
-use crate::{Attempt, Command, OUTPUT_VARIABLE, PASSED_ON, TOKEN_VARIABLE};
+use crate::{Attempt, Command, OUTPUT_VARIABLE, PASSED_ON, STORE_VARIABLE, TOKEN_VARIABLE};
 
 pub(crate) struct Started {
     pub(crate) process: Process,
@@ -122,7 +122,8 @@ fn caller_environment() -> &'static [Variable] {
             Some(Variable { name, entry, passed_on })
         };
         // What the server knows us by is nothing for what we run; a step that wants it names it in `secrets`.
-        let passes = |(name, _): &(OsString, OsString)| name != TOKEN_VARIABLE;
+        let passes =
+            |(name, _): &(OsString, OsString)| name != TOKEN_VARIABLE && name != STORE_VARIABLE;
         std::env::vars_os().filter(passes).filter_map(variable).collect()
     })
 }

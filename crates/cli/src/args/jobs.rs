@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast_api::ShownState;
 use steadfast_core::event::Requester;
 
-use super::{Common, Here, JOB, JobName, Output, Remote, age, duration};
+use super::{Here, JOB, JobName, LocalArgs, Output, Remote, age, duration};
 
 /// Hand a job to a server, and print its id
 ///
@@ -144,8 +144,9 @@ pub(crate) struct DrainArgs {
 
 /// Go on with a job that was interrupted, or that was paused on a server
 ///
-/// Of a data folder: processes that the interrupted run left behind are ended first; their attempts
-/// count as losses of the worker, not as failures. Budgets and delays go on where they stood.
+/// Of a data folder or a database: processes that the interrupted run left behind are ended first; their attempts
+/// count as losses of the worker, not as failures. Budgets and delays go on where they stood. With --store on any machine that has the
+/// job file at the same place; a run elsewhere that has not been heard of for 3 s is taken for dead, and cannot write the job any more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: steadfast resume last")]
 pub(crate) struct ResumeArgs {
@@ -159,7 +160,7 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     pub(crate) here: Here,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
@@ -186,7 +187,7 @@ pub(crate) struct RetryArgs {
     #[command(flatten)]
     pub(crate) here: Here,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
@@ -212,7 +213,7 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     pub(crate) cursor: Option<String>,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
@@ -235,7 +236,7 @@ pub(crate) struct JobArgs {
     #[command(flatten)]
     pub(crate) job: JobName,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
 }
 
 /// Print what the steps of a job have written
@@ -269,7 +270,7 @@ pub(crate) struct LogsArgs {
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
@@ -283,7 +284,7 @@ pub(crate) struct ExplainArgs {
     /// Only of this step or item, as it is printed: fetch, index[2], eu-west/index[2], publish!
     pub(crate) step: Option<String>,
     #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }

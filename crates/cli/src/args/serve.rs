@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use steadfast_api::ShownState;
 use steadfast_worker::TOKEN_VARIABLE;
 
-use super::{Common, DATA, OutboundArgs, age, duration};
+use super::{Common, DATA, LocalArgs, OutboundArgs, age, duration};
 
 /// Server and worker in one process, on this machine
 ///
@@ -73,6 +73,13 @@ const STORE: &str = "The PostgreSQL database of jobs, files, logs and tokens, po
 pub(crate) struct StoreArgs {
     #[arg(long, value_name = "URL", env = "STEADFAST_STORE__URL", hide_env = true, help = STORE)]
     pub(crate) store: Option<String>,
+}
+
+impl StoreArgs {
+    /// None: the data folder. An empty variable is none.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.store.as_deref().filter(|url| !url.is_empty())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -258,9 +265,7 @@ pub(crate) struct PurgeArgs {
     #[arg(long)]
     pub(crate) state: Option<ShownState>,
     #[command(flatten)]
-    pub(crate) place: StoreArgs,
-    #[command(flatten)]
-    pub(crate) common: Common,
+    pub(crate) common: LocalArgs,
 }
 
 /// Look at what a server stands on: settings, disk, database, clock, jobs that are stuck

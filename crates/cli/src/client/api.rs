@@ -122,7 +122,9 @@ impl Client {
         if self.is_default {
             return format!("steadfast resume {id}");
         }
-        format!("steadfast resume {id} --data DIR, the data folder that it was run with")
+        format!(
+            "steadfast resume {id} --data DIR, or --store URL: the data folder or the database that it was run with"
+        )
     }
 
     pub(crate) async fn submit(&self, body: &Body, key: &str) -> Result<Answer<Created>, CliError> {

@@ -1,17 +1,15 @@
 //! Commands that a data folder and a server can both answer, and which of the two does.
 
-use std::path::Path;
-
 use steadfast_core::event::RecordedEvent;
 
 use super::api::Client;
 use super::locate::{JobPlace, locate, tell_of_folder};
 use super::source::ServerSource;
-use super::target::{self, Target, TargetOptions};
+use super::target::{self, Target, TargetOptions, TypedPlace};
 use super::{commands, submit};
 use crate::args::{
-    CancelArgs, Common, EitherJobArgs, ExplainArgs, Here, HistoryArgs, ListArgs, LogsArgs, Output,
-    ReadinessArgs, Remote, ResumeArgs, RetryArgs,
+    CancelArgs, EitherJobArgs, ExplainArgs, Here, HistoryArgs, ListArgs, LocalArgs, LogsArgs,
+    Output, ReadinessArgs, Remote, ResumeArgs, RetryArgs,
 };
 use crate::error::{CliError, conclude};
 use crate::folder::FolderSource;
@@ -20,8 +18,8 @@ use crate::{Done, Exit, explain, jobs, logs, readiness, retry_job, run};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routing {
-    /// `--data` was typed, not found in the environment.
-    pub(crate) data_typed: bool,
+    /// Whether `--data` or `--store` was typed, not found in the environment.
+    pub(crate) typed: TypedPlace,
 }
 
 enum Route {
@@ -33,7 +31,7 @@ enum Route {
 impl Routing {
     pub(crate) fn list(self, args: &ListArgs) -> Done {
         let output = args.common.output;
-        match target::of_job(self.options(&args.remote, args.common.data.as_deref())) {
+        match target::of_job(self.options(&args.remote, &args.common)) {
             Err(why) => conclude(Err(CliError::wrong(why)), output),
             Ok(Target::Local) => {
                 let source = FolderSource::open(&args.common);
@@ -88,7 +86,7 @@ impl Routing {
     pub(crate) fn log(
         self,
         remote: &Remote,
-        common: &Common,
+        common: &LocalArgs,
         job: &str,
         log: &mut Vec<RecordedEvent>,
     ) -> Done {
@@ -134,7 +132,7 @@ impl Routing {
     fn look(
         self,
         remote: &Remote,
-        common: &Common,
+        common: &LocalArgs,
         job: &str,
         look: impl FnOnce(&mut dyn JobSource, &str) -> Result<Exit, CliError>,
     ) -> Done {
@@ -152,7 +150,7 @@ impl Routing {
     fn command(
         self,
         remote: &Remote,
-        common: &Common,
+        common: &LocalArgs,
         job: &str,
         there: impl AsyncFnOnce(&Client, &str) -> Result<Exit, CliError>,
         here: impl FnOnce(&str) -> Done,
@@ -169,8 +167,8 @@ impl Routing {
 
     /// Where the job is. At the default address, which no flag named, jobs of `run` are still this machine's: a
     /// server on the same folder lists them, and cannot run them.
-    fn route(self, remote: &Remote, common: &Common, job: &str) -> Result<Route, CliError> {
-        let options = self.options(remote, common.data.as_deref());
+    fn route(self, remote: &Remote, common: &LocalArgs, job: &str) -> Result<Route, CliError> {
+        let options = self.options(remote, common);
         let address = match target::of_job(options).map_err(CliError::wrong)? {
             Target::Local => return Ok(Route::Folder(job.to_owned())),
             Target::Server(address) => address,
@@ -183,8 +181,9 @@ impl Routing {
         })
     }
 
-    fn options<'a>(self, remote: &'a Remote, data: Option<&'a Path>) -> TargetOptions<'a> {
-        TargetOptions { remote, data, data_typed: self.data_typed }
+    fn options<'a>(self, remote: &'a Remote, common: &LocalArgs) -> TargetOptions<'a> {
+        let is_named = common.data.is_some() || common.place.url().is_some();
+        TargetOptions { remote, is_named, typed: self.typed }
     }
 }
 
@@ -195,7 +194,7 @@ fn no_flags_of_a_run(here: &Here, changed: bool) -> Result<(), CliError> {
         None => Ok(()),
         Some((flag, _)) => Err(CliError::wrong(format!(
             "{flag} is for jobs that run here, and this goes to a server; give --data DIR for a \
-             job of a data folder"
+             job of a data folder, --store URL for one of a database"
         ))),
     }
 }

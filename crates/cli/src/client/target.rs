@@ -24,10 +24,27 @@ const LOOK: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TargetOptions<'a> {
     pub(crate) remote: &'a Remote,
-    /// `--data` or `STEADFAST_DATA`.
-    pub(crate) data: Option<&'a Path>,
-    /// It was typed, not found in the environment.
-    pub(crate) data_typed: bool,
+    /// A data folder or a database is named, by a flag or the environment.
+    pub(crate) is_named: bool,
+    pub(crate) typed: TypedPlace,
+}
+
+/// Which flags of this machine's jobs were typed, not found in the environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TypedPlace {
+    pub(crate) data: bool,
+    pub(crate) store: bool,
+}
+
+impl TypedPlace {
+    /// What it is about.
+    fn flag(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self { store: true, .. } => Some(("--store", "a database")),
+            Self { data: true, .. } => Some(("--data", "a folder")),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -51,7 +68,7 @@ pub(crate) fn of_job(said: TargetOptions) -> Result<Target, String> {
 
 /// Of commands that only a server can answer.
 pub(crate) fn server(remote: &Remote) -> Result<Address, String> {
-    let said = TargetOptions { remote, data: None, data_typed: false };
+    let said = TargetOptions { remote, is_named: false, typed: TypedPlace::default() };
     match named(said, &from_env)? {
         Choice::Server(address) => Ok(address),
         Choice::Data | Choice::Nothing => default_address(remote, &from_env),
@@ -61,7 +78,7 @@ pub(crate) fn server(remote: &Remote) -> Result<Address, String> {
 /// Whether a command without flags goes to a server that the environment or a profile names.
 pub(crate) fn names_a_server() -> bool {
     let remote = Remote::default();
-    let said = TargetOptions { remote: &remote, data: None, data_typed: false };
+    let said = TargetOptions { remote: &remote, is_named: false, typed: TypedPlace::default() };
     matches!(choice(said, &from_env), Ok(Choice::Server(_)))
 }
 
@@ -99,8 +116,8 @@ fn trusting(mut address: Address, remote: &Remote, env: Env) -> Result<Address, 
 }
 
 fn choice(said: TargetOptions, env: Env) -> Result<Choice, String> {
-    let TargetOptions { remote, data, data_typed } = said;
-    if data_typed {
+    let TargetOptions { remote, is_named, typed } = said;
+    if let Some((typed, place)) = typed.flag() {
         let beside = [
             ("--server", remote.server.is_some()),
             ("--profile", remote.profile.is_some()),
@@ -110,7 +127,7 @@ fn choice(said: TargetOptions, env: Env) -> Result<Choice, String> {
         return match beside.into_iter().find(|(_, given)| *given) {
             None => Ok(Choice::Data),
             Some((flag, _)) => Err(format!(
-                "--data is for the jobs of a folder, {flag} for those of a server; give one of them"
+                "{typed} is for the jobs of {place}, {flag} for those of a server; give one of them"
             )),
         };
     }
@@ -141,7 +158,7 @@ fn choice(said: TargetOptions, env: Env) -> Result<Choice, String> {
         let address = Address { url, token, trust: Trust::default(), flags, is_default: false };
         return Ok(Choice::Server(address));
     }
-    if data.is_some() {
+    if is_named {
         return Ok(Choice::Data);
     }
     let default = match profile::path(env) {
@@ -261,8 +278,8 @@ mod tests {
         let find = |name: &str| {
             env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        let (data, data_typed) = data.map_or((None, false), |(data, typed)| (Some(data), typed));
-        let said = TargetOptions { remote, data: data.map(Path::new), data_typed };
+        let typed = TypedPlace { data: data.is_some_and(|(_, typed)| typed), store: false };
+        let said = TargetOptions { remote, is_named: data.is_some(), typed };
         match named(said, &find) {
             Ok(Choice::Data) => "data".to_owned(),
             Ok(Choice::Nothing) => "nothing".to_owned(),

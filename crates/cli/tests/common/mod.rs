@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use steadfast_store::testing::TestCluster;
 
 pub(crate) use check::{Checked, Tally, check};
 
@@ -93,14 +94,32 @@ impl Chance {
 #[derive(Debug)]
 pub(crate) struct Place {
     folder: tempfile::TempDir,
+    /// The URL of the database that its jobs are in. None: they are in the data folder.
+    database: Option<String>,
+}
+
+/// With `STEADFAST_TEST_STORE=postgres` jobs are in a database, but for tests that are about the folder.
+fn in_postgres() -> Option<&'static TestCluster> {
+    let store = std::env::var("STEADFAST_TEST_STORE").unwrap_or_default();
+    (store == "postgres").then(TestCluster::shared)?
 }
 
 impl Place {
     pub(crate) fn new(job: &str) -> Self {
+        let database = in_postgres().map(TestCluster::database);
+        Self { database, ..Self::with_data_folder(job) }
+    }
+
+    pub(crate) fn is_in_postgres(&self) -> bool {
+        self.database.is_some()
+    }
+
+    /// Its jobs are in the data folder, whatever the other tests' are.
+    pub(crate) fn with_data_folder(job: &str) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
         fs::write(folder.path().join("job.yaml"), job).expect("writes");
         fs::write(folder.path().join("work.sh"), WORK).expect("writes");
-        Self { folder }
+        Self { folder, database: None }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -115,6 +134,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
         command.args(args).env("STEADFAST_DATA", self.path("data"));
         command.env_remove("STEADFAST_CRASH").env_remove("STEADFAST_JOB_ID");
+        command.envs(self.database.as_ref().map(|url| ("STEADFAST_STORE__URL", url)));
         command.stdin(Stdio::null());
         command
     }

@@ -96,7 +96,7 @@ impl Place {
     }
 
     /// The URL of the database that is in the place of a data folder.
-    fn database(&self, data: &str) -> Option<String> {
+    pub(crate) fn database(&self, data: &str) -> Option<String> {
         let (databases, cluster) = (self.databases.as_ref()?, in_postgres()?);
         let mut databases = databases.lock().expect("unpoisoned");
         Some(databases.entry(data.to_owned()).or_insert_with(|| cluster.database()).clone())

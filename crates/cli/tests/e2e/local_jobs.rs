@@ -1,5 +1,5 @@
 //! Jobs of `run` while a server is up, as it is on most machines: at the default address, on the user's own
-//! data folder.
+//! data folder; or on the database that the environment names.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::harness::{Place, Process, Server, address_of_its_own, gated, wait_for};
+use super::harness::{Place, Process, STORE_URL, Server, address_of_its_own, gated, wait_for};
 
 /// A user's home, where the default server listens at a port of its own.
 struct Home {
@@ -19,7 +19,12 @@ const FOLDER: &str = "home/steadfast";
 
 impl Home {
     fn new() -> Self {
-        Self { place: Place::with_data_folders(), listen: address_of_its_own() }
+        Self { place: Place::new(), listen: address_of_its_own() }
+    }
+
+    /// For what is about the folder, or the file in it.
+    fn with_data_folder() -> Self {
+        Self { place: Place::with_data_folders(), ..Self::new() }
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -55,7 +60,11 @@ impl Home {
     }
 
     fn server(&self, folder: &str) -> Server {
-        self.place.server().data(folder).at(&self.listen).start_up()
+        let server = self.place.server().data(folder).at(&self.listen);
+        match self.place.database("data") {
+            None => server.start_up(),
+            Some(url) => server.set(STORE_URL, &url).start_up(),
+        }
     }
 
     /// A job that waits for its gate, under way.
@@ -208,7 +217,7 @@ fn a_server_says_whose_job_it_is_and_does_not_pretend_to_resume_it() {
 /// The hint of `run` is for whoever pastes it, whatever else the environment names.
 #[test]
 fn the_hint_names_the_folder_where_a_server_is_named() {
-    let home = Home::new();
+    let home = Home::with_data_folder();
     let server = home.server("elsewhere");
     let mut run = home.run("nightly");
     run.signal(Signal::INT);
@@ -244,7 +253,7 @@ fn the_hint_names_the_folder_where_a_server_is_named() {
 
 #[test]
 fn a_damaged_job_keeps_no_interrupted_one_from_being_purged() {
-    let home = Home::new();
+    let home = Home::with_data_folder();
     home.interrupted("broken");
     home.interrupted("nightly");
     let file = Connection::open(home.place.path(FOLDER).join("steadfast.db")).expect("ours");

@@ -217,7 +217,7 @@ fn submit_follows_no_link_out_of_the_jobs_folder() {
 
 #[test]
 fn the_database_is_its_owners_alone_whatever_the_umask() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let job = json!({ "name": "j", "steps": { "s": { "run": "true" } } });
     fs::write(place.path("job.json"), job.to_string()).expect("writes");
     let script = format!(

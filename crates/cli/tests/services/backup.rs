@@ -11,7 +11,7 @@ use crate::service::{Answer, Callback, Service};
 
 #[test]
 fn a_server_goes_on_from_a_backup_of_one_that_ran() {
-    let place = Place::new();
+    let place = Place::with_data_folders();
     let token = place.call(&["token", "create", "--scope", "admin", "--data", &place.text("data")]);
     let service = Service::always(Answer::status(202));
     let server = place.server().start();

@@ -84,7 +84,7 @@ fn with_run_a_secret_is_in_the_request_and_in_no_file_and_no_output() {
 #[test]
 fn with_a_worker_a_secret_is_in_the_request_and_in_no_file_and_no_answer() {
     let service = indiscreet();
-    let place = harness::Place::new();
+    let place = harness::Place::with_data_folders();
     let server = place.server().start();
     fs::create_dir(place.path("secrets")).expect("a folder");
     fs::write(place.path("secrets/TOKEN"), SECRET).expect("writes");

@@ -38,7 +38,7 @@ const HORIZON_MS: u64 = 60_000;
 
 pub(super) struct Decider {
     controller: Controller,
-    clock: Box<dyn Clock>,
+    clock: Arc<dyn Clock>,
     messages: Receiver<Message>,
     groups: SyncSender<Sent>,
     signals: Arc<WriterSignals>,
@@ -66,7 +66,7 @@ pub(super) struct Decider {
 impl Decider {
     pub(super) fn new(
         controller: Controller,
-        clock: Box<dyn Clock>,
+        clock: Arc<dyn Clock>,
         messages: Receiver<Message>,
         groups: SyncSender<Sent>,
         signals: Arc<WriterSignals>,

@@ -10,7 +10,7 @@ use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Journal, Owner, Refused, StoreError, Write};
 
-use super::{Arrived, Observer, Sent, Stopped, Then, Workers, WriterSignals};
+use super::{Arrived, Clock, Observer, Patience, Sent, Stopped, Then, Workers, WriterSignals};
 use crate::controller::{Group, Outgoing, Outputs, Parked, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
@@ -32,9 +32,8 @@ pub(super) struct Writer {
     pub(super) refused: HashMap<JobId, (u64, Refused)>,
     /// Refusals that the decider was told of.
     pub(super) refusals: u64,
-    /// A full disk, a lock of another process and a database that is away are waited for, as long as it takes: the operator
-    /// can free space, the other process will end, the database comes back, and workers go on meanwhile.
-    pub(super) patient: bool,
+    pub(super) patience: Patience,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// Who waits for a group.
@@ -177,21 +176,32 @@ impl Writer {
         Ok(built_on.into_iter().map(answer).collect())
     }
 
-    /// Waits for what the operator or another process can help with.
+    /// Waits for what the operator or another process can help with, as long as its patience lasts.
     fn insist<T>(
         &mut self,
         mut act: impl FnMut(&mut dyn Journal, &Owner) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let began_ms = self.clock.monotonic_ms();
         loop {
-            match act(&mut *self.journal, &self.owner) {
+            let done = act(&mut *self.journal, &self.owner);
+            let waits = match (&done, &self.patience) {
                 // Nothing was written. What was decided is not lost, and no caller has heard of it.
-                Err(StoreError::Full { .. } | StoreError::Unavailable { .. }) if self.patient => {
-                    std::thread::park_timeout(PAUSE);
-                }
+                (
+                    Err(StoreError::Full { .. } | StoreError::Unavailable { .. }),
+                    Patience::Endless,
+                ) => true,
                 // The store has waited for the lock itself.
-                Err(StoreError::Busy { .. }) if self.patient => {}
-                done => return done,
+                (Err(StoreError::Busy { .. }), Patience::Endless) => continue,
+                (Err(StoreError::Unavailable { .. }), Patience::Outage(tolerance_ms)) => {
+                    let waited_ms = self.clock.monotonic_ms().saturating_sub(began_ms);
+                    waited_ms < tolerance_ms.load(Ordering::Relaxed)
+                }
+                _ => false,
+            };
+            if !waits {
+                return done;
             }
+            std::thread::park_timeout(PAUSE);
         }
     }
 

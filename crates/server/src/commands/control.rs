@@ -42,7 +42,10 @@ impl JobCommands {
             return Ok(());
         }
         // Of a job that does not exist there is nobody to ask.
-        self.reader.row(&id).await?;
+        let row = self.reader.row(&id).await?;
+        if row.local {
+            return Err(of_run(id, row.state));
+        }
         self.peers.ask(&id, &asked).await?;
         Ok(())
     }
@@ -76,19 +79,24 @@ impl JobCommands {
                     Err(ApiError::Stuck { job: id, why })
                 } else if row.state == wanted && !row.local {
                     Ok(Some(()))
-                } else if row.state.is_terminal() {
-                    Err(ApiError::AlreadyEnded { job: id, state: row.state })
                 } else {
-                    // A local `run` has it, and is asked on its own machine.
-                    Err(ApiError::NotPossible(format!(
-                        "job {id} was begun by `steadfast run` and is not this server's; give \
-                         --data DIR, its data folder, instead of --server"
-                    )))
+                    Err(of_run(id, row.state))
                 }
             }
             Err(why) => Err(why.into()),
         }
     }
+}
+
+/// A `run` has it, and is asked where it is.
+fn of_run(job: JobId, state: JobState) -> ApiError {
+    if state.is_terminal() {
+        return ApiError::AlreadyEnded { job, state };
+    }
+    ApiError::NotPossible(format!(
+        "job {job} was begun by `steadfast run` and is not this server's; give --data DIR, its data folder, or --store \
+         URL, its database, instead of --server"
+    ))
 }
 
 /// Another server has it.

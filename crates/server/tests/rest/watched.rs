@@ -1,12 +1,13 @@
 //! A storage whose readers tell what they are asked for.
 
+use std::io;
 use std::sync::{Arc, Barrier, Mutex};
 
-use steadfast_core::event::{JobId, RecordedEvent};
+use steadfast_core::event::{JobId, RecordedEvent, Requester};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{
-    Blobs, Claim, ClaimError, Exchange, Filter, Finding, Journal, Page, Reader, Row, Settings,
-    Snapshot, Space, Storage, StoreError, Stored,
+    Blobs, Claim, ClaimError, Exchange, Filter, Finding, Folder, Journal, Page, Reader, Row,
+    RunClaim, RunClaimError, Settings, Snapshot, Space, Storage, StoreError, Stored,
 };
 
 /// A page of events that was asked for: from which on, how many at most.
@@ -57,6 +58,15 @@ impl Storage for WatchedStorage {
     }
     fn exchange(&self) -> Option<Arc<dyn Exchange>> {
         self.storage.exchange()
+    }
+    fn claim_run(&self, job: &str, place: &Folder) -> Result<Box<dyn RunClaim>, RunClaimError> {
+        self.storage.claim_run(job, place)
+    }
+    fn ask_to_cancel(&self, job: &str, requested: &Requester) -> io::Result<()> {
+        self.storage.ask_to_cancel(job, requested)
+    }
+    fn is_served(&self) -> bool {
+        self.storage.is_served()
     }
     fn is_run(&self, job: &str) -> bool {
         self.storage.is_run(job)

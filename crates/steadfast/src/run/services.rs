@@ -9,14 +9,14 @@ use steadfast_engine::{Clock as _, Inbox};
 use steadfast_server::callbacks::{CallbackHandler, CallbackTokens, CallbackUrls, Secrets};
 use steadfast_server::clock::SystemClock;
 use steadfast_server::queries::JobReader;
-use steadfast_store::Folder;
 use steadfast_worker::OUTPUT_CAP;
 use steadfast_worker::http::{Caller, Outbound};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::lock::{callback_port, keep_callback_port};
+use super::RunPlace;
+use super::port::{callback_port, keep_callback_port};
 
 /// How long the answer to a callback may take to be written, once there is nothing else to do.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Services {
         plan: &Plan,
         job: &str,
         outbound: &Outbound,
-        folder: &Folder,
+        place: &RunPlace,
         warn: impl FnOnce(&str),
     ) -> Result<Option<Self>, String> {
         let actions = plan.steps().iter().flat_map(Step::actions);
@@ -65,7 +65,7 @@ impl Services {
         steadfast_server::tls::use_ring();
         let caller = Caller::new(outbound).map_err(|error| error.to_string())?;
         let callbacks = modes.contains(&HttpMode::Async);
-        let callbacks = callbacks.then(|| Callbacks::open(job, folder, warn)).transpose()?;
+        let callbacks = callbacks.then(|| Callbacks::open(job, place, warn)).transpose()?;
         Ok(Some(Self { runtime, caller, callbacks }))
     }
 
@@ -91,10 +91,10 @@ impl Services {
 }
 
 impl Callbacks {
-    fn open(job: &str, folder: &Folder, warn: impl FnOnce(&str)) -> Result<Self, String> {
+    fn open(job: &str, place: &RunPlace, warn: impl FnOnce(&str)) -> Result<Self, String> {
         let wrong = |error: std::io::Error| format!("cannot listen for callbacks: {error}");
         // The port that the job had before, if it is resumed: services know no other.
-        let before = callback_port(folder, job);
+        let before = callback_port(&place.folder, job);
         let known = before.and_then(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
         if let (Some(port), None) = (before, &known) {
             warn(&format!(
@@ -106,10 +106,11 @@ impl Callbacks {
         let listener = known.map_or_else(any, Ok).map_err(wrong)?;
         listener.set_nonblocking(true).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
-        keep_callback_port(folder, job, address.port()).map_err(wrong)?;
-        let callback_tokens = CallbackTokens::open(&*folder.storage().settings()).map_err(wrong)?;
+        keep_callback_port(&place.folder, job, address.port()).map_err(wrong)?;
+        let callback_tokens = CallbackTokens::open(&*place.storage.settings()).map_err(wrong)?;
         let addresses = CallbackUrls::new(callback_tokens.clone(), &format!("http://{address}"));
-        let reader = JobReader::open(folder.storage(), 1).map_err(|error| error.to_string())?;
+        let reader =
+            JobReader::open(place.storage.clone(), 1).map_err(|error| error.to_string())?;
         Ok(Self { listener, callback_tokens, reader, addresses })
     }
 }

@@ -16,19 +16,37 @@ use steadfast_core::event::{AttemptId, JobId};
 use steadfast_core::outcome::{ErrorText, Failure, FailureKind, Outcome, Permanence};
 use steadfast_core::plan::{Action, Cwd, Http, HttpMode};
 use steadfast_engine::{Assignment, Inbox, Work, Workers, crash_point};
-use steadfast_store::Folder;
+use steadfast_store::{Folder, LogName};
 use steadfast_worker::http::{Called, HttpOrder};
 use steadfast_worker::{
     Command, Driver, Ended, Folders, KILL_GRACE, LOG_CAP, OUTPUT_CAP, Order, Ports, Settled, Stop,
     Surroundings, TaskControl, TimedTask, Transport, prepare, run_and_tell,
 };
 
+use super::logs::LogShipper;
 use super::services::{Calls, OpenServices, Services};
+
+/// Where attempts work on this machine.
+#[derive(Debug)]
+pub(super) struct LocalFolder {
+    folder: Folder,
+    /// Every attempt keeps its own.
+    keep: bool,
+    /// None: the folder is where logs stay.
+    logs: Option<LogShipper>,
+}
+
+impl LocalFolder {
+    pub(super) fn new(folder: Folder, keep: bool, logs: Option<LogShipper>) -> Self {
+        Self { folder, keep, logs }
+    }
+}
 
 /// What all slots share.
 #[derive(Debug)]
 pub(super) struct InProcess {
     folder: Folder,
+    logs: Option<LogShipper>,
     inbox: Inbox,
     ports: Ports,
     folders: Arc<Folders<AttemptId>>,
@@ -64,12 +82,10 @@ pub(super) struct LocalWorkers {
 }
 
 impl LocalWorkers {
-    /// `keep`: every attempt keeps its folder.
     pub(super) fn start(
         slots: u32,
-        folder: Folder,
+        LocalFolder { folder, keep, logs }: LocalFolder,
         inbox: Inbox,
-        keep: bool,
         services: Option<Services>,
     ) -> io::Result<Self> {
         steadfast_worker::adopt_orphans();
@@ -77,7 +93,7 @@ impl LocalWorkers {
         let (calls, services) = services.map(|services| services.begin(inbox.clone())).unzip();
         let runtime = services.as_ref().and_then(OpenServices::runtime);
         let (ports, calls) = (Ports::default(), calls.map(Arc::new));
-        let transport = InProcess { folder, inbox, ports, folders: folders.clone(), calls };
+        let transport = InProcess { folder, logs, inbox, ports, folders: folders.clone(), calls };
         Ok(Self { driver: Driver::start(slots, transport, runtime)?, folders, services })
     }
 
@@ -167,6 +183,9 @@ impl Transport for InProcess {
     fn report(&self, id: &AttemptId, settled: Settled<Assignment>, _: Option<&TaskControl>) {
         let Settled { attempt, report, .. } = settled;
         let (item, token) = (attempt.item, attempt.token);
+        if let Some(logs) = &self.logs {
+            logs.ended(id);
+        }
         let input = match report {
             WorkerReport::Ended(outcome) => {
                 // Only the folder of a success is handed on.
@@ -228,6 +247,11 @@ impl InProcess {
             ports: &work.ports,
             timeout: work.timeout_ms.map(Duration::from_millis),
         };
+        let log = self.folder.log(job, &work.step, *item, *attempt);
+        if let Some(logs) = &self.logs {
+            let name = LogName::new(job, &work.step, *item, *attempt);
+            logs.began(work.assignment.id(), name, log.clone());
+        }
         let place = Surroundings {
             env: work.env.clone().into_iter().collect(),
             inherit_env: true,
@@ -236,9 +260,10 @@ impl InProcess {
             // Making one costs as much as a tiny process.
             grouped: false,
             cwd,
-            log: self.folder.log(job, &work.step, *item, *attempt),
+            log,
             log_cap: LOG_CAP,
-            log_times: true,
+            // The database notes when something comes in.
+            log_times: self.logs.is_none(),
             output: folder.join("output.json"),
             output_cap: OUTPUT_CAP,
             kill_grace: KILL_GRACE,

@@ -1,5 +1,7 @@
 //! The one who watches a job of `run` until it has ended, and what it knows of the job.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use steadfast_engine::{Live, Observer};
 use steadfast_server::queries::Projector;
 use steadfast_store::Refused;
 
-use super::lock::JobLock;
+use super::keeper::{Heard, KeptClaim};
 use super::transport::LocalWorkers;
 use super::{RunEnd, RunView, now};
 
@@ -20,8 +22,10 @@ use super::{RunEnd, RunView, now};
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How soon it is noticed that the last process of a job that has ended is gone.
 const LAST_TICK: Duration = Duration::from_millis(20);
-/// How often the lock says that we live, and is asked whether the job is to be cancelled, in ticks.
-const LOCK_TICKS: u32 = 10;
+/// How often it is looked at what the claim has heard, in ticks.
+const CLAIM_TICKS: u32 = 10;
+/// How long a database that is away is waited for once somebody wants the end, in milliseconds.
+const HURRY_MS: u64 = 3000;
 
 /// Tells the one who watches of every durable event.
 pub(super) struct EventSender {
@@ -31,6 +35,8 @@ pub(super) struct EventSender {
 
 pub(super) enum Progress {
     Events(Vec<RecordedEvent>),
+    /// The store takes nothing more of the job from here.
+    Refused(String),
     /// The job cannot go on here.
     Gone(String),
 }
@@ -39,7 +45,7 @@ impl Progress {
     pub(super) fn into_events(self) -> Vec<RecordedEvent> {
         match self {
             Self::Events(records) => records,
-            Self::Gone(_) => vec![],
+            Self::Refused(_) | Self::Gone(_) => vec![],
         }
     }
 }
@@ -52,7 +58,7 @@ impl Observer for EventSender {
 
     fn refused(&mut self, job: &JobId, why: &Refused) {
         let why = format!("job {job} belongs to another process now: {why}");
-        let _ = self.watch.send(Progress::Gone(why));
+        let _ = self.watch.send(Progress::Refused(why));
     }
 
     fn parked(&mut self, job: &JobId, why: &str) {
@@ -66,13 +72,15 @@ pub(super) struct Watch<'a> {
     pub(super) live: &'a Live,
     pub(super) told: &'a Receiver<Progress>,
     pub(super) workers: &'a LocalWorkers,
-    pub(super) lock: &'a JobLock,
+    pub(super) claim: &'a KeptClaim,
+    /// How long a database that is away is waited for. None: there is none.
+    pub(super) tolerance_ms: Option<Arc<AtomicU64>>,
     pub(super) seen: Seen,
 }
 
 impl Watch<'_> {
     pub(super) fn until_end(&mut self, view: &mut dyn RunView) -> RunEnd {
-        let (mut asked, mut ticks, mut over) = (0, 0u32, false);
+        let (mut asked, mut ticks, mut over, mut is_away) = (0, 0u32, false, false);
         loop {
             match self.told.recv_timeout(if over { LAST_TICK } else { TICK }) {
                 Ok(first) => {
@@ -81,6 +89,12 @@ impl Watch<'_> {
                         let records = match progress {
                             Progress::Events(records) => records,
                             Progress::Gone(why) => return RunEnd::Failed(why),
+                            Progress::Refused(why) => {
+                                return match self.claim.taken_by() {
+                                    Some(by) => self.taken_over(&by),
+                                    None => RunEnd::Failed(why),
+                                };
+                            }
                         };
                         if self.seen.show(records, view).is_err() {
                             return RunEnd::Interrupted;
@@ -91,9 +105,25 @@ impl Watch<'_> {
                 Err(RecvTimeoutError::Disconnected) => return RunEnd::Interrupted,
             }
             ticks += 1;
-            if ticks.is_multiple_of(LOCK_TICKS) {
-                self.lock.touch();
-                if let Some(requested) = self.lock.cancel_asked() {
+            if ticks.is_multiple_of(CLAIM_TICKS) {
+                let Heard { cancel, taken_by, away } = self.claim.heard();
+                if let Some(by) = taken_by {
+                    return self.taken_over(&by);
+                }
+                match away {
+                    Some(why) if !is_away => {
+                        view.warn(&format!(
+                            "{why}\nnothing new starts until it is back; what runs goes on"
+                        ));
+                        is_away = true;
+                    }
+                    None if is_away => {
+                        view.warn("the database is back");
+                        is_away = false;
+                    }
+                    _ => {}
+                }
+                if let Some(requested) = cancel {
                     let _ = self.live.inbox().command(self.id, Input::Cancel(requested));
                 }
             }
@@ -114,6 +144,9 @@ impl Watch<'_> {
                 if asked == 0 {
                     view.interrupting();
                     self.live.inbox().drain();
+                    if let Some(tolerance_ms) = &self.tolerance_ms {
+                        tolerance_ms.fetch_min(HURRY_MS, Ordering::Relaxed);
+                    }
                 }
                 if interrupts > 1 {
                     self.workers.kill_all();
@@ -126,6 +159,14 @@ impl Watch<'_> {
                 return RunEnd::Interrupted;
             }
         }
+    }
+
+    fn taken_over(&self, by: &str) -> RunEnd {
+        RunEnd::TakenOver(format!(
+            "job {} was taken over by {by}, because this process had not been heard of for some seconds; what it ran is \
+             ended, and nothing more of it is written",
+            self.id
+        ))
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) const TICK_MS: u64 = 100;
 
 /// Where bytes begin, and when they were printed (Unix milliseconds); by place, the first one 0. Empty of a
 /// log that nothing was printed to.
-pub fn read(log: &Path) -> io::Result<Vec<(u64, u64)>> {
+pub(crate) fn read(log: &Path) -> io::Result<Vec<(u64, u64)>> {
     match fs::read_to_string(log.with_extension("times")) {
         Ok(text) => {
             // A line that a crash cut off says nothing.

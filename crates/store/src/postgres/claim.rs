@@ -19,14 +19,14 @@ use super::schema;
 use crate::shards::OwnedShards;
 use crate::storage::{Claim, ClaimError, Renewal};
 
-const TERM: Duration = Duration::from_secs(3);
+pub(super) const TERM: Duration = Duration::from_secs(3);
 /// How often a holder renews it, at least.
-const RENEWAL: Duration = Duration::from_secs(1);
+pub(super) const RENEWAL: Duration = Duration::from_secs(1);
 /// One that has looked this long ago was held up: who has not renewed since may have been, too.
-const LATE: Duration = Duration::from_secs(2);
+pub(super) const LATE: Duration = Duration::from_secs(2);
 /// A server that comes waits so long for its first shards: for a dead one's term to end, or for another one to give it some.
 const FIRST: Duration = Duration::from_secs(12);
-/// A server that has ended so long ago is known to no worker any more.
+/// A server that has ended so long ago is known to no worker any more. A job of `run` that is not stored by then never was.
 const FORGOTTEN: Duration = Duration::from_hours(24 * 7);
 const FIRST_LOOK: Duration = Duration::from_millis(250);
 
@@ -61,9 +61,10 @@ impl PostgresClaim {
         let failed = |fault: Fault| io::Error::other(fault.at(database.place(), "joining"));
         let mut connection = Connection::new(database).map_err(failed)?;
         let forget = connection.query(
-            "DELETE FROM steadfast.owners o WHERE o.serves AND o.incarnation IS NULL \
+            "DELETE FROM steadfast.owners o WHERE (o.incarnation IS NULL OR NOT o.serves) \
              AND o.renewed_at < clock_timestamp() - $1 * interval '1 second' \
-             AND NOT EXISTS (SELECT FROM steadfast.shards s WHERE s.owner = o.id)",
+             AND NOT EXISTS (SELECT FROM steadfast.shards s WHERE s.owner = o.id) \
+             AND NOT EXISTS (SELECT FROM steadfast.jobs j WHERE j.id = o.id)",
             &[(&(FORGOTTEN.as_secs() as i64), Type::INT8)],
         );
         forget.map_err(failed)?;

@@ -25,7 +25,11 @@ END
 $$;
 
 -- Takes an owner over, or makes it, and keeps the time in which it was down. One that serves has the shards that nobody else has.
-CREATE FUNCTION steadfast.take_v1(an_owner text, at_ms bigint, down_ms bigint, serves boolean)
+-- `an_incarnation`: of the process of `run` that has the owner; once that is another one, nothing is taken, and the epoch is 0, in which
+-- nothing is written.
+CREATE FUNCTION steadfast.take_v1(
+    an_owner text, at_ms bigint, down_ms bigint, serves boolean, an_incarnation text
+)
 RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = steadfast, pg_temp
@@ -34,9 +38,18 @@ DECLARE
     new_epoch bigint;
 BEGIN
     -- Waits for a group of the owner that is under way.
-    INSERT INTO owners AS o (id, epoch) VALUES (an_owner, greatest(1, at_ms / 1000))
-    ON CONFLICT (id) DO UPDATE SET epoch = greatest(o.epoch + 1, at_ms / 1000)
-    RETURNING o.epoch INTO new_epoch;
+    IF an_incarnation IS NULL THEN
+        INSERT INTO owners AS o (id, epoch) VALUES (an_owner, greatest(1, at_ms / 1000))
+        ON CONFLICT (id) DO UPDATE SET epoch = greatest(o.epoch + 1, at_ms / 1000)
+        RETURNING o.epoch INTO new_epoch;
+    ELSE
+        UPDATE owners o SET epoch = greatest(o.epoch + 1, at_ms / 1000)
+        WHERE o.id = an_owner AND o.incarnation = an_incarnation
+        RETURNING o.epoch INTO new_epoch;
+        IF new_epoch IS NULL THEN
+            RETURN 0;
+        END IF;
+    END IF;
     IF serves THEN
         UPDATE shards SET owner = an_owner, term = steadfast.next_term_v1(term) WHERE owner IS NULL;
     END IF;

@@ -27,14 +27,16 @@ pub(super) fn take(
     owner: &str,
     now: Timestamp,
     down_since: Option<Timestamp>,
+    runner: Option<&str>,
 ) -> Result<Owner, Fault> {
     let rows = connection.query(
-        "SELECT steadfast.take_v1($1, $2, $3, $4)",
+        "SELECT steadfast.take_v1($1, $2, $3, $4, $5)",
         &[
             (&Text(owner), Type::TEXT),
             (&ms(now), Type::INT8),
             (&down_since.map(ms), Type::INT8),
             (&(owner == Owner::SHARD), Type::BOOL),
+            (&runner, Type::TEXT),
         ],
     )?;
     Ok(Owner { id: owner.into(), epoch: rows[0].get::<_, i64>(0) as u64 })

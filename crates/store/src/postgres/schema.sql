@@ -21,6 +21,8 @@ CREATE TABLE steadfast.owners (
     renewed_at timestamptz,
     format integer,
     address text,
+    -- That a job of `run` is to be cancelled: by whom, and why.
+    asked text,
     -- It is a server, and not a job of `run`.
     serves boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);

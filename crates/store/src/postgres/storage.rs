@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::Type;
 
+use steadfast_core::event::Requester;
 use steadfast_core::time::Timestamp;
 
 use super::PostgresStore;
@@ -15,8 +16,11 @@ use super::exchange::PostgresExchange;
 use super::fault::Fault;
 use super::param::Text;
 use super::pool::Pool;
+use super::run_claim::{self, PostgresRunClaim};
 use super::settings::PostgresSettings;
 use super::{doctor, schema};
+use crate::folder::Folder;
+use crate::run_claim::{RunClaim, RunClaimError};
 use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
 use crate::{Blobs, Finding, Journal, Reader, Settings, StoreError};
 
@@ -81,11 +85,32 @@ impl Storage for PostgresStorage {
         Some(Arc::new(PostgresExchange(self.pool.clone())))
     }
 
+    fn claim_run(&self, job: &str, place: &Folder) -> Result<Box<dyn RunClaim>, RunClaimError> {
+        Ok(Box::new(PostgresRunClaim::take(&self.database, job, place)?))
+    }
+
+    fn ask_to_cancel(&self, job: &str, requested: &Requester) -> io::Result<()> {
+        let requested = serde_json::to_string(requested)?;
+        self.pool.with("asking for a cancel", |connection| {
+            run_claim::ask_to_cancel(connection, job, &requested)
+        })
+    }
+
     fn is_run(&self, job: &str) -> bool {
         let found = self.pool.with("reading", |connection| {
             connection.read(
                 "SELECT 1 FROM steadfast.owners WHERE id = $1 AND until > clock_timestamp()",
                 &[(&Text(job), Type::TEXT)],
+            )
+        });
+        found.is_ok_and(|found| !found.is_empty())
+    }
+
+    fn is_served(&self) -> bool {
+        let found = self.pool.with("reading", |connection| {
+            connection.read(
+                "SELECT 1 FROM steadfast.owners WHERE serves AND until > clock_timestamp() LIMIT 1",
+                &[],
             )
         });
         found.is_ok_and(|found| !found.is_empty())

@@ -16,6 +16,7 @@ mod blobs;
 mod common;
 mod proxy;
 mod readiness;
+mod runs;
 mod storage;
 #[path = "../../../core/tests/properties/strategies.rs"]
 #[allow(dead_code)]
