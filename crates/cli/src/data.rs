@@ -100,7 +100,11 @@ impl Data {
                 job.id
             ));
         }
-        Ok(())
+        let moved = self.folder.is_moved().map_err(|error| error.to_string())?;
+        match moved.filter(|_| owner == JobOwner::Server) {
+            Some(why) => Err(format!("the data folder {}: {why}", self.folder.root().display())),
+            None => Ok(()),
+        }
     }
 
     /// A command to paste, for a job of this folder. It names the folder where the command would go

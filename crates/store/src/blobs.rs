@@ -96,6 +96,10 @@ pub trait Blobs: Debug + Send + Sync {
     /// Where bytes begin, and when they were printed (Unix milliseconds); by place, the first one 0.
     fn log_times(&self, log: &LogName) -> io::Result<Vec<(u64, u64)>>;
 
+    /// When the bytes of a log that was copied here were printed, as [`Blobs::log_times`] told it elsewhere: instead of when they
+    /// were written here.
+    fn keep_log_times(&self, log: &LogName, times: &[(u64, u64)]) -> io::Result<()>;
+
     /// Everything of a job. What cannot be removed now is found by [`Blobs::unchanged_since`].
     fn remove(&self, job: &str);
 
@@ -180,6 +184,10 @@ impl Blobs for FolderBlobs {
 
     fn log_times(&self, log: &LogName) -> io::Result<Vec<(u64, u64)>> {
         log_times::read(&self.log(log))
+    }
+
+    fn keep_log_times(&self, log: &LogName, times: &[(u64, u64)]) -> io::Result<()> {
+        log_times::keep(&self.log(log), times)
     }
 
     fn remove(&self, job: &str) {

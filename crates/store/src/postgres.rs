@@ -17,11 +17,13 @@ mod owners;
 mod param;
 mod pool;
 mod read;
+mod reservation;
 mod schema;
 mod settings;
 mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod transfer;
 
 use std::ops::Range;
 use std::sync::Arc;

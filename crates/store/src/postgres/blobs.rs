@@ -83,6 +83,10 @@ impl Blobs for PostgresBlobs {
         logs::times(&self.pool, log)
     }
 
+    fn keep_log_times(&self, log: &LogName, times: &[(u64, u64)]) -> io::Result<()> {
+        logs::keep_times(&self.pool, log, times)
+    }
+
     fn remove(&self, job: &str) {
         let _ = files::remove(&self.pool, job);
         let _ = logs::remove(&self.pool, job);

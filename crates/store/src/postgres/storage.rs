@@ -15,9 +15,11 @@ use super::exchange::PostgresExchange;
 use super::fault::Fault;
 use super::param::Text;
 use super::pool::Pool;
+use super::reservation::PostgresReservation;
 use super::settings::PostgresSettings;
 use super::{doctor, schema};
 use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
+use crate::transfer::{Movable, MoveSide, Reservation, ReserveError, Transfer};
 use crate::{Blobs, Finding, Journal, Reader, Settings, StoreError};
 
 #[derive(Clone, Debug)]
@@ -97,6 +99,16 @@ impl Storage for PostgresStorage {
 
     fn place(&self) -> String {
         self.database.place().to_owned()
+    }
+}
+
+impl Movable for PostgresStorage {
+    fn reserve(&self, _side: MoveSide) -> Result<Box<dyn Reservation>, ReserveError> {
+        Ok(Box::new(PostgresReservation::new(&self.database)?))
+    }
+
+    fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError> {
+        Ok(Box::new(self.store()?))
     }
 }
 
