@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use steadfast_core::event::{ItemId, JobId};
 
 use crate::folder::Folder;
+use crate::transfer::MovableBlobs;
 
 /// A file that came with a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,10 +96,6 @@ pub trait Blobs: Debug + Send + Sync {
 
     /// Where bytes begin, and when they were printed (Unix milliseconds); by place, the first one 0.
     fn log_times(&self, log: &LogName) -> io::Result<Vec<(u64, u64)>>;
-
-    /// When the bytes of a log that was copied here were printed, as [`Blobs::log_times`] told it elsewhere: instead of when they
-    /// were written here.
-    fn keep_log_times(&self, log: &LogName, times: &[(u64, u64)]) -> io::Result<()>;
 
     /// Everything of a job. What cannot be removed now is found by [`Blobs::unchanged_since`].
     fn remove(&self, job: &str);
@@ -186,10 +183,6 @@ impl Blobs for FolderBlobs {
         log_times::read(&self.log(log))
     }
 
-    fn keep_log_times(&self, log: &LogName, times: &[(u64, u64)]) -> io::Result<()> {
-        log_times::keep(&self.log(log), times)
-    }
-
     fn remove(&self, job: &str) {
         for place in [self.0.logs(job), self.0.files(job), self.0.work(job)] {
             let _ = std::fs::remove_dir_all(place);
@@ -210,5 +203,18 @@ impl Blobs for FolderBlobs {
             }
         }
         jobs.into_iter().collect()
+    }
+}
+
+impl MovableBlobs for FolderBlobs {
+    fn put_log(
+        &self,
+        log: &LogName,
+        content: &dyn LogReader,
+        partial: bool,
+        times: &[(u64, u64)],
+    ) -> io::Result<()> {
+        logs::put(&self.0, &self.log(log), content, partial)?;
+        log_times::keep(&self.log(log), times)
     }
 }

@@ -28,7 +28,8 @@ use crate::settings::{FolderSettings, Settings};
 use crate::shards::OwnedShards;
 use crate::sqlite::{InPlace, SqliteStore};
 use crate::transfer::{
-    FolderReservation, Movable, MoveRecord, MoveSide, Reservation, ReserveError, Transfer,
+    FolderReservation, Movable, MovableBlobs, MoveRecord, MoveSide, Reservation, ReserveError,
+    Transfer,
 };
 use crate::{Finding, Journal, Owner, Reader, StoreError, doctor};
 
@@ -213,6 +214,10 @@ impl Movable for FolderStorage {
 
     fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError> {
         Ok(Box::new(SqliteStore::open(&self.folder.database())?))
+    }
+
+    fn own_blobs(&self) -> Arc<dyn MovableBlobs> {
+        Arc::new(FolderBlobs::new(&self.folder))
     }
 }
 

@@ -14,12 +14,16 @@ mod verify;
 use std::fmt::Debug;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use serde::Serialize;
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
-use crate::{Gap, IdempotencyKey, Journal, Owner, Reader, Settings, Storage, StoreError};
+use crate::{
+    Blobs, Gap, IdempotencyKey, Journal, LogName, LogReader, Owner, Reader, Settings, Storage,
+    StoreError,
+};
 use copy::{Mover, Side};
 use record::is_same_place;
 
@@ -33,6 +37,20 @@ pub trait Movable: Storage {
     fn reserve(&self, side: MoveSide) -> Result<Box<dyn Reservation>, ReserveError>;
 
     fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError>;
+
+    /// Files and logs that are kept in it, and not elsewhere.
+    fn own_blobs(&self) -> Arc<dyn MovableBlobs>;
+}
+
+pub trait MovableBlobs: Blobs {
+    /// A log as it is elsewhere, in place of what is here of it. `times`: what [`Blobs::log_times`] tells of it there.
+    fn put_log(
+        &self,
+        log: &LogName,
+        content: &dyn LogReader,
+        partial: bool,
+        times: &[(u64, u64)],
+    ) -> io::Result<()>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +112,8 @@ pub trait Transfer: Journal + Reader {
         after: Timestamp,
     ) -> Result<Vec<Gap>, StoreError>;
 
-    /// From now on these are told of the job, beside those of its owner.
-    fn keep_downtime(&mut self, job: &str, gaps: &[Gap]) -> Result<(), StoreError>;
+    /// From now on these are told of each job, beside those of its owner.
+    fn keep_downtime(&mut self, jobs: &[(JobId, Vec<Gap>)]) -> Result<(), StoreError>;
 
     /// Makes [`Owner::SHARD`] the owner of all that is to come, in an epoch above that one, without any gaps.
     fn receive(&mut self, at: Timestamp, above: u64) -> Result<Owner, StoreError>;
@@ -243,8 +261,8 @@ pub fn move_jobs(
     let owner = writing.receive(now, reading.epoch()?)?;
     let epoch = owner.epoch;
     let mut mover = Mover::new(
-        Side { store: reading, blobs: from.blobs(), place: from.place() },
-        Side { store: writing, blobs: to.blobs(), place: to.place() },
+        Side { store: reading, blobs: from.own_blobs(), place: from.place() },
+        Side { store: writing, blobs: to.own_blobs(), place: to.place() },
         owner,
         options.skip_stuck,
     );

@@ -58,7 +58,7 @@ pub(super) fn note(log: &File, path: &Path, length: u64, offset: u64, end: u64) 
     file.write_all(format!("{from} {now_ms}\n").as_bytes())
 }
 
-/// All of them at once, instead of what was noted. The log is as old as the last of it.
+/// Of a log that was copied: instead of what was noted here. The log is as old as the last of it.
 pub(super) fn keep(log: &Path, times: &[(u64, u64)]) -> io::Result<()> {
     let Some((_, last_ms)) = times.last() else { return Ok(()) };
     let text: String = times.iter().map(|(offset, ms)| format!("{offset} {ms}\n")).collect();

@@ -2,6 +2,7 @@
 
 mod files;
 mod logs;
+mod put_log;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -14,6 +15,7 @@ use tokio_postgres::types::Type;
 
 use super::param::Text;
 use super::pool::Pool;
+use crate::transfer::MovableBlobs;
 use crate::{AttachedFiles, Blobs, LogChunk, LogName, LogProgress, LogReader};
 
 /// The largest piece: a row of it is sent, and kept, as a whole.
@@ -83,10 +85,6 @@ impl Blobs for PostgresBlobs {
         logs::times(&self.pool, log)
     }
 
-    fn keep_log_times(&self, log: &LogName, times: &[(u64, u64)]) -> io::Result<()> {
-        logs::keep_times(&self.pool, log, times)
-    }
-
     fn remove(&self, job: &str) {
         let _ = files::remove(&self.pool, job);
         let _ = logs::remove(&self.pool, job);
@@ -105,6 +103,18 @@ impl Blobs for PostgresBlobs {
         });
         let found = found.unwrap_or_default();
         found.iter().map(|row| row.get::<_, &str>(0).into()).collect()
+    }
+}
+
+impl MovableBlobs for PostgresBlobs {
+    fn put_log(
+        &self,
+        log: &LogName,
+        content: &dyn LogReader,
+        partial: bool,
+        times: &[(u64, u64)],
+    ) -> io::Result<()> {
+        put_log::put(&self.pool, log, content, partial, times)
     }
 }
 

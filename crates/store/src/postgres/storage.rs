@@ -19,7 +19,7 @@ use super::reservation::PostgresReservation;
 use super::settings::PostgresSettings;
 use super::{doctor, schema};
 use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
-use crate::transfer::{Movable, MoveSide, Reservation, ReserveError, Transfer};
+use crate::transfer::{Movable, MovableBlobs, MoveSide, Reservation, ReserveError, Transfer};
 use crate::{Blobs, Finding, Journal, Reader, Settings, StoreError};
 
 #[derive(Clone, Debug)]
@@ -109,6 +109,10 @@ impl Movable for PostgresStorage {
 
     fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError> {
         Ok(Box::new(self.store()?))
+    }
+
+    fn own_blobs(&self) -> Arc<dyn MovableBlobs> {
+        Arc::new(PostgresBlobs::new(self.pool.clone()))
     }
 }
 

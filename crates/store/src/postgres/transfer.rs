@@ -73,17 +73,26 @@ impl Transfer for PostgresStore {
         })
     }
 
-    fn keep_downtime(&mut self, job: &str, gaps: &[Gap]) -> Result<(), StoreError> {
-        let until: Vec<i64> = gaps.iter().map(|gap| ms(gap.until)).collect();
-        let from: Vec<i64> = gaps.iter().map(|gap| ms(gap.from)).collect();
+    fn keep_downtime(&mut self, jobs: &[(JobId, Vec<Gap>)]) -> Result<(), StoreError> {
+        let scopes: Vec<Text<'_>> = jobs.iter().map(|(job, _)| Text(job)).collect();
+        let gaps = jobs.iter().flat_map(|(job, gaps)| gaps.iter().map(move |gap| (job, gap)));
+        let (mut of, mut until, mut from) = (vec![], vec![], vec![]);
+        for (job, gap) in gaps {
+            of.push(Text(job));
+            until.push(ms(gap.until));
+            from.push(ms(gap.from));
+        }
         self.insist("writing", |connection| {
+            // Those that are there were kept before a crash.
             connection.query(
-                "WITH others AS (DELETE FROM steadfast.gaps WHERE scope = $1 AND up_at <> ALL ($2)) \
-                 INSERT INTO steadfast.gaps (scope, up_at, down_since) \
-                 SELECT $1, g.up_at, g.down_since FROM unnest($2, $3) AS g(up_at, down_since) \
-                 ON CONFLICT (scope, up_at) DO UPDATE SET down_since = excluded.down_since",
+                "DELETE FROM steadfast.gaps WHERE scope = ANY ($1)",
+                &[(&scopes, Type::TEXT_ARRAY)],
+            )?;
+            connection.query(
+                "INSERT INTO steadfast.gaps (scope, up_at, down_since) \
+                 SELECT g.scope, g.up_at, g.down_since FROM unnest($1, $2, $3) AS g(scope, up_at, down_since)",
                 &[
-                    (&Text(job), Type::TEXT),
+                    (&of, Type::TEXT_ARRAY),
                     (&until, Type::INT8_ARRAY),
                     (&from, Type::INT8_ARRAY),
                 ],

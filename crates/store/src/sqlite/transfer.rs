@@ -57,14 +57,17 @@ impl Transfer for SqliteStore {
         self.gaps(owner, job, after)
     }
 
-    fn keep_downtime(&mut self, job: &str, gaps: &[Gap]) -> Result<(), StoreError> {
+    fn keep_downtime(&mut self, jobs: &[(JobId, Vec<Gap>)]) -> Result<(), StoreError> {
         self.transact("writing", |connection| {
-            connection.prepare_cached("DELETE FROM gaps WHERE owner = ?1")?.execute([job])?;
+            let mut delete = connection.prepare_cached("DELETE FROM gaps WHERE owner = ?1")?;
             let mut insert = connection.prepare_cached(
                 "INSERT INTO gaps (owner, up_at, down_since) VALUES (?1, ?2, ?3)",
             )?;
-            for gap in gaps {
-                insert.execute(params![job, ms(gap.until), ms(gap.from)])?;
+            for (job, gaps) in jobs {
+                delete.execute([&**job])?;
+                for gap in gaps {
+                    insert.execute(params![&**job, ms(gap.until), ms(gap.from)])?;
+                }
             }
             Ok(())
         })

@@ -11,8 +11,8 @@ use steadfast_core::plan::Plan;
 use steadfast_core::readiness::open_items;
 use steadfast_core::time::Timestamp;
 
-use super::{MoveError, MoveProgress, Moved, Transfer, blobs, verify};
-use crate::{Blobs, Owner, StoreError, Stored, Write};
+use super::{MovableBlobs, MoveError, MoveProgress, Moved, Transfer, blobs, verify};
+use crate::{Owner, StoreError, Stored, Write};
 
 /// Jobs that are written, and then verified, together. A page of a job's events has about a megabyte at most.
 const JOBS_AT_ONCE: usize = 64;
@@ -24,7 +24,7 @@ pub(super) const PAGE: usize = 1000;
 /// One of the two stores.
 pub(super) struct Side {
     pub(super) store: Box<dyn Transfer>,
-    pub(super) blobs: Arc<dyn Blobs>,
+    pub(super) blobs: Arc<dyn MovableBlobs>,
     pub(super) place: String,
 }
 
@@ -115,8 +115,8 @@ impl Mover {
             }
         }
         self.commit()?;
-        for (stored, last_at) in copied {
-            self.settle(&stored, last_at)?;
+        self.settle(&copied)?;
+        for (stored, _) in copied {
             let found = verify::job(&mut self.from, &mut self.to, &self.owner, &stored.row.id)?;
             self.moved.files += found.files;
             self.moved.logs += found.logs;
@@ -211,18 +211,21 @@ impl Mover {
         refused.map_or(Ok(()), Err)
     }
 
-    /// What is not part of a write.
-    fn settle(&mut self, stored: &Stored, last_at: Timestamp) -> Result<(), MoveError> {
-        let job = &stored.row.id;
-        if stored.row.over {
-            return Ok(());
+    /// What is not part of a write, of jobs and when their last events were.
+    fn settle(&mut self, copied: &[(Stored, Timestamp)]) -> Result<(), MoveError> {
+        let mut downtime = vec![];
+        for (stored, last_at) in copied.iter().filter(|(stored, _)| !stored.row.over) {
+            let job = &stored.row.id;
+            if let Some(why) = &stored.stuck {
+                self.to.store.park(job, why)?;
+            }
+            let gaps = self.from.store.downtime(&stored.owner, job, *last_at)?;
+            if self.to.store.gaps(&self.owner.id, job, *last_at)? != gaps {
+                downtime.push((job.clone(), gaps));
+            }
         }
-        if let Some(why) = &stored.stuck {
-            self.to.store.park(job, why)?;
-        }
-        let gaps = self.from.store.downtime(&stored.owner, job, last_at)?;
-        if self.to.store.gaps(&self.owner.id, job, last_at)? != gaps {
-            self.to.store.keep_downtime(job, &gaps)?;
+        if !downtime.is_empty() {
+            self.to.store.keep_downtime(&downtime)?;
         }
         Ok(())
     }

@@ -60,7 +60,8 @@ pub(super) fn job(
             break;
         }
         if both == 0 {
-            return Err(different(format!("its log ends after event {after}, or goes on there")));
+            let what = if copied.is_empty() { "ends" } else { "goes on" };
+            return Err(different(format!("its log {what} after event {after}")));
         }
         if let (0, Some(plan)) = (after, plan_of(&page)) {
             steps = plan.steps().iter().map(|step| step.name.clone()).collect();

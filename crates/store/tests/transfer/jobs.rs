@@ -11,10 +11,10 @@ use steadfast_core::decide::accept;
 use steadfast_core::event::{AcceptedJob, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::transfer::Movable;
+use steadfast_store::transfer::{Movable, MovableBlobs};
 use steadfast_store::{
     AttachedFile, AttachedFiles, Blobs, Filter, Gap, IdempotencyKey, Journal, LogChunk, LogName,
-    Owner, QueueEntry, Row, Storage, Stored, Whose, Write,
+    Owner, QueueEntry, Row, Stored, Whose, Write,
 };
 
 use crate::strategies::plans;
@@ -72,9 +72,13 @@ pub(crate) fn write(log: &[RecordedEvent], after: u64, state: &Job, has_snapshot
     }
 }
 
-fn blobs(blobs: &dyn Blobs, world: &World, number: usize) {
+fn blobs(blobs: &dyn MovableBlobs, world: &World, number: usize) {
     let job = &*world.job.id;
-    if number.is_multiple_of(4) {
+    // Enough of them: each is read several times.
+    if !number.is_multiple_of(7) {
+        return;
+    }
+    if number.is_multiple_of(2) {
         let file = |path: &str, content: Vec<u8>, executable| {
             (PathBuf::from(path), AttachedFile { path: path.to_owned(), content, executable })
         };
@@ -95,7 +99,9 @@ fn blobs(blobs: &dyn Blobs, world: &World, number: usize) {
         put(&whole, 0, b"one\n", false);
         put(&whole, 4, &vec![b'x'; 300_000], true);
         blobs.mark_whole(&whole).unwrap();
-        blobs.keep_log_times(&whole, &[(0, 5_000), (4, 6_000 + number as u64)]).unwrap();
+        let (timed, times) = (log("timed"), [(0, 5_000), (4, 6_000 + number as u64)]);
+        blobs.put_log(&timed, &*blobs.open_log(&whole).unwrap(), false, &times).unwrap();
+        assert_eq!(blobs.log_times(&timed).unwrap(), times);
         put(&log("partial"), 0, b"more is to come", false);
         blobs.mark_partial(&log("nothing yet")).unwrap();
     }
@@ -103,7 +109,7 @@ fn blobs(blobs: &dyn Blobs, world: &World, number: usize) {
 
 /// Jobs to which things happen at random, the same ones each time: some of them over, most not; keys, files and logs. And one of
 /// `run` that is over.
-pub(crate) fn fill(storage: &dyn Storage, jobs: usize) -> Vec<World> {
+pub(crate) fn fill(storage: &dyn Movable, jobs: usize) -> Vec<World> {
     let claim = storage.claim().expect("nobody has it");
     let mut journal = storage.journal().unwrap();
     let owner = journal.take(Owner::SHARD, Timestamp(500), None).unwrap();
@@ -120,7 +126,7 @@ pub(crate) fn fill(storage: &dyn Storage, jobs: usize) -> Vec<World> {
         if number % 3 == 2 {
             world.drain();
         }
-        blobs(&*storage.blobs(), &world, number);
+        blobs(&*storage.own_blobs(), &world, number);
         // In two parts, the first with its state.
         let half = world.states.range(..=world.job.seq / 2 + 1).next_back();
         let half = half.map_or(&world.job, |(_, state)| state).clone();

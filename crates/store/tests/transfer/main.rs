@@ -31,7 +31,7 @@ use steadfast_store::transfer::{Movable, MoveError, MoveOptions, Moved, move_job
 use steadfast_store::{ClaimError, Folder, FolderStorage, Owner, PostgresStorage, Storage as _};
 
 /// More than two groups of a move.
-const JOBS: usize = 150;
+const JOBS: usize = 140;
 /// What a job of `run` that is over adds.
 const ALL: u64 = JOBS as u64 + 1;
 const NOW: Timestamp = Timestamp(1_700_000_100_000);
@@ -80,7 +80,7 @@ fn from_one_folder_to_another_nothing_is_lost_or_changed() {
     let before = image(&from);
     let told = moved(&from, &to).unwrap();
     assert_eq!((told.jobs, told.left.len(), told.skipped.len()), (ALL, 0, 0));
-    assert!(told.open > 10 && told.files > 10 && told.logs > 100, "{told:?}");
+    assert!(told.open > 10 && told.files > 10 && told.logs > 30, "{told:?}");
     let after = image(&to);
     assert_eq!(after.order, before.order);
     for (id, job) in &before.jobs {
@@ -182,7 +182,7 @@ fn what_happens_at_the_source_between_two_attempts_is_moved_too() {
         }
     }
     assert!(cancelled > 5);
-    assert!(store.remove(&id(1)).unwrap() && store.remove(&id(140)).unwrap());
+    assert!(store.remove(&id(1)).unwrap() && store.remove(&id(139)).unwrap());
     from.blobs().remove(&id(1));
     let before = image(&from);
     moved(&from, &there).unwrap();
@@ -221,7 +221,10 @@ fn what_is_garbled_at_the_target_is_found_and_the_source_is_as_it_was() {
             format!("UPDATE steadfast.events SET lines = '\\x7b7d' WHERE job = '{victim}'"),
             "checksum",
         ),
-        (format!("DELETE FROM steadfast.events WHERE job = '{victim}' AND first = 1"), "missing"),
+        (
+            format!("DELETE FROM steadfast.events WHERE job = '{victim}' AND first = 1"),
+            "its log ends after event 0",
+        ),
         (
             format!("UPDATE steadfast.keys SET digest = 'x' WHERE job = '{keyed}'"),
             "idempotency key",

@@ -35,6 +35,7 @@ fn a_place_that_is_served_or_not_there_or_has_jobs_is_refused() {
     assert!(matches!(refused, MoveError::NotEmpty { .. }), "{refused}");
     drop(to.claim().expect("it is as it was"));
     let keyed = folder(&place, "keyed");
+    drop(keyed.claim().unwrap());
     keyed.settings().change("callback.key", &mut |_| Ok(b"its own".to_vec())).unwrap();
     let refused = moved(&from, &keyed).unwrap_err();
     assert!(refused.to_string().contains("callback.key"), "{refused}");

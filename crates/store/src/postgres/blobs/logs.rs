@@ -18,7 +18,12 @@ use crate::{LogChunk, LogName, LogProgress, LogReader};
 const JOINED: usize = 16 << 10;
 
 /// The parameters `$1` to `$3` of every statement here, and some more.
-fn of_log(pool: &Pool, log: &LogName, sql: &str, more: &[Param<'_>]) -> io::Result<Vec<Row>> {
+pub(super) fn of_log(
+    pool: &Pool,
+    log: &LogName,
+    sql: &str,
+    more: &[Param<'_>],
+) -> io::Result<Vec<Row>> {
     let (job, step, name) = (Text(&log.job), Text(&log.step), Text(&log.name));
     let mut params: Vec<Param<'_>> =
         vec![(&job, Type::TEXT), (&step, Type::TEXT), (&name, Type::TEXT)];
@@ -128,32 +133,6 @@ pub(super) fn times(pool: &Pool, log: &LogName) -> io::Result<Vec<(u64, u64)>> {
         true if length > 0 => vec![(0, written_ms)],
         true => vec![],
     })
-}
-
-/// All of them at once, instead of what was noted. The log is as old as the last of it.
-pub(super) fn keep_times(pool: &Pool, log: &LogName, times: &[(u64, u64)]) -> io::Result<()> {
-    if times.is_empty() {
-        return Ok(());
-    }
-    let column = |of: fn(&(u64, u64)) -> u64| -> Vec<i64> {
-        times.iter().map(|time| of(time) as i64).collect()
-    };
-    let (starts, at_ms) = (column(|time| time.0), column(|time| time.1));
-    of_log(
-        pool,
-        log,
-        "WITH times AS (SELECT t.start, timestamptz 'epoch' + t.at_ms * interval '1 millisecond' AS at \
-                        FROM unnest($4, $5) AS t(start, at_ms)), \
-         others AS (DELETE FROM steadfast.log_times o WHERE o.job = $1 AND o.step = $2 AND o.name = $3 \
-                    AND o.start NOT IN (SELECT t.start FROM times t)), \
-         noted AS (INSERT INTO steadfast.log_times (job, step, name, start, at) \
-                   SELECT $1, $2, $3, t.start, t.at FROM times t \
-                   ON CONFLICT (job, step, name, start) DO UPDATE SET at = excluded.at) \
-         UPDATE steadfast.logs SET written_at = (SELECT max(t.at) FROM times t) \
-         WHERE job = $1 AND step = $2 AND name = $3",
-        &[(&starts, Type::INT8_ARRAY), (&at_ms, Type::INT8_ARRAY)],
-    )?;
-    Ok(())
 }
 
 pub(super) fn remove(pool: &Pool, job: &str) -> io::Result<()> {
