@@ -280,7 +280,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) common: Common,
 }
 
-/// Move a data folder to PostgreSQL or back; or make the schema in a database, for servers whose user may not
+/// Move a data folder to a database or back; or make the schema in one, for servers whose user may not
 ///
 /// With --from and --to everything goes: ended and open jobs with their timers, files and logs, tokens, keys. Stop all servers first;
 /// workers may stay. Every job is read back and folded, and only then is the source marked as moved. Stopped at any moment, the same command goes on.

@@ -61,8 +61,8 @@ pub(super) fn note(log: &File, path: &Path, length: u64, offset: u64, end: u64) 
 /// Of a log that was copied: instead of what was noted here. The log is as old as the last of it.
 pub(super) fn keep(log: &Path, times: &[(u64, u64)]) -> io::Result<()> {
     let Some((_, last_ms)) = times.last() else { return Ok(()) };
-    let text: String = times.iter().map(|(offset, ms)| format!("{offset} {ms}\n")).collect();
-    fs::write(log.with_extension("times"), text)?;
+    let lines: Vec<_> = times.iter().map(|(offset, ms)| format!("{offset} {ms}\n")).collect();
+    fs::write(log.with_extension("times"), lines.concat())?;
     let then = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_millis(*last_ms));
     File::options().append(true).open(log)?.set_times(then)
 }

@@ -16,8 +16,9 @@ use tokio_postgres::types::Type;
 use super::connection::{Connection, Database};
 use super::fault::Fault;
 use super::param::{at, ms};
+use super::schema;
 use crate::Owner;
-use crate::transfer::{MOVE_RECORD, MoveRecord, Reservation, ReserveError};
+use crate::transfer::{MOVE_RECORD, MoveRecord, MoveSide, Reservation, ReserveError};
 
 const TERM: Duration = Duration::from_secs(5);
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -42,7 +43,7 @@ pub(super) fn closed(connection: &mut Connection) -> Result<io::Result<Option<St
     Ok(record(connection)?.map(|record| record.closes(&place)))
 }
 
-fn record(connection: &mut Connection) -> Result<io::Result<MoveRecord>, Fault> {
+pub(super) fn record(connection: &mut Connection) -> Result<io::Result<MoveRecord>, Fault> {
     let sql = "SELECT bytes FROM steadfast.settings WHERE name = $1";
     let rows = connection.read(sql, &[(&MOVE_RECORD, Type::TEXT)])?;
     Ok(MoveRecord::read(rows.first().map(|row| row.get(0))))
@@ -59,8 +60,12 @@ pub(super) struct PostgresReservation {
 }
 
 impl PostgresReservation {
-    pub(super) fn new(database: &Arc<Database>) -> Result<Self, ReserveError> {
+    pub(super) fn new(database: &Arc<Database>, side: MoveSide) -> Result<Self, ReserveError> {
         let failed = |fault: Fault| io::Error::other(fault.at(database.place(), "reserving"));
+        if side == MoveSide::Source {
+            let schema = schema::shards(&mut Connection::unprepared(database)).map_err(failed)?;
+            schema.ok_or(ReserveError::Nothing)?;
+        }
         let mut connection = Connection::new(database).map_err(failed)?;
         let incarnation = until_some(|| take(&mut connection)).map_err(failed)?;
         let incarnation = incarnation.ok_or(ReserveError::Moving)?;

@@ -103,8 +103,8 @@ impl Storage for PostgresStorage {
 }
 
 impl Movable for PostgresStorage {
-    fn reserve(&self, _side: MoveSide) -> Result<Box<dyn Reservation>, ReserveError> {
-        Ok(Box::new(PostgresReservation::new(&self.database)?))
+    fn reserve(&self, side: MoveSide) -> Result<Box<dyn Reservation>, ReserveError> {
+        Ok(Box::new(PostgresReservation::new(&self.database, side)?))
     }
 
     fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError> {

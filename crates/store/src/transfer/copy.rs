@@ -279,15 +279,16 @@ struct Log {
     last_at: Timestamp,
     /// Where a page must end, because the stored state is of that moment.
     snapshot_seq: u64,
-    /// Folded, if the target keeps what may start, and as long as it can be.
-    state: Option<Option<Job>>,
+    /// The target keeps what may start of it, and it could be folded so far.
+    is_folded: bool,
+    state: Option<Job>,
 }
 
 impl Log {
     fn new(stored: &Stored, keeps_readiness: bool) -> Self {
         let snapshot_seq = stored.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
         let is_folded = keeps_readiness && !stored.row.over;
-        Self { seq: 0, last_at: Timestamp(0), snapshot_seq, state: is_folded.then_some(None) }
+        Self { seq: 0, last_at: Timestamp(0), snapshot_seq, is_folded, state: None }
     }
 
     fn limit(&self) -> usize {
@@ -299,9 +300,7 @@ impl Log {
         for record in page {
             (self.seq, self.last_at) = (record.seq, record.at);
             // One that contradicts itself will be found when it is to go on.
-            if self.state.as_mut().is_some_and(|state| fold(state, record).is_err()) {
-                self.state = None;
-            }
+            self.is_folded = self.is_folded && fold(&mut self.state, record).is_ok();
         }
     }
 
@@ -312,7 +311,7 @@ impl Log {
 
     /// At the end of the log.
     fn readiness(&self, stored: &Stored) -> Option<String> {
-        let state = self.state.as_ref()?.as_ref().filter(|_| self.seq == stored.seq)?;
+        let state = self.state.as_ref().filter(|_| self.is_folded && self.seq == stored.seq)?;
         Some(serde_json::to_string(&open_items(state)).expect("names and numbers are JSON"))
     }
 }

@@ -117,7 +117,7 @@ pub(crate) fn fill(storage: &dyn Movable, jobs: usize) -> Vec<World> {
         let mut change = |_| Ok(format!("the {name} of here").into_bytes());
         storage.settings().change(name, &mut change).unwrap();
     }
-    let (mut runner, mut worlds) = (TestRunner::deterministic(), vec![]);
+    let (mut runner, mut worlds, mut group) = (TestRunner::deterministic(), vec![], vec![]);
     let cases = (plans(), prop::collection::vec(any::<Happening>(), 0..40));
     for number in 0..jobs {
         let (plan, happenings) = cases.new_tree(&mut runner).unwrap().current();
@@ -130,18 +130,19 @@ pub(crate) fn fill(storage: &dyn Movable, jobs: usize) -> Vec<World> {
         // In two parts, the first with its state.
         let half = world.states.range(..=world.job.seq / 2 + 1).next_back();
         let half = half.map_or(&world.job, |(_, state)| state).clone();
-        let mut group = vec![write(&world.log, 0, &half, number.is_multiple_of(5))];
+        let mut first = write(&world.log, 0, &half, number.is_multiple_of(5));
         if number.is_multiple_of(3) {
             let (key, digest) = (format!("key-{number}"), "digest".to_owned());
-            group[0].key = Some(IdempotencyKey { key, digest });
+            first.key = Some(IdempotencyKey { key, digest });
         }
+        group.push(first);
         if half.seq < world.job.seq {
             group.push(write(&world.log, half.seq, &world.job, number.is_multiple_of(10)));
         }
-        let answers = journal.commit(&owner, &group).unwrap();
-        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         worlds.push(world);
     }
+    let answers = journal.commit(&owner, &group).unwrap();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     // It was down twice; some have events since.
     for (from, until) in [(900, 1500), (1 << 40, (1 << 40) + 77)] {
         journal.take(Owner::SHARD, Timestamp(until), Some(Timestamp(from))).unwrap();

@@ -28,7 +28,10 @@ use steadfast_core::event::Requester;
 use steadfast_core::time::Timestamp;
 use steadfast_store::testing::{TestCluster, execute, query};
 use steadfast_store::transfer::{Movable, MoveError, MoveOptions, Moved, move_jobs, undo_move};
-use steadfast_store::{ClaimError, Folder, FolderStorage, Owner, PostgresStorage, Storage as _};
+use steadfast_store::{
+    ClaimError, Folder, FolderStorage, LogChunk, LogName, LogReader, Owner, PostgresStorage,
+    Storage as _,
+};
 
 /// More than two groups of a move.
 const JOBS: usize = 140;
@@ -88,6 +91,8 @@ fn from_one_folder_to_another_nothing_is_lost_or_changed() {
     }
     assert_eq!(after, before);
     assert!(closed(&from).contains("its jobs were moved to"));
+    let found = from.examine(NOW, 0).into_iter().find(|found| found.check == "server").unwrap();
+    assert!(found.said.contains("its jobs were moved to"), "{found:?}");
     assert_eq!(to.claim().unwrap().alive_at(), Some(ALIVE), "the time since is counted");
 }
 
@@ -100,6 +105,7 @@ in_one_test!(
     what_is_garbled_at_the_target_is_found_and_the_source_is_as_it_was,
     a_move_is_taken_back_until_a_server_has_used_it,
     servers_that_stopped_at_different_times_are_each_counted,
+    a_log_of_many_pieces_replaces_what_was_there,
 );
 
 fn there_and_back_nothing_is_lost_or_changed() {
@@ -305,4 +311,37 @@ fn servers_that_stopped_at_different_times_are_each_counted() {
         }
     }
     assert!(alone > 0 && both > 0, "{alone} {both}");
+}
+
+fn a_log_of_many_pieces_replaces_what_was_there() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let from = folder(&place, "from");
+    drop(from.claim().unwrap());
+    let log = |name: &str| LogName { job: "j".into(), step: "s".to_owned(), name: name.to_owned() };
+    // As many as are sent at once, one byte more, and a few.
+    for (name, length) in [("even", 16 << 20), ("odd", (16 << 20) + 1), ("short", 300_000)] {
+        let bytes: Vec<u8> = (0..length as u32).map(|n| (n % 251) as u8).collect();
+        let chunk = LogChunk { offset: 0, bytes: &bytes, last: true };
+        from.blobs().write_log(&log(name), chunk, true).unwrap();
+    }
+    for to in [&folder(&place, "to") as &dyn Movable, &database(cluster).1] {
+        drop(to.claim().unwrap());
+        let blobs = to.own_blobs();
+        for name in ["even", "odd", "short"] {
+            // Over another one, which is longer or shorter.
+            for source in ["odd", "short", name] {
+                let content = from.blobs().open_log(&log(source)).unwrap();
+                let times = [(0, 5), (7, 8)];
+                blobs.put_log(&log(name), &*content, source == name, &times).unwrap();
+                let length = from.blobs().log_size(&log(source)).unwrap();
+                assert_eq!(blobs.log_size(&log(name)).unwrap(), length, "{source} as {name}");
+                assert_eq!(blobs.is_partial(&log(name)), source == name);
+                assert_eq!(blobs.log_times(&log(name)).unwrap(), times);
+                let copied = blobs.open_log(&log(name)).unwrap();
+                let read = |log: &dyn LogReader| log.read(0, 32 << 20).unwrap();
+                assert!(read(&*copied) == read(&*content), "{source} as {name}");
+            }
+        }
+    }
 }

@@ -93,6 +93,9 @@ fn a_database_that_is_served_is_refused_and_none_is_served_while_it_is_moved() {
     let place = tempfile::tempdir().unwrap();
     let (url, there) = database(cluster);
     let from = folder(&place, "from");
+    let nothing = moved(&there, &from).unwrap_err();
+    assert!(matches!(nothing, MoveError::Reserve { why: ReserveError::Nothing, .. }), "{nothing}");
+    assert_eq!(query(&url, "SELECT to_regnamespace('steadfast')"), ["()"], "none is made");
     fill(&from, 2);
     let claim = there.claim().unwrap();
     claim.begin(ALIVE).unwrap();
