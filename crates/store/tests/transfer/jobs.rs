@@ -122,7 +122,9 @@ pub(crate) fn fill(storage: &dyn Movable, jobs: usize) -> Vec<World> {
     for number in 0..jobs {
         let (plan, happenings) = cases.new_tree(&mut runner).unwrap().current();
         let mut world = world(&id(number), plan);
-        happenings.into_iter().for_each(|happening| world.happen(happening));
+        for happening in happenings {
+            world.happen(happening);
+        }
         if number % 3 == 2 {
             world.drain();
         }
@@ -214,10 +216,8 @@ pub(crate) fn image(storage: &dyn Movable) -> Image {
         let log = store.events(id, 0, usize::MAX).unwrap();
         assert_eq!(log.len() as u64, stored.seq);
         let last_at = log.last().expect("it was accepted").at;
-        let gaps = match stored.row.over {
-            true => vec![],
-            false => store.gaps(Owner::SHARD, id, last_at).unwrap(),
-        };
+        let gaps =
+            if stored.row.over { vec![] } else { store.gaps(Owner::SHARD, id, last_at).unwrap() };
         let files = blobs.get_files(id, &BTreeSet::from([PathBuf::new()])).unwrap_or_default();
         let logs = logs(&*blobs, id, &log);
         let key = store.key_of(id).unwrap();

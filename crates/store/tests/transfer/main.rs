@@ -102,6 +102,10 @@ in_one_test!(
     a_move_that_is_stopped_goes_on_and_nobody_serves_half_of_it,
     what_happens_at_the_source_between_two_attempts_is_moved_too,
     half_a_job_is_completed,
+);
+
+in_one_test!(
+    to_a_database_and_not_quite:
     what_is_garbled_at_the_target_is_found_and_the_source_is_as_it_was,
     a_move_is_taken_back_until_a_server_has_used_it,
     servers_that_stopped_at_different_times_are_each_counted,
@@ -219,7 +223,7 @@ fn what_is_garbled_at_the_target_is_found_and_the_source_is_as_it_was() {
     let Some(cluster) = TestCluster::shared() else { return };
     let place = tempfile::tempdir().unwrap();
     let from = folder(&place, "from");
-    fill(&from, JOBS);
+    fill(&from, 20);
     let before = image(&from);
     let (victim, keyed) = (id(7), id(9));
     for (garbling, why) in [
@@ -244,7 +248,7 @@ fn what_is_garbled_at_the_target_is_found_and_the_source_is_as_it_was() {
         ),
     ] {
         let (url, there) = database(cluster);
-        stopped(&from, &there, 2);
+        stopped(&from, &there, 1);
         execute(&url, &garbling);
         let found = moved(&from, &there).unwrap_err();
         assert!(matches!(found, MoveError::Difference { .. }), "{garbling}: {found}");
@@ -264,6 +268,7 @@ fn a_move_is_taken_back_until_a_server_has_used_it() {
     let (url, there) = database(cluster);
     fill(&from, 3);
     let before = image(&from);
+    drop(there.claim().expect("nothing was moved to it"));
     let nothing = undo_move(&from, &there).unwrap_err();
     assert!(matches!(nothing, MoveError::NotMoved { .. }), "{nothing}");
     moved(&from, &there).unwrap();
