@@ -11,6 +11,7 @@ mod folder;
 mod record;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::ControlFlow;
@@ -24,7 +25,7 @@ use crate::{
     Blobs, Gap, IdempotencyKey, Journal, LogName, LogReader, Owner, Reader, Settings, Storage,
     StoreError,
 };
-use copy::{Mover, Side};
+use copy::{Mover, MoverRules, Side};
 use record::is_same_place;
 
 pub(crate) use folder::FolderReservation;
@@ -43,14 +44,21 @@ pub trait Movable: Storage {
 }
 
 pub trait MovableBlobs: Blobs {
-    /// A log as it is elsewhere, in place of what is here of it. `times`: what [`Blobs::log_times`] tells of it there.
-    fn put_log(
-        &self,
-        log: &LogName,
-        content: &dyn LogReader,
-        partial: bool,
-        times: &[(u64, u64)],
-    ) -> io::Result<()>;
+    /// The logs of a job with these steps, in the order of their names.
+    fn logs_of(&self, job: &str, steps: &BTreeSet<&str>) -> io::Result<Vec<LogAbout>>;
+
+    /// A log as it is elsewhere, in place of what is here of it.
+    fn put_log(&self, about: &LogAbout, content: &dyn LogReader) -> io::Result<()>;
+}
+
+/// What is known of a log beside what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogAbout {
+    pub log: LogName,
+    pub length: u64,
+    pub partial: bool,
+    /// As [`Blobs::log_times`] tells them.
+    pub times: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,7 +272,7 @@ pub fn move_jobs(
         Side { store: reading, blobs: from.own_blobs(), place: from.place() },
         Side { store: writing, blobs: to.own_blobs(), place: to.place() },
         owner,
-        options.skip_stuck,
+        MoverRules { is_resumed, skip_stuck: options.skip_stuck },
     );
     let moved = mover.all(&mut |at| {
         source.ask(Reservation::check)?;

@@ -15,7 +15,7 @@ use crate::args::{MigrateArgs, Output};
 use crate::{Done, Exit, clock, input};
 
 /// Between two words on how far it is.
-const TELL_EVERY_MS: u64 = 1000;
+const TELL_EVERY_MS: u64 = 5000;
 /// Of jobs that are left behind, so many are named.
 const NAMED: usize = 5;
 

@@ -2,7 +2,7 @@
 
 mod files;
 mod logs;
-mod put_log;
+mod moved_logs;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 
 use super::param::Text;
 use super::pool::Pool;
-use crate::transfer::MovableBlobs;
+use crate::transfer::{LogAbout, MovableBlobs};
 use crate::{AttachedFiles, Blobs, LogChunk, LogName, LogProgress, LogReader};
 
 /// The largest piece: a row of it is sent, and kept, as a whole.
@@ -107,14 +107,12 @@ impl Blobs for PostgresBlobs {
 }
 
 impl MovableBlobs for PostgresBlobs {
-    fn put_log(
-        &self,
-        log: &LogName,
-        content: &dyn LogReader,
-        partial: bool,
-        times: &[(u64, u64)],
-    ) -> io::Result<()> {
-        put_log::put(&self.pool, log, content, partial, times)
+    fn logs_of(&self, job: &str, _steps: &BTreeSet<&str>) -> io::Result<Vec<LogAbout>> {
+        moved_logs::all(&self.pool, job)
+    }
+
+    fn put_log(&self, about: &LogAbout, content: &dyn LogReader) -> io::Result<()> {
+        moved_logs::put(&self.pool, about, content)
     }
 }
 

@@ -19,7 +19,7 @@ const JOBS_AT_ONCE: usize = 64;
 /// More in a group than this, and it is written before the next is read.
 const EVENTS_AT_ONCE: usize = 2000;
 /// Events that are read at once.
-pub(super) const PAGE: usize = 1000;
+const PAGE: usize = 1000;
 
 /// One of the two stores.
 pub(super) struct Side {
@@ -58,12 +58,20 @@ fn of_job(error: StoreError) -> NotCopied {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoverRules {
+    /// The target may have some already.
+    pub(super) is_resumed: bool,
+    /// Jobs that cannot be read are left behind.
+    pub(super) skip_stuck: bool,
+}
+
 pub(super) struct Mover {
     from: Side,
     to: Side,
     /// Of all jobs but those of `run`.
     owner: Owner,
-    skip_stuck: bool,
+    rules: MoverRules,
     moved: Moved,
     /// What is to be written next, all of it by this owner.
     group: Vec<Write>,
@@ -71,9 +79,9 @@ pub(super) struct Mover {
 }
 
 impl Mover {
-    pub(super) fn new(from: Side, to: Side, owner: Owner, skip_stuck: bool) -> Self {
+    pub(super) fn new(from: Side, to: Side, owner: Owner, rules: MoverRules) -> Self {
         let (moved, group, group_owner) = (Moved::default(), vec![], owner.clone());
-        Self { from, to, owner, skip_stuck, moved, group, group_owner }
+        Self { from, to, owner, rules, moved, group, group_owner }
     }
 
     /// `step` is called after each group; its error ends the move.
@@ -103,7 +111,7 @@ impl Mover {
                 Ok(stored) => copied.push(stored),
                 Err(NotCopied::Left) => self.moved.left.push(job.clone()),
                 Err(NotCopied::Failed(error)) => return Err(error),
-                Err(NotCopied::Unreadable(why)) if !self.skip_stuck => {
+                Err(NotCopied::Unreadable(why)) if !self.rules.skip_stuck => {
                     return Err(MoveError::Unreadable { job: job.clone(), why });
                 }
                 Err(NotCopied::Unreadable(_)) => {
@@ -135,7 +143,7 @@ impl Mover {
         if is_its_own && !stored.row.over {
             return Err(NotCopied::Left);
         }
-        let there = self.to.store.row(job)?;
+        let there = if self.rules.is_resumed { self.to.store.row(job)? } else { None };
         let has = there.as_ref().map_or(0, |(_, seq)| *seq);
         if has > stored.seq {
             return Err(self.difference(job, "it has more events there").into());
@@ -147,7 +155,8 @@ impl Mover {
         };
         let mut log = Log::new(&stored, self.to.store.keeps_readiness());
         while log.seq < stored.seq {
-            let page = self.from.store.events(job, log.seq, log.limit()).map_err(of_job)?;
+            let page =
+                self.from.store.events(job, log.seq, log.limit(stored.seq)).map_err(of_job)?;
             if page.is_empty() {
                 let why = format!("event {} of it is missing", log.seq + 1);
                 return Err(NotCopied::Unreadable(why));
@@ -156,7 +165,8 @@ impl Mover {
                 let steps = plan.steps().iter().map(|step| step.name.as_str());
                 let steps: BTreeSet<&str> = steps.collect();
                 let (from, to) = (&*self.from.blobs, &*self.to.blobs);
-                blobs::copy(from, to, job, &steps).map_err(|error| self.io(error))?;
+                blobs::copy(from, to, job, &steps, self.rules.is_resumed)
+                    .map_err(|error| self.io(error))?;
             }
             let before = log.seq;
             log.add(&page);
@@ -265,6 +275,11 @@ impl Mover {
     }
 }
 
+/// How many events to read where so many are left.
+pub(super) fn page(left: u64) -> usize {
+    PAGE.min(usize::try_from(left).unwrap_or(PAGE))
+}
+
 /// Of the first page of a log.
 pub(super) fn plan_of(page: &[RecordedEvent]) -> Option<&Arc<Plan>> {
     match &page.first()?.event {
@@ -291,9 +306,10 @@ impl Log {
         Self { seq: 0, last_at: Timestamp(0), snapshot_seq, is_folded, state: None }
     }
 
-    fn limit(&self) -> usize {
-        let to_snapshot = self.snapshot_seq.checked_sub(self.seq).filter(|left| *left > 0);
-        to_snapshot.map_or(PAGE, |left| PAGE.min(usize::try_from(left).unwrap_or(PAGE)))
+    /// Of the next page: no more than there are, so that nobody looks for more.
+    fn limit(&self, last: u64) -> usize {
+        let end = if self.snapshot_seq > self.seq { self.snapshot_seq.min(last) } else { last };
+        page(end - self.seq)
     }
 
     fn add(&mut self, page: &[RecordedEvent]) {

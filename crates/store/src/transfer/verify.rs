@@ -8,7 +8,7 @@ use steadfast_core::time::Timestamp;
 
 use super::MoveError;
 use super::blobs::{self, Found};
-use super::copy::{PAGE, Side, plan_of};
+use super::copy::{Side, page, plan_of};
 use crate::{Owner, StoreError, Stored};
 
 /// `owner`: of the target's jobs. How many files and logs it has.
@@ -36,37 +36,23 @@ pub(super) fn job(
     if let Some(what) = rows(job, &ours, &theirs) {
         return Err(different(format!("its {what} differs")));
     }
-    let key = from.store.key_of(job)?;
-    if key != to.store.key_of(job).map_err(of_target)? {
+    if from.store.key_of(job)? != to.store.key_of(job).map_err(of_target)? {
         return Err(different("its idempotency key differs".to_owned()));
-    }
-    if let Some(key) = &key
-        && to
-            .store
-            .key(&key.key)?
-            .is_none_or(|(holder, digest)| holder != *job || digest != key.digest)
-    {
-        return Err(different("its idempotency key leads elsewhere".to_owned()));
     }
     let mut logs = Logs::new(&ours);
     let mut steps = vec![];
-    loop {
-        let after = logs.seq;
-        let page = from.store.events(job, after, PAGE)?;
-        let copied = to.store.events(job, after, PAGE).map_err(of_target)?;
+    while logs.seq < ours.seq {
+        let (after, most) = (logs.seq, page(ours.seq - logs.seq));
+        let events = from.store.events(job, after, most)?;
+        let copied = to.store.events(job, after, most).map_err(of_target)?;
         // Pages may end elsewhere, where events are large.
-        let both = page.len().min(copied.len());
-        if both == 0 && page.len() == copied.len() {
-            break;
+        if events.is_empty() || copied.is_empty() {
+            return Err(different(format!("its log ends after event {after}")));
         }
-        if both == 0 {
-            let what = if copied.is_empty() { "ends" } else { "goes on" };
-            return Err(different(format!("its log {what} after event {after}")));
-        }
-        if let (0, Some(plan)) = (after, plan_of(&page)) {
+        if let (0, Some(plan)) = (after, plan_of(&events)) {
             steps = plan.steps().iter().map(|step| step.name.clone()).collect();
         }
-        for (record, copied) in page.iter().zip(&copied) {
+        for (record, copied) in events.iter().zip(&copied) {
             logs.add(record, copied).map_err(different)?;
         }
     }

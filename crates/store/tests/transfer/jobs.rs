@@ -11,7 +11,7 @@ use steadfast_core::decide::accept;
 use steadfast_core::event::{AcceptedJob, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
-use steadfast_store::transfer::{Movable, MovableBlobs};
+use steadfast_store::transfer::{LogAbout, Movable, MovableBlobs};
 use steadfast_store::{
     AttachedFile, AttachedFiles, Blobs, Filter, Gap, IdempotencyKey, Journal, LogChunk, LogName,
     Owner, QueueEntry, Row, Stored, Whose, Write,
@@ -99,9 +99,10 @@ fn blobs(blobs: &dyn MovableBlobs, world: &World, number: usize) {
         put(&whole, 0, b"one\n", false);
         put(&whole, 4, &vec![b'x'; 300_000], true);
         blobs.mark_whole(&whole).unwrap();
-        let (timed, times) = (log("timed"), [(0, 5_000), (4, 6_000 + number as u64)]);
-        blobs.put_log(&timed, &*blobs.open_log(&whole).unwrap(), false, &times).unwrap();
-        assert_eq!(blobs.log_times(&timed).unwrap(), times);
+        let times = vec![(0, 5_000), (4, 6_000 + number as u64)];
+        let timed = LogAbout { log: log("timed"), length: 300_004, partial: false, times };
+        blobs.put_log(&timed, &*blobs.open_log(&whole).unwrap()).unwrap();
+        assert_eq!(blobs.log_times(&timed.log).unwrap(), timed.times);
         put(&log("partial"), 0, b"more is to come", false);
         blobs.mark_partial(&log("nothing yet")).unwrap();
     }

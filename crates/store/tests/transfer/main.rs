@@ -20,6 +20,7 @@ mod strategies;
 #[allow(dead_code)]
 mod world;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use jobs::{ALIVE, SETTINGS, fill, id, image, write};
@@ -27,7 +28,9 @@ use steadfast_core::decide::Input;
 use steadfast_core::event::Requester;
 use steadfast_core::time::Timestamp;
 use steadfast_store::testing::{TestCluster, execute, query};
-use steadfast_store::transfer::{Movable, MoveError, MoveOptions, Moved, move_jobs, undo_move};
+use steadfast_store::transfer::{
+    LogAbout, Movable, MoveError, MoveOptions, Moved, move_jobs, undo_move,
+};
 use steadfast_store::{
     ClaimError, Folder, FolderStorage, LogChunk, LogName, LogReader, Owner, PostgresStorage,
     Storage as _,
@@ -337,12 +340,16 @@ fn a_log_of_many_pieces_replaces_what_was_there() {
             // Over another one, which is longer or shorter.
             for source in ["odd", "short", name] {
                 let content = from.blobs().open_log(&log(source)).unwrap();
-                let times = [(0, 5), (7, 8)];
-                blobs.put_log(&log(name), &*content, source == name, &times).unwrap();
-                let length = from.blobs().log_size(&log(source)).unwrap();
-                assert_eq!(blobs.log_size(&log(name)).unwrap(), length, "{source} as {name}");
-                assert_eq!(blobs.is_partial(&log(name)), source == name);
-                assert_eq!(blobs.log_times(&log(name)).unwrap(), times);
+                let about = LogAbout {
+                    log: log(name),
+                    length: from.blobs().log_size(&log(source)).unwrap().unwrap(),
+                    partial: source == name,
+                    times: vec![(0, 5), (7, 8)],
+                };
+                blobs.put_log(&about, &*content).unwrap();
+                let there = blobs.logs_of("j", &BTreeSet::from(["s"])).unwrap();
+                assert!(there.contains(&about), "{source} as {name}: {there:?}");
+                assert_eq!(blobs.log_times(&about.log).unwrap(), about.times);
                 let copied = blobs.open_log(&log(name)).unwrap();
                 let read = |log: &dyn LogReader| log.read(0, 32 << 20).unwrap();
                 assert!(read(&*copied) == read(&*content), "{source} as {name}");
