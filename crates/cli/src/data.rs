@@ -183,7 +183,11 @@ impl Data {
                 job.id
             ));
         }
-        Ok(())
+        let moved = self.folder.is_moved().map_err(|error| error.to_string())?;
+        match moved.filter(|_| owner == JobOwner::Server) {
+            Some(why) => Err(format!("the data folder {}: {why}", self.folder.root().display())),
+            None => Ok(()),
+        }
     }
 
     /// A command to paste, for a job of this folder or database. It names that where the command would go

@@ -1,4 +1,6 @@
-//! `migrate`: the schema of a database, made by an operator whose servers may not.
+//! `migrate`: moves all that a data folder or a database has; and the schema of a database, made by an operator whose servers may not.
+
+mod jobs;
 
 use serde_json::json;
 use steadfast_store::{PostgresStorage, Storage as _, is_postgres};
@@ -8,11 +10,18 @@ use crate::{Done, Exit, input};
 
 pub(crate) fn run(args: &MigrateArgs) -> Done {
     let output = args.common.output;
-    if !is_postgres(&args.store) {
+    if let (Some(from), Some(to)) = (&args.from, &args.to) {
+        return jobs::run(from, to, args);
+    }
+    let Some(store) = &args.store else {
+        let wrong = "give --from and --to, or --store";
+        return input::refuse("usage", wrong, output).map(|()| Exit::Wrong);
+    };
+    if !is_postgres(store) {
         let wrong = "--store takes the URL of a PostgreSQL database, postgres://USER@HOST/NAME; a data folder needs no schema";
         return input::refuse("usage", wrong, output).map(|()| Exit::Wrong);
     }
-    let migrated = PostgresStorage::new(&args.store).and_then(|storage| {
+    let migrated = PostgresStorage::new(store).and_then(|storage| {
         let (made, shards) = storage.migrate(args.grant.as_deref())?;
         Ok((made, shards, storage.place()))
     });

@@ -17,6 +17,7 @@ mod e2e {
     mod ledger;
     mod local_jobs;
     mod losses;
+    mod migrate;
     mod places;
     mod played;
     mod postgres;

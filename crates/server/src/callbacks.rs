@@ -30,6 +30,7 @@ use crate::queries::{AttemptEnd, HowEnded, JobReader};
 use ids::{Begun, Ids};
 pub use signature::Secrets;
 pub(crate) use signature::secret;
+pub(crate) use token::KEY;
 pub use token::{CallbackToken, CallbackTokens};
 
 /// How often a note is tried while the job that it is about moves on.

@@ -27,3 +27,6 @@ pub mod sessions;
 pub mod tls;
 pub mod tokens;
 pub mod unread;
+
+/// What a server keeps as [`Settings`](steadfast_store::Settings), by their names. The key is also what workers know an installation by.
+pub const SETTINGS: [&str; 2] = [tokens::FILE, callbacks::KEY];

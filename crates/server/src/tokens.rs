@@ -20,7 +20,7 @@ mod binding;
 
 pub use binding::WorkerBinding;
 
-const FILE: &str = "tokens.json";
+pub(crate) const FILE: &str = "tokens.json";
 const VERSION: u32 = 1;
 /// Far more than anybody needs, and still read in a moment.
 const MOST: usize = 10_000;

@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use steadfast_core::event::{ItemId, JobId};
 
 use crate::folder::Folder;
+use crate::transfer::{LogAbout, MovableBlobs};
 
 /// A file that came with a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,5 +203,29 @@ impl Blobs for FolderBlobs {
             }
         }
         jobs.into_iter().collect()
+    }
+}
+
+impl MovableBlobs for FolderBlobs {
+    fn logs_of(&self, job: &str, steps: &BTreeSet<&str>) -> io::Result<Vec<LogAbout>> {
+        let mut logs = vec![];
+        for step in steps {
+            let mut names = BTreeSet::new();
+            self.each_log(job, step, &mut |name| names.extend([name.to_owned()]))?;
+            for name in names {
+                let log = LogName { job: job.into(), step: (*step).to_owned(), name };
+                // Something else that has such a name is no log.
+                let Some(length) = self.log_size(&log)? else { continue };
+                let (partial, times) = (self.is_partial(&log), self.log_times(&log)?);
+                logs.push(LogAbout { log, length, partial, times });
+            }
+        }
+        Ok(logs)
+    }
+
+    fn put_log(&self, about: &LogAbout, content: &dyn LogReader) -> io::Result<()> {
+        let path = self.log(&about.log);
+        logs::put(&self.0, &path, content, about.partial)?;
+        log_times::keep(&path, &about.times)
     }
 }

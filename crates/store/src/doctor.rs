@@ -181,7 +181,16 @@ fn disk(Room { free, all }: Room, reserve: u64) -> Finding {
     }
 }
 
+/// Of a place that no server may have. The reason says what to do.
+pub(crate) fn moved(why: &str) -> Finding {
+    let (said, advice) = why.split_once(". ").unwrap_or((why, "start the server there"));
+    Finding::warning("server", said, advice)
+}
+
 fn server(folder: &Folder, now: Timestamp) -> Finding {
+    if let Ok(Some(why)) = folder.is_moved() {
+        return moved(&why);
+    }
     let alive = fs::metadata(folder.server_lock()).and_then(|about| about.modified()).ok();
     let alive = alive.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     let alive = alive.map(|since| Timestamp(since.as_millis() as u64));

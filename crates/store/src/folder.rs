@@ -11,6 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use steadfast_core::event::ItemId;
 use steadfast_core::hex::hex;
 
+use crate::settings::FolderSettings;
+use crate::transfer::MoveRecord;
+
 #[derive(Clone, Debug)]
 pub struct Folder {
     root: PathBuf,
@@ -135,6 +138,12 @@ impl Folder {
     /// Whether a server has the folder right now.
     pub fn is_served(&self) -> bool {
         is_held(&self.server_lock())
+    }
+
+    /// Why its jobs may not be touched here: they were moved, or are being moved.
+    pub fn is_moved(&self) -> io::Result<Option<String>> {
+        let record = MoveRecord::of(&FolderSettings::new(self.root.clone()))?;
+        Ok(record.closes(&self.root.display().to_string()))
     }
 
     /// The folder of all attempts of a job.

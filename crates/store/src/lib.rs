@@ -13,6 +13,7 @@
 //! | [`MemoryStore`] | for tests and rehearsals |
 //! | [`Folder`] | where the file is, and what lies beside it |
 //! | [`Storage`] | all that a server keeps: journal and reader, [`Blobs`], [`Settings`], from one factory |
+//! | [`transfer`] | moves all of it from one place to another |
 
 pub mod backup;
 mod blobs;
@@ -34,6 +35,7 @@ mod settings;
 mod shards;
 mod sqlite;
 mod storage;
+pub mod transfer;
 
 pub use blobs::{
     AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
@@ -57,5 +59,5 @@ pub use shards::OwnedShards;
 pub use sqlite::SqliteStore;
 pub use storage::{
     AskedInput, Claim, ClaimError, Exchange, FolderStorage, Renewal, Space, Storage, is_postgres,
-    storage_at,
+    movable_at, storage_at,
 };

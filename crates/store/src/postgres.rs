@@ -17,12 +17,14 @@ mod owners;
 mod param;
 mod pool;
 mod read;
+mod reservation;
 mod run_claim;
 mod schema;
 mod settings;
 mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod transfer;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -12,6 +12,7 @@ mod owners;
 mod projections;
 mod read;
 mod schema;
+mod transfer;
 mod write;
 
 use std::fs::{self, File};
@@ -247,8 +248,8 @@ impl Journal for SqliteStore {
         self.transact("taking over", |connection| owners::take(connection, owner, at, down_since))
     }
 
-    fn gaps(&mut self, owner: &str, _job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
-        self.attempt("reading", |connection| owners::gaps(connection, owner, after))
+    fn gaps(&mut self, owner: &str, job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {
+        self.attempt("reading", |connection| owners::gaps(connection, owner, job, after))
     }
 
     fn due(

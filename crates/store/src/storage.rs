@@ -28,6 +28,10 @@ use crate::run_claim::{self, FolderRunClaim, RunClaim, RunClaimError};
 use crate::settings::{FolderSettings, Settings};
 use crate::shards::OwnedShards;
 use crate::sqlite::{InPlace, SqliteStore};
+use crate::transfer::{
+    FolderReservation, Movable, MovableBlobs, MoveRecord, MoveSide, Reservation, ReserveError,
+    Transfer,
+};
 use crate::{Finding, Journal, Owner, Reader, StoreError, doctor};
 
 /// A lock of another process is told of after this long; it is waited for as long as it takes.
@@ -110,6 +114,9 @@ pub struct Renewal {
 pub enum ClaimError {
     #[error("another server has it")]
     Taken,
+    /// Why, and what to do.
+    #[error("{0}")]
+    Moved(String),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -166,6 +173,14 @@ pub fn storage_at(place: &str) -> Result<Arc<dyn Storage>, StoreError> {
     Ok(Folder::new(place.into()).storage())
 }
 
+/// The same, for a move.
+pub fn movable_at(place: &str) -> Result<Arc<dyn Movable>, StoreError> {
+    if is_postgres(place) {
+        return Ok(Arc::new(PostgresStorage::new(place)?));
+    }
+    Ok(Arc::new(FolderStorage::new(&Folder::new(place.into()))))
+}
+
 /// Whether it is the URL of a `PostgreSQL` database.
 pub fn is_postgres(place: &str) -> bool {
     place.starts_with("postgres://") || place.starts_with("postgresql://")
@@ -189,18 +204,40 @@ impl Folder {
     }
 }
 
+/// The file that only one process has locked, and when a server last said there that it is alive. None: another one has it.
+pub(crate) fn claim_folder(folder: &Folder) -> io::Result<Option<(File, Option<Timestamp>)>> {
+    folder.create()?;
+    let path = folder.server_lock();
+    let existed = path.exists();
+    let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+    if !lock(&file)? {
+        return Ok(None);
+    }
+    let since = file.metadata()?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Some((file, existed.then_some(Timestamp(since.as_millis() as u64)))))
+}
+
+impl Movable for FolderStorage {
+    fn reserve(&self, side: MoveSide) -> Result<Box<dyn Reservation>, ReserveError> {
+        Ok(Box::new(FolderReservation::new(&self.folder, side)?))
+    }
+
+    fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError> {
+        Ok(Box::new(SqliteStore::open(&self.folder.database())?))
+    }
+
+    fn own_blobs(&self) -> Arc<dyn MovableBlobs> {
+        Arc::new(FolderBlobs::new(&self.folder))
+    }
+}
+
 impl Storage for FolderStorage {
     fn claim(&self) -> Result<Box<dyn Claim>, ClaimError> {
-        self.folder.create()?;
-        let path = self.folder.server_lock();
-        let existed = path.exists();
-        let file = File::options().create(true).truncate(false).write(true).open(&path)?;
-        if !lock(&file)? {
-            return Err(ClaimError::Taken);
+        let (file, alive_at) = claim_folder(&self.folder)?.ok_or(ClaimError::Taken)?;
+        match MoveRecord::of(&*self.settings())?.closes(&self.place()) {
+            Some(why) => Err(ClaimError::Moved(why)),
+            None => Ok(Box::new(FolderClaim { file, alive_at })),
         }
-        let since = file.metadata()?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let alive_at = existed.then_some(Timestamp(since.as_millis() as u64));
-        Ok(Box::new(FolderClaim { file, alive_at }))
     }
 
     fn journal(&self) -> Result<Box<dyn Journal>, StoreError> {

@@ -285,20 +285,44 @@ pub(crate) struct DoctorArgs {
     pub(crate) common: Common,
 }
 
-/// Make the schema in a database, for servers whose user may not
+/// Move a data folder to a database or back; or make the schema in one, for servers whose user may not
 ///
-/// A server does it by itself if its user may. Needs the right to (`GRANT CREATE ON DATABASE … TO …`); what is there already
-/// is left as it is.
+/// With --from and --to everything goes: ended and open jobs with their timers, files and logs, tokens, keys. Stop all servers first;
+/// workers may stay. Every job is read back and folded, and only then is the source marked as moved. Stopped at any moment, the same command goes on.
+///
+/// With --store the schema is made. A server does it by itself if its user may. Needs the right to (`GRANT CREATE ON DATABASE … TO …`); what
+/// is there already is left as it is.
+///
+/// Exit status: 0 all is done, 2 it is not, and why is said.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example: steadfast migrate --store postgres://admin@db/steadfast --grant steadfast"
+    after_help = "Examples: steadfast migrate --from ./data --to postgres://steadfast@db/steadfast\n          \
+                  steadfast migrate --store postgres://admin@db/steadfast --grant steadfast"
 )]
 pub(crate) struct MigrateArgs {
+    /// The data folder, or the URL of the database, that the jobs are in
+    #[arg(long, value_name = "DIR|URL", requires = "to")]
+    pub(crate) from: Option<String>,
+    /// Where they are to be: a database or a folder without jobs
+    #[arg(long, value_name = "URL|DIR", requires = "from")]
+    pub(crate) to: Option<String>,
+    /// Take a move back that no server has used yet: the jobs are those of --from again
+    #[arg(long, requires = "to")]
+    pub(crate) undo: bool,
+    /// Leave jobs behind whose stored log cannot be read
+    #[arg(long, requires = "to", conflicts_with = "undo")]
+    pub(crate) skip_stuck: bool,
     /// The database, with a user who may make a schema in it
-    #[arg(long, value_name = "URL", env = "STEADFAST_STORE__URL", hide_env = true)]
-    pub(crate) store: String,
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "STEADFAST_STORE__URL",
+        hide_env = true,
+        required_unless_present = "from"
+    )]
+    pub(crate) store: Option<String>,
     /// The user of the server's URL: may work with all of the schema, and change nothing about it
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", conflicts_with = "from")]
     pub(crate) grant: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,

@@ -15,7 +15,7 @@ use steadfast_store::Settings;
 const SIGNED_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 /// What the tokens are signed with.
-const KEY: &str = "callback.key";
+pub(crate) const KEY: &str = "callback.key";
 
 /// Which attempt a callback is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

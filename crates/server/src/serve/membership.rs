@@ -37,6 +37,7 @@ impl Membership {
         let claim = tokio::task::spawn_blocking(move || claiming.claim()).await;
         let claim = claim.map_err(|_| StartError::Stopped)?.map_err(|error| match error {
             ClaimError::Taken => StartError::Taken { place: place.clone() },
+            ClaimError::Moved(why) => StartError::Storage { place: place.clone(), why },
             ClaimError::Io(error) => unusable(&place, &error),
         })?;
         Ok(Self { claim: claim.into(), place, alive: None, serving: None })

@@ -8,7 +8,7 @@
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// How exactly it is known.
 pub(crate) const TICK_MS: u64 = 100;
@@ -56,6 +56,15 @@ pub(super) fn note(log: &File, path: &Path, length: u64, offset: u64, end: u64) 
         return Ok(());
     }
     file.write_all(format!("{from} {now_ms}\n").as_bytes())
+}
+
+/// Of a log that was copied: instead of what was noted here. The log is as old as the last of it.
+pub(super) fn keep(log: &Path, times: &[(u64, u64)]) -> io::Result<()> {
+    let Some((_, last_ms)) = times.last() else { return Ok(()) };
+    let lines: Vec<_> = times.iter().map(|(offset, ms)| format!("{offset} {ms}\n")).collect();
+    fs::write(log.with_extension("times"), lines.concat())?;
+    let then = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_millis(*last_ms));
+    File::options().append(true).open(log)?.set_times(then)
 }
 
 #[cfg(test)]

@@ -80,6 +80,33 @@ pub(super) fn write(
     Ok(LogProgress { length: end, complete: last })
 }
 
+/// Bytes that are copied at once.
+const COPIED: usize = 1 << 20;
+
+/// Not synced.
+pub(super) fn put(
+    data: &Folder,
+    path: &Path,
+    content: &dyn LogReader,
+    partial: bool,
+) -> io::Result<()> {
+    let file = open_to_write(data, path)?;
+    if partial {
+        File::create(part(path))?;
+    } else {
+        mark_whole(path)?;
+    }
+    let mut length = 0;
+    loop {
+        let piece = content.read(length, COPIED)?;
+        if piece.is_empty() {
+            return file.set_len(length);
+        }
+        file.write_all_at(&piece, length)?;
+        length += piece.len() as u64;
+    }
+}
+
 fn is_cut_off(file: &File, length: u64) -> io::Result<bool> {
     let Some(start) = length.checked_sub(CUT_OFF.len() as u64) else { return Ok(false) };
     let mut end = [0; CUT_OFF.len()];

@@ -2,6 +2,7 @@
 
 mod files;
 mod logs;
+mod moved_logs;
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -14,6 +15,7 @@ use tokio_postgres::types::Type;
 
 use super::param::Text;
 use super::pool::Pool;
+use crate::transfer::{LogAbout, MovableBlobs};
 use crate::{AttachedFiles, Blobs, LogChunk, LogName, LogProgress, LogReader};
 
 /// The largest piece: a row of it is sent, and kept, as a whole.
@@ -101,6 +103,16 @@ impl Blobs for PostgresBlobs {
         });
         let found = found.unwrap_or_default();
         found.iter().map(|row| row.get::<_, &str>(0).into()).collect()
+    }
+}
+
+impl MovableBlobs for PostgresBlobs {
+    fn logs_of(&self, job: &str, _steps: &BTreeSet<&str>) -> io::Result<Vec<LogAbout>> {
+        moved_logs::all(&self.pool, job)
+    }
+
+    fn put_log(&self, about: &LogAbout, content: &dyn LogReader) -> io::Result<()> {
+        moved_logs::put(&self.pool, about, content)
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_postgres::types::Type;
 use super::connection::{Connection, Database};
 use super::fault::Fault;
 use super::members::{Look, fence};
-use super::schema;
+use super::{reservation, schema};
 use crate::shards::OwnedShards;
 use crate::storage::{Claim, ClaimError, Renewal};
 
@@ -84,7 +84,13 @@ impl PostgresClaim {
         let ended = BTreeMap::new();
         let inner = Inner { connection, incarnation, has, giving, ended, seen: None, looked: None };
         let owned = Arc::new(OwnedShards::of(database.shards().map_err(failed)?));
-        Ok(Self { id: id.into(), owned, inner: Mutex::new(inner) })
+        // Given up again if there is a move, which has seen this row or is seen here.
+        let claim = Self { id: id.into(), owned, inner: Mutex::new(inner) };
+        let closed = reservation::closed(&mut claim.inner().connection).map_err(failed)?;
+        match closed? {
+            Some(why) => Err(ClaimError::Moved(why)),
+            None => Ok(claim),
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -109,6 +115,10 @@ impl Inner {
 
     /// Comes back after it was ended, with nothing.
     fn rejoin(&mut self, id: &str) -> Result<(), Fault> {
+        let closed = reservation::closed(&mut self.connection)?;
+        if let Some(why) = closed.map_err(|error| Fault::Foreign(error.to_string()))? {
+            return Err(Fault::Unsuitable(why));
+        }
         let rows = self.connection.query(
             "UPDATE steadfast.owners SET incarnation = gen_random_uuid()::text, renewed_at = clock_timestamp(), \
              until = clock_timestamp() + $2 * interval '1 millisecond' \

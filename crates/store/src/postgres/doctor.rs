@@ -6,9 +6,9 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use super::connection::{Connection, Database};
 use super::fault::Fault;
-use super::schema;
+use super::{reservation, schema};
 use crate::Finding;
-use crate::doctor::unreadable;
+use crate::doctor::{moved, unreadable};
 
 /// More than clocks that are kept differ by.
 const APART_MS: u64 = 2_000;
@@ -69,6 +69,10 @@ fn clock(connection: &mut Connection, now: Timestamp) -> Result<Finding, Fault> 
 }
 
 fn server(connection: &mut Connection) -> Result<Finding, Fault> {
+    let place = connection.database().place().to_owned();
+    if let Ok(Some(why)) = reservation::record(connection)?.map(|record| record.closes(&place)) {
+        return Ok(moved(&why));
+    }
     let rows = connection.read(
         "SELECT until > clock_timestamp(), \
          (extract(epoch FROM clock_timestamp() - renewed_at) * 1000)::bigint \

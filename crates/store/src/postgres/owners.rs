@@ -60,6 +60,7 @@ pub(super) fn is_owned(
     Ok(!rows.is_empty())
 }
 
+/// A job that came from another store has brought those along that it was in there, as its own. Of a job of `run`, they are its owner's.
 pub(super) fn gaps(
     connection: &mut Connection,
     owner: &str,
@@ -69,8 +70,10 @@ pub(super) fn gaps(
     let shards = connection.database().shards()?;
     let scope = if owner == job { job.to_owned() } else { shard_of(job, shards).to_string() };
     let rows = connection.read(
-        "SELECT down_since, up_at FROM steadfast.gaps WHERE scope = $1 AND up_at > $2 ORDER BY up_at",
-        &[(&Text(&scope), Type::TEXT), (&ms(after), Type::INT8)],
+        "SELECT down_since, up_at FROM steadfast.gaps WHERE up_at > $2 AND scope = ANY (ARRAY[$1, \
+         CASE WHEN EXISTS (SELECT FROM steadfast.owners WHERE id = $3) THEN $1 ELSE $3 END]) \
+         ORDER BY up_at",
+        &[(&Text(&scope), Type::TEXT), (&ms(after), Type::INT8), (&Text(job), Type::TEXT)],
     )?;
     Ok(rows.iter().map(|row| Gap { from: at(row.get(0)), until: at(row.get(1)) }).collect())
 }

@@ -16,12 +16,14 @@ use super::exchange::PostgresExchange;
 use super::fault::Fault;
 use super::param::Text;
 use super::pool::Pool;
+use super::reservation::PostgresReservation;
 use super::run_claim::{self, PostgresRunClaim};
 use super::settings::PostgresSettings;
 use super::{doctor, schema};
 use crate::folder::Folder;
 use crate::run_claim::{RunClaim, RunClaimError};
 use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
+use crate::transfer::{Movable, MovableBlobs, MoveSide, Reservation, ReserveError, Transfer};
 use crate::{Blobs, Finding, Journal, Reader, Settings, StoreError};
 
 #[derive(Clone, Debug)]
@@ -122,6 +124,20 @@ impl Storage for PostgresStorage {
 
     fn place(&self) -> String {
         self.database.place().to_owned()
+    }
+}
+
+impl Movable for PostgresStorage {
+    fn reserve(&self, side: MoveSide) -> Result<Box<dyn Reservation>, ReserveError> {
+        Ok(Box::new(PostgresReservation::new(&self.database, side)?))
+    }
+
+    fn transfer(&self) -> Result<Box<dyn Transfer>, StoreError> {
+        Ok(Box::new(self.store()?))
+    }
+
+    fn own_blobs(&self) -> Arc<dyn MovableBlobs> {
+        Arc::new(PostgresBlobs::new(self.pool.clone()))
     }
 }
 

@@ -65,15 +65,19 @@ pub(super) fn is_owned(connection: &Connection, owner: &Owner, job: &str) -> Res
     Ok(statement.exists((job, &*owner.id, owner.epoch as i64))?)
 }
 
+/// A job that came from another store has brought those along that it was in there, as its own. Of a job of `run`, they are its owner's.
 pub(super) fn gaps(
     connection: &Connection,
     owner: &str,
+    job: &str,
     after: Timestamp,
 ) -> Result<Vec<Gap>, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT down_since, up_at FROM gaps WHERE owner = ?1 AND up_at > ?2 ORDER BY up_at",
+        "SELECT down_since, up_at FROM gaps WHERE up_at > ?2 AND owner IN (?1, \
+         CASE WHEN EXISTS (SELECT 1 FROM owners WHERE id = ?3) THEN ?1 ELSE ?3 END) \
+         ORDER BY up_at",
     )?;
-    let gaps = statement.query_map(params![owner, ms(after)], |row| {
+    let gaps = statement.query_map(params![owner, ms(after), job], |row| {
         Ok(Gap { from: at(row.get(0)?), until: at(row.get(1)?) })
     })?;
     Ok(gaps.collect::<Result<_, _>>()?)

@@ -18,7 +18,12 @@ use crate::{LogChunk, LogName, LogProgress, LogReader};
 const JOINED: usize = 16 << 10;
 
 /// The parameters `$1` to `$3` of every statement here, and some more.
-fn of_log(pool: &Pool, log: &LogName, sql: &str, more: &[Param<'_>]) -> io::Result<Vec<Row>> {
+pub(super) fn of_log(
+    pool: &Pool,
+    log: &LogName,
+    sql: &str,
+    more: &[Param<'_>],
+) -> io::Result<Vec<Row>> {
     let (job, step, name) = (Text(&log.job), Text(&log.step), Text(&log.name));
     let mut params: Vec<Param<'_>> =
         vec![(&job, Type::TEXT), (&step, Type::TEXT), (&name, Type::TEXT)];
