@@ -7,12 +7,13 @@ use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
 use steadfast_server::purge::{purge, remove};
 use steadfast_server::queries;
-use steadfast_store::{Filter, Reader as _, Row, SqliteStore, storage_at};
+use steadfast_store::{Blobs, Filter, Reader as _, Row, SqliteStore, storage_at};
 
 use crate::args::{Output, PurgeArgs};
 use crate::data::{self, Data};
 use crate::folder::on_folder;
 use crate::input::Wrong;
+use crate::serve::with_blobs;
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
@@ -26,18 +27,20 @@ pub(crate) fn run(args: &PurgeArgs) -> Done {
     }
     on_folder(&args.common, |data, store| {
         let now = clock::now();
+        let blobs = with_blobs(data.folder.storage(), args.blobs.url.as_deref())?.blobs();
         let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
         let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));
         let purged = match (before, args.state) {
-            (None, _) => named(&args.jobs, data, store)?,
+            (None, _) => named(&args.jobs, data, store, &*blobs)?,
             (Some(before), None) => {
-                let blobs = data.folder.storage().blobs();
                 purge(&mut data.open()?, store, &*blobs, before, now).map_err(text)?
             }
-            (Some(before), Some(ShownState::Interrupted)) => interrupted(data, store, before)?,
+            (Some(before), Some(ShownState::Interrupted)) => {
+                interrupted(data, store, &*blobs, before)?
+            }
             (Some(before), Some(ShownState::Of(state))) if state.is_terminal() => {
                 let filter = Filter { state: Some(state), over: Some(true), ..Filter::default() };
-                ended(data, store, &filter, before)?
+                ended(store, &*blobs, &filter, before)?
             }
             (Some(_), Some(ShownState::Stuck)) => {
                 let message = "jobs that are stuck go one by one, when somebody has looked at them: \
@@ -70,7 +73,7 @@ fn tell(purged: u64, output: Output) -> Done {
 
 /// There are no interrupted jobs: those are of `run`, which has a data folder. One that is stuck may still be in a server's memory.
 fn in_database(url: &str, args: &PurgeArgs) -> Result<u64, String> {
-    let storage = storage_at(url).map_err(text)?;
+    let storage = with_blobs(storage_at(url).map_err(text)?, args.blobs.url.as_deref())?;
     let (mut journal, mut reader) =
         (storage.journal().map_err(text)?, storage.reader().map_err(text)?);
     let blobs = storage.blobs();
@@ -94,8 +97,8 @@ fn in_database(url: &str, args: &PurgeArgs) -> Result<u64, String> {
 }
 
 fn ended(
-    data: &Data,
     store: &mut SqliteStore,
+    blobs: &dyn Blobs,
     filter: &Filter,
     before: Timestamp,
 ) -> Result<u64, String> {
@@ -105,9 +108,7 @@ fn ended(
         let page = store.list(filter, cursor.as_deref(), AT_ONCE).map_err(text)?;
         for row in page.jobs {
             if row.finished_at.is_some_and(|at| at < before) {
-                purged += u64::from(
-                    remove(store, &*data.folder.storage().blobs(), &row.id).map_err(text)?,
-                );
+                purged += u64::from(remove(store, blobs, &row.id).map_err(text)?);
             }
         }
         cursor = page.next;
@@ -119,7 +120,12 @@ fn ended(
 
 /// Those that stopped before a moment: nothing was written since. A process that resumes one meanwhile has its
 /// lock, and keeps it.
-fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Result<u64, String> {
+fn interrupted(
+    data: &Data,
+    store: &mut SqliteStore,
+    blobs: &dyn Blobs,
+    before: Timestamp,
+) -> Result<u64, String> {
     let mut purged = 0;
     for id in queries::interrupted(store, &|job| data.folder.is_run(job)).map_err(text)? {
         let Ok(_lock) = JobLock::take(&data.folder, &id) else { continue };
@@ -134,7 +140,7 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
         }
         // What the interrupted run left behind must not write into folders that are gone.
         steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).map_err(text)?;
-        if remove(store, &*data.folder.storage().blobs(), &id).map_err(text)? {
+        if remove(store, blobs, &id).map_err(text)? {
             forget_lock(&data.folder, &id);
             purged += 1;
         }
@@ -143,7 +149,12 @@ fn interrupted(data: &Data, store: &mut SqliteStore, before: Timestamp) -> Resul
 }
 
 /// All of them or none.
-fn named(names: &[String], data: &Data, store: &mut SqliteStore) -> Result<u64, Wrong> {
+fn named(
+    names: &[String],
+    data: &Data,
+    store: &mut SqliteStore,
+    blobs: &dyn Blobs,
+) -> Result<u64, Wrong> {
     let mut rows = Vec::new();
     for name in names {
         let row = data::find(store, name)?;
@@ -152,7 +163,7 @@ fn named(names: &[String], data: &Data, store: &mut SqliteStore) -> Result<u64, 
     }
     let mut purged = 0;
     for row in rows {
-        let gone = remove(store, &*data.folder.storage().blobs(), &row.id).map_err(text)?;
+        let gone = remove(store, blobs, &row.id).map_err(text)?;
         purged += u64::from(gone);
     }
     Ok(purged)

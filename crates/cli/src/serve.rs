@@ -11,7 +11,7 @@ use steadfast_server::config::{Auth, Config};
 use steadfast_server::observability::{LogFormat, Metrics, ProcessFacts, init_stderr};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
 use steadfast_server::tokens::{Scope, Tokens};
-use steadfast_store::{Storage, storage_at};
+use steadfast_store::{Storage, storage_at, with_blobs_at};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
@@ -248,17 +248,33 @@ fn settings(args: &ServeArgs) -> Result<Config, String> {
     if let Some(store) = &args.place.store {
         config.store.url = Some(store.clone());
     }
+    if let Some(url) = &args.blobs.url {
+        config.blobs.url = Some(url.clone());
+    }
     Ok(config)
 }
 
-/// The database that the settings name, or the data folder.
+/// The database that the settings name, or the data folder; with files and logs where they say.
 fn storage(config: &Config, data: Option<&Path>) -> Result<Arc<dyn Storage>, String> {
-    if let Some(url) = &config.store.url {
-        return storage_at(url).map_err(|error| error.to_string());
+    let storage = match &config.store.url {
+        Some(url) => storage_at(url).map_err(|error| error.to_string())?,
+        None => {
+            let data = Data::at(data)?;
+            data.create()?;
+            data.folder.storage()
+        }
+    };
+    with_blobs(storage, config.blobs.url.as_deref())
+}
+
+pub(crate) fn with_blobs(
+    storage: Arc<dyn Storage>,
+    url: Option<&str>,
+) -> Result<Arc<dyn Storage>, String> {
+    match url {
+        Some(url) => with_blobs_at(storage, url).map_err(|error| error.to_string()),
+        None => Ok(storage),
     }
-    let data = Data::at(data)?;
-    data.create()?;
-    Ok(data.folder.storage())
 }
 
 async fn begin(config: Config, storage: Arc<dyn Storage>) -> Result<Running, StartError> {

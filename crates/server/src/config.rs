@@ -21,6 +21,7 @@ pub use crate::observability::LogFormat;
 pub struct Config {
     pub server: ServerSettings,
     pub store: StoreSettings,
+    pub blobs: BlobSettings,
     /// `[retry]`, `[retry_budget]`, `[best_effort]`, and of `[limits]` the job file and its fan-out.
     pub operator: Operator,
     pub fluster: FlusterDefaults,
@@ -116,6 +117,12 @@ impl std::fmt::Debug for StoreSettings {
         let place = if self.url.is_some() { "a database" } else { "the data folder" };
         write!(f, "StoreSettings({place})")
     }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlobSettings {
+    /// None: where jobs are. There are no keys in it.
+    pub url: Option<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -25,6 +25,7 @@ use steadfast_engine::{
     Assignment, Clock, CreditNotice, Engine, Inbox, SendError, Undraining, Work, Workers,
 };
 use steadfast_store::Blobs;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tonic::Status;
@@ -74,6 +75,8 @@ struct Shared {
     /// On the monotonic clock.
     renewed_at: AtomicU64,
     expected_logs: log::ExpectedLogs,
+    /// For what the engine's thread does not wait for.
+    runtime: Handle,
 }
 
 /// What a registry works with.
@@ -110,11 +113,21 @@ struct Session {
 }
 
 impl SessionRegistry {
+    /// Within a runtime.
     pub fn new(rules: SessionRules, parts: SessionParts) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
         let expected_logs = log::ExpectedLogs::default();
         let renewed_at = AtomicU64::new(parts.clock.monotonic_ms());
-        Self(Arc::new(Shared { rules, parts, sessions, last_session, renewed_at, expected_logs }))
+        let runtime = Handle::current();
+        Self(Arc::new(Shared {
+            rules,
+            parts,
+            sessions,
+            last_session,
+            renewed_at,
+            expected_logs,
+            runtime,
+        }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -172,25 +185,20 @@ impl SessionRegistry {
 
 impl Workers for SessionRegistry {
     fn assign(&mut self, work: Box<Work>) {
-        let Shared { parts, .. } = &*self.0;
-        let worker = work.assignment.worker.clone();
-        let key = work.assignment.id();
-        let mut message = assignment::assignment(*work, &*parts.blobs, &parts.callbacks);
-        let mut sessions = self.sessions();
-        let Some(session) = sessions.get_mut(&worker) else { return };
-        // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.
-        if let Err(why) = self.still_admitted(session.token.as_deref()) {
-            self.dropped(&worker, SessionEnd::Token, why.message());
-            session.out.end(why);
-            return;
+        let (key, epoch) = (work.assignment.id(), self.0.parts.scope.epoch());
+        let session = match self.sessions().get_mut(&work.assignment.worker) {
+            None => return,
+            Some(session) => {
+                session.held.insert(key);
+                session.id
+            }
+        };
+        if work.files.is_empty() {
+            return self.send_assignment(work, session, epoch);
         }
-        if let Some(attempt) = &mut message.attempt {
-            let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
-            attempt.proof = parts.proofs.attempt(attempt, holder);
-        }
-        message.epoch = parts.scope.epoch();
-        session.held.insert(key);
-        self.send(&worker, session, Kind::Assignment(message));
+        // What a folder of files has in it is asked of what keeps them, which may take its time.
+        let registry = self.clone();
+        self.0.runtime.spawn_blocking(move || registry.send_assignment(work, session, epoch));
     }
 
     fn withdraw(&mut self, over: Assignment) {
@@ -219,6 +227,32 @@ impl Workers for SessionRegistry {
             CreditNotice::Wanted => Kind::Wanted(proto::Wanted {}),
         };
         self.tell(worker, kind);
+    }
+}
+
+impl SessionRegistry {
+    /// Unless it was withdrawn meanwhile, or the session is over: then the worker says what it has when it comes back.
+    fn send_assignment(&self, work: Box<Work>, id: u64, epoch: u64) {
+        let Shared { parts, .. } = &*self.0;
+        let (key, worker) = (work.assignment.id(), work.assignment.worker.clone());
+        let mut message = assignment::assignment(*work, &*parts.blobs, &parts.callbacks);
+        let mut sessions = self.sessions();
+        let session = sessions.get_mut(&worker);
+        let Some(session) = session.filter(|it| it.id == id && it.held.contains(&key)) else {
+            return;
+        };
+        // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.
+        if let Err(why) = self.still_admitted(session.token.as_deref()) {
+            self.dropped(&worker, SessionEnd::Token, why.message());
+            session.out.end(why);
+            return;
+        }
+        if let Some(attempt) = &mut message.attempt {
+            let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
+            attempt.proof = parts.proofs.attempt(attempt, holder);
+        }
+        message.epoch = epoch;
+        self.send(&worker, session, Kind::Assignment(message));
     }
 }
 

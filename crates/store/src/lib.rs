@@ -11,6 +11,7 @@
 //! | [`SqliteStore`] | one file, shared by several processes |
 //! | [`PostgresStore`] | a schema of a database, shared by several machines |
 //! | [`MemoryStore`] | for tests and rehearsals |
+//! | [`ObjectBlobs`] | files and logs in a bucket or a folder, for any of them |
 //! | [`Folder`] | where the file is, and what lies beside it |
 //! | [`Storage`] | all that a server keeps: journal and reader, [`Blobs`], [`Settings`], from one factory |
 
@@ -25,6 +26,7 @@ mod journal;
 mod lock;
 mod memory;
 mod model;
+mod objects;
 mod packed;
 mod plans;
 mod postgres;
@@ -33,10 +35,12 @@ mod settings;
 mod shards;
 mod sqlite;
 mod storage;
+mod waiting;
 
 pub use blobs::log_times::read as log_times;
 pub use blobs::{
     AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
+    LogState,
 };
 pub use doctor::{Finding, Severity};
 pub use error::StoreError;
@@ -47,6 +51,7 @@ pub use memory::MemoryStore;
 pub use model::{
     Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,
 };
+pub use objects::{ObjectBlobs, check_blobs_url};
 pub use plans::Plans;
 #[cfg(feature = "testing")]
 pub use postgres::testing;
@@ -57,5 +62,5 @@ pub use shards::OwnedShards;
 pub use sqlite::SqliteStore;
 pub use storage::{
     AskedInput, Claim, ClaimError, Exchange, FolderStorage, Renewal, Space, Storage, is_postgres,
-    storage_at,
+    storage_at, with_blobs_at,
 };

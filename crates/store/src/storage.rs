@@ -8,6 +8,8 @@
 //! | [`Settings`] | tokens, the key of callbacks |
 //! | [`Space`] | how much room is left for all of it |
 
+mod elsewhere;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File, FileTimes};
@@ -28,6 +30,8 @@ use crate::settings::{FolderSettings, Settings};
 use crate::shards::OwnedShards;
 use crate::sqlite::{InPlace, SqliteStore};
 use crate::{Finding, Journal, Owner, Reader, StoreError, doctor};
+
+pub use elsewhere::with_blobs_at;
 
 /// A lock of another process is told of after this long; it is waited for as long as it takes.
 const LOCKED_AFTER: Duration = Duration::from_secs(1);

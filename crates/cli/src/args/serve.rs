@@ -63,6 +63,8 @@ pub(crate) struct ServeArgs {
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: StoreArgs,
+    #[command(flatten)]
+    pub(crate) blobs: BlobArgs,
 }
 
 const STORE: &str = "The PostgreSQL database of jobs, files, logs and tokens, postgres://USER@HOST/NAME, or STEADFAST_STORE__URL; others \
@@ -73,6 +75,15 @@ const STORE: &str = "The PostgreSQL database of jobs, files, logs and tokens, po
 pub(crate) struct StoreArgs {
     #[arg(long, value_name = "URL", env = "STEADFAST_STORE__URL", hide_env = true, help = STORE)]
     pub(crate) store: Option<String>,
+}
+
+/// Where a server keeps attached files and logs, if not where its jobs are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BlobArgs {
+    /// The object store of attached files and logs, s3://BUCKET/PREFIX or file:///FOLDER, or STEADFAST_BLOBS__URL [default:
+    /// where jobs are]
+    #[arg(long = "blobs", value_name = "URL", env = "STEADFAST_BLOBS__URL", hide_env = true)]
+    pub(crate) url: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -260,12 +271,15 @@ pub(crate) struct PurgeArgs {
     #[command(flatten)]
     pub(crate) place: StoreArgs,
     #[command(flatten)]
+    pub(crate) blobs: BlobArgs,
+    #[command(flatten)]
     pub(crate) common: Common,
 }
 
 /// Look at what a server stands on: settings, disk, database, clock, jobs that are stuck
 ///
-/// With the server up or down; changes nothing. Reads all of a data folder's database: a second for a gigabyte.
+/// With the server up or down; changes nothing, but for an object that is written to an object store and removed again. Reads all
+/// of a data folder's database: a second for a gigabyte.
 ///
 /// Exit status: 0 nothing is wrong (there may be warnings), 1 something is.
 #[derive(Debug, clap::Args)]
@@ -276,6 +290,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: StoreArgs,
+    #[command(flatten)]
+    pub(crate) blobs: BlobArgs,
     #[command(flatten)]
     pub(crate) common: Common,
 }

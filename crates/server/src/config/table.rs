@@ -8,7 +8,7 @@ use steadfast_core::plan::{LateResults, MAX_ITEMS};
 use steadfast_core::policy::MAX_DURATION_MS;
 use tracing::Level;
 
-use super::check::{address, database, host, origin, signing_secret, url, written};
+use super::check::{address, blobs, database, host, origin, signing_secret, url, written};
 use super::{Auth, Config, LogFormat};
 
 #[derive(Debug)]
@@ -58,6 +58,11 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "store",
         doc: "Where jobs, files, logs and tokens are kept, if not in the data folder.",
         settings: STORE,
+    },
+    Section {
+        name: "blobs",
+        doc: "Where files attached to jobs and logs of attempts are kept, if not where jobs are.",
+        settings: BLOBS,
     },
     Section {
         name: "retry",
@@ -385,6 +390,13 @@ const STORE: &[Setting] = &[
         Duration(0..=MAX_DURATION_MS, |c| &mut c.store.tolerance_ms),
     ),
 ];
+
+const BLOBS: &[Setting] = &[setting(
+    "url",
+    "An object store: s3://BUCKET/PREFIX, with ?region=, &endpoint= and the like behind it and the keys in the environment\n\
+     (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or file:///FOLDER, which all servers have. What was kept elsewhere before stays there.",
+    Unset("s3://steadfast/blobs?region=eu-central-1", blobs, |c| &mut c.blobs.url),
+)];
 
 const RETENTION: &[Setting] = &[setting(
     "finished_jobs",

@@ -1,18 +1,13 @@
 //! Connections to one database, and how plain threads wait for their answers.
 //!
-//! A thread of their own drives all of them, so that the caller may be any thread: one that writes, one that blocks for a
-//! request, and one that is inside a runtime of somebody else. Every statement is unnamed and typed, one round trip, so that
+//! A thread of their own drives all of them ([`Waiting`]). Every statement is unnamed and typed, one round trip, so that
 //! a `PgBouncer` in transaction mode may stand between.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::task::{AbortHandle, unconstrained};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
@@ -22,6 +17,7 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 use super::fault::Fault;
 use super::schema;
 use crate::StoreError;
+use crate::waiting::Waiting;
 
 /// Before a database that cannot be connected to counts as unavailable.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -37,8 +33,7 @@ pub(crate) struct Database {
     config: Config,
     /// Its URL without the password, for messages.
     place: String,
-    /// None: it is being dropped.
-    runtime: Option<Runtime>,
+    waiting: Waiting,
     /// How many shards there are; none: the schema was not looked at yet.
     shards: Mutex<Option<u16>>,
 }
@@ -46,15 +41,6 @@ pub(crate) struct Database {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("place", &self.place).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        // May be dropped where waiting is not allowed.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -75,15 +61,10 @@ impl Database {
             config.application_name("steadfast");
         }
         config.tcp_user_timeout(ACKNOWLEDGED).keepalives_idle(ACKNOWLEDGED);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("postgres")
-            .enable_all()
-            .build()
-            .map_err(|error| unusable(error.to_string()))?;
+        let waiting = Waiting::new(1, "postgres").map_err(|error| unusable(error.to_string()))?;
         let place = place(&config);
         let shards = Mutex::new(None);
-        Ok(Arc::new(Self { config, place, runtime: Some(runtime), shards }))
+        Ok(Arc::new(Self { config, place, waiting, shards }))
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -102,23 +83,11 @@ impl Database {
 
     /// Blocks this thread, and no other task of a runtime that it may belong to.
     pub(super) fn wait<F: Future>(&self, future: F) -> F::Output {
-        let runtime = self.runtime.as_ref().expect("it is there until it is dropped");
-        // For timers and sockets, which the other thread drives.
-        let _entered = runtime.enter();
-        let mut future = pin!(unconstrained(future));
-        let waker = Arc::new(Unpark(thread::current())).into();
-        let mut context = Context::from_waker(&waker);
-        loop {
-            match future.as_mut().poll(&mut context) {
-                Poll::Ready(done) => return done,
-                Poll::Pending => thread::park(),
-            }
-        }
+        self.waiting.wait(future)
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let runtime = self.runtime.as_ref().expect("it is there until it is dropped");
-        runtime.spawn(task).abort_handle()
+        self.waiting.spawn(task)
     }
 
     /// For a task on the database's own thread, which keeps its session.
@@ -153,14 +122,6 @@ impl Database {
             let _ = connection.await;
         });
         Ok(Session { client, driving })
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

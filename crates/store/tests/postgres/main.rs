@@ -11,7 +11,6 @@ macro_rules! in_one_test {
     };
 }
 
-mod blobs;
 #[path = "../common/mod.rs"]
 mod common;
 mod proxy;
