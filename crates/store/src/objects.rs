@@ -14,6 +14,7 @@ mod files;
 mod head;
 mod logs;
 mod place;
+mod reading;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -142,30 +143,30 @@ impl Blobs for ObjectBlobs {
     }
 
     fn is_partial(&self, log: &LogName) -> bool {
-        let about = self.wait(logs::about(&self.0, log));
+        let about = self.wait(reading::about(&self.0, log));
         matches!(about, Ok(Some((about, _))) if about.partial)
     }
 
     fn each_log(&self, job: &str, step: &str, see: &mut dyn FnMut(&str)) -> io::Result<()> {
-        self.wait(logs::each(&self.0, job, step, see))
+        self.wait(reading::each(&self.0, job, step, see))
     }
 
     fn log_size(&self, log: &LogName) -> io::Result<Option<u64>> {
-        Ok(self.wait(logs::about(&self.0, log))?.map(|(_, length)| length))
+        Ok(self.wait(reading::about(&self.0, log))?.map(|(_, length)| length))
     }
 
     fn log_states(&self, logs: &[LogName]) -> io::Result<Vec<Option<LogState>>> {
-        self.wait(logs::states(&self.0, logs))
+        self.wait(reading::states(&self.0, logs))
     }
 
     fn open_log(&self, log: &LogName) -> io::Result<Arc<dyn LogReader>> {
-        self.wait(logs::about(&self.0, log))?.ok_or(io::ErrorKind::NotFound)?;
+        self.wait(reading::about(&self.0, log))?.ok_or(io::ErrorKind::NotFound)?;
         let (shared, log) = (self.0.clone(), log.clone());
         Ok(Arc::new(ObjectLog { shared, log, read: Mutex::default() }))
     }
 
     fn log_times(&self, log: &LogName) -> io::Result<Vec<(u64, u64)>> {
-        let about = self.wait(logs::about(&self.0, log))?;
+        let about = self.wait(reading::about(&self.0, log))?;
         let (about, length) = about.ok_or(io::ErrorKind::NotFound)?;
         Ok(about.times(length))
     }
@@ -202,12 +203,12 @@ impl Blobs for ObjectBlobs {
 struct ObjectLog {
     shared: Arc<Shared>,
     log: LogName,
-    read: Mutex<logs::Read>,
+    read: Mutex<reading::Read>,
 }
 
 impl LogReader for ObjectLog {
     fn read(&self, offset: u64, most: usize) -> io::Result<Vec<u8>> {
         let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.waiting.wait(logs::read(&self.shared, &self.log, &mut known, offset, most))
+        self.shared.waiting.wait(reading::read(&self.shared, &self.log, &mut known, offset, most))
     }
 }

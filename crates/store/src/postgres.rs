@@ -22,6 +22,7 @@ mod settings;
 mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tls;
 
 use std::ops::Range;
 use std::sync::Arc;

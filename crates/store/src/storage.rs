@@ -157,6 +157,12 @@ pub fn storage_at(place: &str) -> Result<Arc<dyn Storage>, StoreError> {
     if is_postgres(place) {
         return Ok(Arc::new(PostgresStorage::new(place)?));
     }
+    // May have a password in it, and is no folder's name.
+    if place.contains("://") {
+        let why = "it begins with something else than postgres://. Write postgres://USER@HOST/NAME"
+            .to_owned();
+        return Err(StoreError::Unsuitable { store: "the URL of the store".to_owned(), why });
+    }
     Ok(Folder::new(place.into()).storage())
 }
 

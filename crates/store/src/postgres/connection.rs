@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, Row};
 
 use super::fault::Fault;
 use super::schema;
+use super::tls::{self, MakeTls, TlsOptions};
 use crate::StoreError;
 use crate::waiting::Waiting;
 
@@ -31,6 +32,8 @@ pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// One database, which several connections are made to.
 pub(crate) struct Database {
     config: Config,
+    options: TlsOptions,
+    tls: MakeTls,
     /// Its URL without the password, for messages.
     place: String,
     waiting: Waiting,
@@ -50,7 +53,8 @@ impl Database {
             let store = "the URL of the store".to_owned();
             StoreError::Unsuitable { store, why: format!("{why}. Write postgres://USER@HOST/NAME") }
         };
-        // The error does not repeat the URL, which may have a password in it.
+        // No error repeats the URL, which may have a password in it.
+        let (url, options) = tls::split(url).map_err(unusable)?;
         let mut config: Config = url
             .parse()
             .map_err(|error: tokio_postgres::Error| unusable(super::fault::chain(&error)))?;
@@ -61,10 +65,15 @@ impl Database {
             config.application_name("steadfast");
         }
         config.tcp_user_timeout(ACKNOWLEDGED).keepalives_idle(ACKNOWLEDGED);
+        // Who has a socket of this machine is on this machine.
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let mode = if is_local { SslMode::Disable } else { options.ssl_mode() };
+        config.ssl_mode(mode);
+        let tls = options.connector().map_err(unusable)?;
         let waiting = Waiting::new(1, "postgres").map_err(|error| unusable(error.to_string()))?;
         let place = place(&config);
         let shards = Mutex::new(None);
-        Ok(Arc::new(Self { config, place, waiting, shards }))
+        Ok(Arc::new(Self { config, options, tls, place, waiting, shards }))
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -110,9 +119,17 @@ impl Database {
     }
 
     async fn connect(&self) -> Result<Session, Fault> {
-        // TLS belongs here, in place of `NoTls`: a URL with `sslmode=require` is refused until then.
-        let connected = timeout(CONNECT * 2, self.config.connect(NoTls)).await;
-        let (client, connection) = match connected {
+        let connecting = async {
+            match self.config.connect(self.tls.clone()).await {
+                // As with `libpq`: one that cannot agree on TLS is spoken to without.
+                Err(error) if self.options.may_do_without() && is_of_tls(&error) => {
+                    let mut plain = self.config.clone();
+                    plain.ssl_mode(SslMode::Disable).connect(self.tls.clone()).await
+                }
+                connected => connected,
+            }
+        };
+        let (client, connection) = match timeout(CONNECT * 2, connecting).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => return Err(Fault::NoConnection(super::fault::chain(&error))),
             Err(_) => return Err(Fault::NoConnection("no answer".to_owned())),
@@ -123,6 +140,11 @@ impl Database {
         });
         Ok(Session { client, driving })
     }
+}
+
+/// The kind of an error is told by its first words alone.
+fn is_of_tls(error: &tokio_postgres::Error) -> bool {
+    error.to_string().starts_with("error performing TLS handshake")
 }
 
 fn place(config: &Config) -> String {

@@ -19,6 +19,7 @@ mod storage;
 #[path = "../../../core/tests/properties/strategies.rs"]
 #[allow(dead_code)]
 mod strategies;
+mod tls;
 #[path = "../../../core/tests/properties/world.rs"]
 #[allow(dead_code)]
 mod world;
