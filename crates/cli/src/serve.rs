@@ -11,7 +11,7 @@ use steadfast_server::config::{Auth, Config};
 use steadfast_server::observability::{LogFormat, Metrics, ProcessFacts, init_stderr};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
 use steadfast_server::tokens::{Scope, Tokens};
-use steadfast_store::{Storage, storage_at, with_blobs_at};
+use steadfast_store::{Storage, storage_with_shards, with_blobs_at};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
@@ -248,6 +248,9 @@ fn settings(args: &ServeArgs) -> Result<Config, String> {
     if let Some(store) = &args.place.store {
         config.store.url = Some(store.clone());
     }
+    if let Some(shards) = args.shards {
+        config.store.shards = Some(shards.into());
+    }
     if let Some(url) = &args.blobs.url {
         config.blobs.url = Some(url.clone());
     }
@@ -256,8 +259,13 @@ fn settings(args: &ServeArgs) -> Result<Config, String> {
 
 /// The database that the settings name, or the data folder; with files and logs where they say.
 fn storage(config: &Config, data: Option<&Path>) -> Result<Arc<dyn Storage>, String> {
+    let shards = config.store.shards.and_then(|shards| u16::try_from(shards).ok());
     let storage = match &config.store.url {
-        Some(url) => storage_at(url).map_err(|error| error.to_string())?,
+        Some(url) => storage_with_shards(url, shards).map_err(|error| error.to_string())?,
+        None if shards.is_some() => {
+            let wrong = "a data folder has no shards: leave --shards (store.shards) out, or give a database with --store";
+            return Err(wrong.to_owned());
+        }
         None => {
             let data = Data::at(data)?;
             data.create()?;

@@ -101,13 +101,15 @@ pub struct WorkerSettings {
 pub struct StoreSettings {
     /// None: the data folder.
     pub url: Option<String>,
+    /// How many shards it is made with. None: 64, or whatever it has.
+    pub shards: Option<u32>,
     /// See [`steadfast_engine::FleetRules::tolerance_ms`].
     pub tolerance_ms: u64,
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: None, tolerance_ms: 60_000 }
+        Self { url: None, shards: None, tolerance_ms: 60_000 }
     }
 }
 

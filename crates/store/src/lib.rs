@@ -62,5 +62,5 @@ pub use shards::OwnedShards;
 pub use sqlite::SqliteStore;
 pub use storage::{
     AskedInput, Claim, ClaimError, Exchange, FolderStorage, Renewal, Space, Storage, is_postgres,
-    storage_at, with_blobs_at,
+    storage_at, storage_with_shards, with_blobs_at,
 };

@@ -154,8 +154,16 @@ pub trait Space: Debug + Send + Sync {
 
 /// Where a store is said to be: `postgres://…`, or a folder.
 pub fn storage_at(place: &str) -> Result<Arc<dyn Storage>, StoreError> {
+    storage_with_shards(place, None)
+}
+
+/// The same of a server, which makes what is not there: with so many shards, if it is a database.
+pub fn storage_with_shards(
+    place: &str,
+    shards: Option<u16>,
+) -> Result<Arc<dyn Storage>, StoreError> {
     if is_postgres(place) {
-        return Ok(Arc::new(PostgresStorage::new(place)?));
+        return Ok(Arc::new(PostgresStorage::with_shards(place, shards)?));
     }
     // May have a password in it, and is no folder's name.
     if place.contains("://") {

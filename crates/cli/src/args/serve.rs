@@ -63,6 +63,9 @@ pub(crate) struct ServeArgs {
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: StoreArgs,
+    /// How many shards a database's schema is made with, 1 to 1,024; fixed then [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) shards: Option<u16>,
     #[command(flatten)]
     pub(crate) blobs: BlobArgs,
 }
@@ -311,6 +314,10 @@ pub(crate) struct MigrateArgs {
     /// The user of the server's URL: may work with all of the schema, and change nothing about it
     #[arg(long, value_name = "USER")]
     pub(crate) grant: Option<String>,
+    /// How many shards the schema is made with, 1 to 1,024: parts of the jobs, of which each server has some. Fixed then, and
+    /// another number is refused [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) shards: Option<u16>,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -46,6 +46,8 @@ pub(super) enum Shape {
     /// Unset unless written; the example shows how.
     Unset(&'static str, Check, Field<Option<String>>),
     Texts(&'static str, Check, Field<Vec<String>>),
+    /// A count that is unset unless written; the example shows how.
+    UnsetCount(u32, RangeInclusive<u32>, Field<Option<u32>>),
 }
 
 pub(super) const SECTIONS: &[Section] = &[
@@ -133,7 +135,9 @@ const fn setting(key: &'static str, doc: &'static str, shape: Shape) -> Setting 
     Setting { key, doc, shape }
 }
 
-use Shape::{Count, Duration, Flag, Forever, Milliseconds, Size, Text, Texts, Unset, Word};
+use Shape::{
+    Count, Duration, Flag, Forever, Milliseconds, Size, Text, Texts, Unset, UnsetCount, Word,
+};
 
 const SERVER: &[Setting] = &[
     setting(
@@ -382,6 +386,12 @@ const STORE: &[Setting] = &[
         "url",
         "A PostgreSQL database, in which the server makes a schema `steadfast`; unset: the data folder.",
         Unset("postgres://steadfast@127.0.0.1/steadfast", database, |c| &mut c.store.url),
+    ),
+    setting(
+        "shards",
+        "How many parts jobs are in, of which each server has some: fixed when the schema is made, and another number is refused\n\
+         later. At least as many as there will be servers.",
+        UnsetCount(64, 1..=1024, |c| &mut c.store.shards),
     ),
     setting(
         "outage_tolerance",

@@ -37,7 +37,9 @@ pub(crate) struct Database {
     /// Its URL without the password, for messages.
     place: String,
     waiting: Waiting,
-    /// How many shards there are; none: the schema was not looked at yet.
+    /// As many shards as there are to be, if anybody says.
+    wanted: Option<u16>,
+    /// How many there are; none: the schema was not looked at yet.
     shards: Mutex<Option<u16>>,
 }
 
@@ -49,6 +51,10 @@ impl fmt::Debug for Database {
 
 impl Database {
     pub(crate) fn new(url: &str) -> Result<Arc<Self>, StoreError> {
+        Self::with_shards(url, None)
+    }
+
+    pub(crate) fn with_shards(url: &str, wanted: Option<u16>) -> Result<Arc<Self>, StoreError> {
         let unusable = |why: String| {
             let store = "the URL of the store".to_owned();
             StoreError::Unsuitable { store, why: format!("{why}. Write postgres://USER@HOST/NAME") }
@@ -73,7 +79,11 @@ impl Database {
         let waiting = Waiting::new(1, "postgres").map_err(|error| unusable(error.to_string()))?;
         let place = place(&config);
         let shards = Mutex::new(None);
-        Ok(Arc::new(Self { config, options, tls, place, waiting, shards }))
+        Ok(Arc::new(Self { config, options, tls, place, waiting, wanted, shards }))
+    }
+
+    pub(super) fn wanted(&self) -> Option<u16> {
+        self.wanted
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -86,7 +96,7 @@ impl Database {
         if let Some(shards) = *shards {
             return Ok(shards);
         }
-        let (_, found) = schema::prepare(&mut Connection::unprepared(self))?;
+        let (_, found) = schema::prepare(&mut Connection::unprepared(self), self.wanted)?;
         Ok(*shards.insert(found))
     }
 
