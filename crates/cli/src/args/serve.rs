@@ -80,12 +80,13 @@ pub(crate) struct StoreArgs {
     pub(crate) store: Option<String>,
 }
 
+const BLOBS: &str = "The object store of attached files and logs, s3://BUCKET/PREFIX or file:///FOLDER, or STEADFAST_BLOBS__URL \
+     [default: where jobs are]";
+
 /// Where a server keeps attached files and logs, if not where its jobs are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BlobArgs {
-    /// The object store of attached files and logs, s3://BUCKET/PREFIX or file:///FOLDER, or STEADFAST_BLOBS__URL [default:
-    /// where jobs are]
-    #[arg(long = "blobs", value_name = "URL", env = "STEADFAST_BLOBS__URL", hide_env = true)]
+    #[arg(long = "blobs", value_name = "URL", env = "STEADFAST_BLOBS__URL", hide_env = true, help = BLOBS)]
     pub(crate) url: Option<String>,
 }
 

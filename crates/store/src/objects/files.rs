@@ -89,7 +89,9 @@ pub(super) async fn put(shared: &Shared, job: &str, files: &AttachedFiles) -> io
     object.extend_from_slice(format!("{:0DIGITS$}", index.len()).as_bytes());
     object.extend_from_slice(&index);
     let start = object.len() as u64;
-    files.values().for_each(|file| object.extend_from_slice(&file.content));
+    for file in files.values() {
+        object.extend_from_slice(&file.content);
+    }
     shared.bucket.put_after(&key(job), object.into(), Before::Nothing).await?;
     shared.indexes.insert(job, Arc::new(Index { entries, start }));
     Ok(())

@@ -180,10 +180,9 @@ pub(super) async fn write(
     let mut open = entry.lock().await;
     open.used_at = Instant::now();
     // What is told to who asks is kept.
-    if chunk.bytes.is_empty() && !chunk.last {
-        if !open.changed || keep(shared, log, &mut open).await.is_err() {
-            load(shared, log, &mut open).await?;
-        }
+    let is_question = chunk.bytes.is_empty() && !chunk.last;
+    if is_question && (!open.changed || keep(shared, log, &mut open).await.is_err()) {
+        load(shared, log, &mut open).await?;
     }
     // Most logs come whole, and there was nothing of them: that is not looked at before, but found out.
     let is_whole =

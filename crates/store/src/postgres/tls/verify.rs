@@ -72,9 +72,10 @@ impl Chain {
         // A database's own certificate that nobody else has signed is an authority's by its form, which the verifier
         // refuses. Named in `sslrootcert`, it is this one and no other.
         if self.roots.iter().any(|root| root == end) {
-            return match self.host {
-                true => verify_server_name(&ParsedCertificate::try_from(end)?, host),
-                false => Ok(()),
+            return if self.host {
+                verify_server_name(&ParsedCertificate::try_from(end)?, host)
+            } else {
+                Ok(())
             };
         }
         match self.verifier.verify_server_cert(end, between, host, stapled, now) {
