@@ -26,7 +26,7 @@ use steadfast_engine::{
 };
 use steadfast_store::Blobs;
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -62,6 +62,9 @@ pub struct SessionRules {
     pub inside: bool,
 }
 
+/// Pieces of logs that are written at once: of the 512 threads for what blocks, the rest are for requests.
+const LOG_WRITERS: usize = 128;
+
 /// Cheap to clone: all are the same registry.
 #[derive(Clone, Debug)]
 pub struct SessionRegistry(Arc<Shared>);
@@ -75,6 +78,8 @@ struct Shared {
     /// On the monotonic clock.
     renewed_at: AtomicU64,
     expected_logs: log::ExpectedLogs,
+    /// Threads for logs: what keeps them may be far away, or not answer, and others need threads too.
+    log_writers: Arc<Semaphore>,
     /// For what the engine's thread does not wait for.
     runtime: Handle,
 }
@@ -126,6 +131,7 @@ impl SessionRegistry {
             last_session,
             renewed_at,
             expected_logs,
+            log_writers: Arc::new(Semaphore::new(LOG_WRITERS)),
             runtime,
         }))
     }

@@ -34,7 +34,10 @@ impl SessionRegistry {
         let log = log_name(&attempt);
         let registry = self.clone();
         let worker = chunk.worker.clone();
+        // Never closed.
+        let turn = self.0.log_writers.clone().acquire_owned().await;
         let written = tokio::task::spawn_blocking(move || {
+            let _until_it_is_written = turn;
             let parts = &registry.0.parts;
             let piece = LogChunk { offset: chunk.offset, bytes: &chunk.bytes, last: chunk.last };
             let LogProgress { length, complete } =

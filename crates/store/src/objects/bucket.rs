@@ -19,8 +19,14 @@ use super::place::Place;
 
 /// What is asked for a log has its answer by then; its worker waits 30 s.
 const ANSWER: Duration = Duration::from_secs(20);
-/// The files of a job, all at once.
-const LARGE: Duration = Duration::from_mins(2);
+/// What has more bytes than this has longer: the files of a job, all at once.
+const LARGE_BYTES: u64 = 2 << 20;
+const LARGE_ANSWER: Duration = Duration::from_mins(2);
+
+fn answer(bytes: u64) -> Duration {
+    if bytes > LARGE_BYTES { LARGE_ANSWER } else { ANSWER }
+}
+
 /// Requests of one caller under way at once.
 pub(super) const AT_ONCE: usize = 16;
 
@@ -61,19 +67,20 @@ impl Bucket {
         &self.name
     }
 
-    /// None: there is no such object.
+    /// None: there is no such object. Without a range, of those that are not large.
     pub(super) async fn get(
         &self,
         path: &Path,
         range: Option<Range<u64>>,
     ) -> io::Result<Option<Object>> {
+        let most = answer(range.as_ref().map_or(0, |range| range.end - range.start));
         let reading = async {
             let got = self.store.get_opts(path, GetOptions::new().with_range(range)).await?;
             let ObjectMeta { size, e_tag, version, .. } = got.meta.clone();
             let version = UpdateVersion { e_tag, version };
             Ok(Object { bytes: got.bytes().await?, size, version })
         };
-        match self.within(LARGE, reading).await {
+        match self.within(most, reading).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -112,6 +119,7 @@ impl Bucket {
         bytes: Bytes,
         before: Before,
     ) -> io::Result<UpdateVersion> {
+        let most = answer(bytes.len() as u64);
         let mode = match &before {
             Before::Nothing => PutMode::Create,
             Before::This(version) => PutMode::Update(version.clone()),
@@ -135,7 +143,7 @@ impl Bucket {
             }
             put(PutMode::Overwrite).await
         };
-        self.within(LARGE, writing).await.map(UpdateVersion::from)
+        self.within(most, writing).await.map(UpdateVersion::from)
     }
 
     /// Tells of each object under a path, page by page.
@@ -172,7 +180,7 @@ impl Bucket {
                     next => next.transpose().map(|next| next.is_some()),
                 }
             };
-            if !self.within(LARGE, next).await? {
+            if !self.within(LARGE_ANSWER, next).await? {
                 return Ok(());
             }
         }

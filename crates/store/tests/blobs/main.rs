@@ -208,7 +208,7 @@ fn odd_names_come_back_as_they_were(blobs: &dyn Blobs) {
     blobs.mark_whole(&odd).unwrap();
     let mut seen = vec![];
     blobs.each_log("job", &odd.step, &mut |name| seen.push(name.to_owned())).unwrap();
-    assert_eq!(seen, [odd.name.clone()]);
+    assert_eq!(seen, [&*odd.name]);
     assert_eq!(blobs.open_log(&odd).unwrap().read(0, 9).unwrap(), b"x");
     let name = "a b/%2F~\u{e9}#?*";
     blobs.put_files("job", &[file(name, vec![7], false)].into()).unwrap();

@@ -1,4 +1,4 @@
-//! The same with a real S3 server on this machine: moto, from PyPI, in an environment of its own in the target folder.
+//! The same with a real S3 server on this machine: moto, from `PyPI`, in an environment of its own in the target folder.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
