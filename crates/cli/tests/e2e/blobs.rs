@@ -6,9 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use steadfast_store::testing::{TestCluster, query};
 
-use super::harness::{Place, STORE_URL, Server, gated, step, wait_for};
-
-const BLOBS_URL: &str = "STEADFAST_BLOBS__URL";
+use super::harness::{BLOBS_URL, Place, STORE_URL, Server, gated, step, wait_for};
 
 fn submit(place: &Place, server: &Server) -> String {
     fs::create_dir_all(place.path("data-files")).expect("a folder");
