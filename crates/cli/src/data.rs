@@ -21,6 +21,7 @@ use steadfast_worker::STORE_VARIABLE;
 use crate::args::LocalArgs;
 use crate::client;
 use crate::input::Wrong;
+use crate::serve::with_blobs;
 
 /// Events read at once.
 const PAGE: usize = 10_000;
@@ -53,6 +54,11 @@ impl Data {
                 Ok(Self { storage, store: Some(url.to_owned()), ..data })
             }
         }
+    }
+
+    /// The same, with files and logs in an object store.
+    pub(crate) fn with_blobs(self, url: Option<&str>) -> Result<Self, String> {
+        Ok(Self { storage: with_blobs(self.storage, url)?, ..self })
     }
 
     /// `--data`, or `STEADFAST_DATA`, or the user's data folder.

@@ -39,7 +39,11 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
     match storage(args, &config) {
         Ok(storage) => found.extend(storage.examine(clock::now(), reserve)),
         Err(wrong) => {
-            found.push(Finding::problem("store", wrong, "give another with --data or --store"));
+            found.push(Finding::problem(
+                "store",
+                wrong,
+                "give another with --data, --store or --blobs",
+            ));
         }
     }
     found
@@ -47,10 +51,12 @@ fn look(args: &DoctorArgs) -> Vec<Finding> {
 
 /// Where the server would keep its jobs. Makes nothing.
 fn storage(args: &DoctorArgs, config: &Config) -> Result<Arc<dyn Storage>, String> {
-    match args.place.url().or(config.store.url.as_deref()) {
-        Some(url) => storage_at(url).map_err(|error| error.to_string()),
-        None => Ok(Data::at(args.common.data.as_deref())?.folder.storage()),
-    }
+    let storage = match args.place.url().or(config.store.url.as_deref()) {
+        Some(url) => storage_at(url).map_err(|error| error.to_string())?,
+        None => Data::at(args.common.data.as_deref())?.folder.storage(),
+    };
+    let blobs = args.blobs.url.as_ref().or(config.blobs.url.as_ref());
+    serve::with_blobs(storage, blobs.map(String::as_str))
 }
 
 fn told(found: &[Finding]) -> String {

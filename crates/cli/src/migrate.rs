@@ -21,7 +21,7 @@ pub(crate) fn run(args: &MigrateArgs) -> Done {
         let wrong = "--store takes the URL of a PostgreSQL database, postgres://USER@HOST/NAME; a data folder needs no schema";
         return input::refuse("usage", wrong, output).map(|()| Exit::Wrong);
     }
-    let migrated = PostgresStorage::new(store).and_then(|storage| {
+    let migrated = PostgresStorage::with_shards(store, args.shards).and_then(|storage| {
         let (made, shards) = storage.migrate(args.grant.as_deref())?;
         Ok((made, shards, storage.place()))
     });

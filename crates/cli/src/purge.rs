@@ -15,7 +15,8 @@ use crate::input::Wrong;
 use crate::{Done, Exit, clock, input};
 
 pub(crate) fn run(args: &PurgeArgs) -> Done {
-    on_folder(Data::of(&args.common), args.common.output, |data, store| {
+    let data = Data::of(&args.common).and_then(|data| data.with_blobs(args.blobs.url.as_deref()));
+    on_folder(data, args.common.output, |data, store| {
         let now = clock::now();
         let older_ms = args.older.map(|older| older.as_millis().min(u128::from(u64::MAX)) as u64);
         let before = older_ms.map(|older_ms| Timestamp(now.0.saturating_sub(older_ms)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 use steadfast_server::config::{Auth, Config};
 use steadfast_server::observability::{LogFormat, Metrics, ProcessFacts, init_stderr};
 use steadfast_server::serve::{Running, ServerOptions, StartError, start};
-use steadfast_store::{Storage, storage_at};
+use steadfast_store::{Storage, storage_with_shards, with_blobs_at};
 use steadfast_worker::remote::{
     ClientTls, Handle, LocalTokens, RemoteConfig, RemoteError, Token, serve,
 };
@@ -249,17 +249,41 @@ fn settings(args: &ServeArgs) -> Result<Config, String> {
     if let Some(store) = args.place.url() {
         config.store.url = Some(store.to_owned());
     }
+    if let Some(shards) = args.shards {
+        config.store.shards = Some(shards.into());
+    }
+    if let Some(url) = &args.blobs.url {
+        config.blobs.url = Some(url.clone());
+    }
     Ok(config)
 }
 
-/// The database that the settings name, or the data folder.
+/// The database that the settings name, or the data folder; with files and logs where they say.
 fn storage(config: &Config, data: Option<&Path>) -> Result<Arc<dyn Storage>, String> {
-    if let Some(url) = &config.store.url {
-        return storage_at(url).map_err(|error| error.to_string());
+    let shards = config.store.shards.and_then(|shards| u16::try_from(shards).ok());
+    let storage = match &config.store.url {
+        Some(url) => storage_with_shards(url, shards).map_err(|error| error.to_string())?,
+        None if shards.is_some() => {
+            let wrong = "a data folder has no shards: leave --shards (store.shards) out, or give a database with --store";
+            return Err(wrong.to_owned());
+        }
+        None => {
+            let data = Data::at(data)?;
+            data.create()?;
+            data.folder.storage()
+        }
+    };
+    with_blobs(storage, config.blobs.url.as_deref())
+}
+
+pub(crate) fn with_blobs(
+    storage: Arc<dyn Storage>,
+    url: Option<&str>,
+) -> Result<Arc<dyn Storage>, String> {
+    match url {
+        Some(url) => with_blobs_at(storage, url).map_err(|error| error.to_string()),
+        None => Ok(storage),
     }
-    let data = Data::at(data)?;
-    data.create()?;
-    Ok(data.folder.storage())
 }
 
 async fn begin(config: Config, storage: Arc<dyn Storage>) -> Result<Running, StartError> {

@@ -5,6 +5,7 @@
 
 mod e2e {
     mod ahead;
+    mod blobs;
     mod cluster;
     mod cluster_storm;
     mod datacenters;

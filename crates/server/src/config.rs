@@ -21,6 +21,7 @@ pub use crate::observability::LogFormat;
 pub struct Config {
     pub server: ServerSettings,
     pub store: StoreSettings,
+    pub blobs: BlobSettings,
     /// `[retry]`, `[retry_budget]`, `[best_effort]`, and of `[limits]` the job file and its fan-out.
     pub operator: Operator,
     pub fluster: FlusterDefaults,
@@ -100,13 +101,15 @@ pub struct WorkerSettings {
 pub struct StoreSettings {
     /// None: the data folder.
     pub url: Option<String>,
+    /// How many shards it is made with. None: 64, or whatever it has.
+    pub shards: Option<u32>,
     /// See [`steadfast_engine::FleetRules::tolerance_ms`].
     pub tolerance_ms: u64,
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: None, tolerance_ms: 60_000 }
+        Self { url: None, shards: None, tolerance_ms: 60_000 }
     }
 }
 
@@ -116,6 +119,12 @@ impl std::fmt::Debug for StoreSettings {
         let place = if self.url.is_some() { "a database" } else { "the data folder" };
         write!(f, "StoreSettings({place})")
     }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlobSettings {
+    /// None: where jobs are. There are no keys in it.
+    pub url: Option<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]

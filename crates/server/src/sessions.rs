@@ -25,7 +25,8 @@ use steadfast_engine::{
     Assignment, Clock, CreditNotice, Engine, Inbox, SendError, Undraining, Work, Workers,
 };
 use steadfast_store::Blobs;
-use tokio::sync::{oneshot, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -61,6 +62,9 @@ pub struct SessionRules {
     pub inside: bool,
 }
 
+/// Pieces of logs that are written at once: of the 512 threads for what blocks, the rest are for requests.
+const LOG_WRITERS: usize = 128;
+
 /// Cheap to clone: all are the same registry.
 #[derive(Clone, Debug)]
 pub struct SessionRegistry(Arc<Shared>);
@@ -74,6 +78,10 @@ struct Shared {
     /// On the monotonic clock.
     renewed_at: AtomicU64,
     expected_logs: log::ExpectedLogs,
+    /// Threads for logs: what keeps them may be far away, or not answer, and others need threads too.
+    log_writers: Arc<Semaphore>,
+    /// For what the engine's thread does not wait for.
+    runtime: Handle,
 }
 
 /// What a registry works with.
@@ -110,11 +118,22 @@ struct Session {
 }
 
 impl SessionRegistry {
+    /// Within a runtime.
     pub fn new(rules: SessionRules, parts: SessionParts) -> Self {
         let (sessions, last_session) = (Mutex::default(), AtomicU64::new(0));
         let expected_logs = log::ExpectedLogs::default();
         let renewed_at = AtomicU64::new(parts.clock.monotonic_ms());
-        Self(Arc::new(Shared { rules, parts, sessions, last_session, renewed_at, expected_logs }))
+        let runtime = Handle::current();
+        Self(Arc::new(Shared {
+            rules,
+            parts,
+            sessions,
+            last_session,
+            renewed_at,
+            expected_logs,
+            log_writers: Arc::new(Semaphore::new(LOG_WRITERS)),
+            runtime,
+        }))
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Session>> {
@@ -172,27 +191,22 @@ impl SessionRegistry {
 
 impl Workers for SessionRegistry {
     fn assign(&mut self, work: Box<Work>) {
-        let Shared { parts, .. } = &*self.0;
-        let worker = work.assignment.worker.clone();
-        let key = work.assignment.id();
+        let (key, worker) = (work.assignment.id(), &work.assignment.worker);
         // Whoever has the job now finds the attempt begun, and sends it.
-        let Some((scope, epoch)) = parts.scope.of_job(&key.job) else { return };
-        let mut message = assignment::assignment(*work, &*parts.blobs, &parts.callbacks);
-        let mut sessions = self.sessions();
-        let Some(session) = sessions.get_mut(&worker) else { return };
-        // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.
-        if let Err(why) = self.still_admitted(session.token.as_deref()) {
-            self.dropped(&worker, SessionEnd::Token, why.message());
-            session.out.end(why);
-            return;
+        let Some(said_as) = self.0.parts.scope.of_job(&key.job) else { return };
+        let session = match self.sessions().get_mut(worker) {
+            None => return,
+            Some(session) => {
+                session.held.insert(key);
+                session.id
+            }
+        };
+        if work.files.is_empty() {
+            return self.send_assignment(work, session, said_as);
         }
-        if let Some(attempt) = &mut message.attempt {
-            let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
-            attempt.proof = parts.proofs.attempt(attempt, holder);
-        }
-        (message.scope, message.epoch) = (scope, epoch);
-        session.held.insert(key);
-        self.send(&worker, session, Kind::Assignment(message));
+        // What a folder of files has in it is asked of what keeps them, which may take its time.
+        let registry = self.clone();
+        self.0.runtime.spawn_blocking(move || registry.send_assignment(work, session, said_as));
     }
 
     fn withdraw(&mut self, over: Assignment) {
@@ -222,6 +236,33 @@ impl Workers for SessionRegistry {
             CreditNotice::Wanted => Kind::Wanted(proto::Wanted {}),
         };
         self.tell(worker, kind);
+    }
+}
+
+impl SessionRegistry {
+    /// Unless it was withdrawn meanwhile, or the session is over: then the worker says what it has when it comes back. `said_as`: the scope
+    /// and its epoch.
+    fn send_assignment(&self, work: Box<Work>, id: u64, said_as: (String, u64)) {
+        let Shared { parts, .. } = &*self.0;
+        let (key, worker) = (work.assignment.id(), work.assignment.worker.clone());
+        let mut message = assignment::assignment(*work, &*parts.blobs, &parts.callbacks);
+        let mut sessions = self.sessions();
+        let session = sessions.get_mut(&worker);
+        let Some(session) = session.filter(|it| it.id == id && it.held.contains(&key)) else {
+            return;
+        };
+        // Whoever revokes a token wants nothing more to go there, whenever its worker beats next.
+        if let Err(why) = self.still_admitted(session.token.as_deref()) {
+            self.dropped(&worker, SessionEnd::Token, why.message());
+            session.out.end(why);
+            return;
+        }
+        if let Some(attempt) = &mut message.attempt {
+            let holder = Holder { name: &worker, fingerprint: &session.fingerprint };
+            attempt.proof = parts.proofs.attempt(attempt, holder);
+        }
+        (message.scope, message.epoch) = said_as;
+        self.send(&worker, session, Kind::Assignment(message));
     }
 }
 

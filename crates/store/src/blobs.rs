@@ -4,6 +4,7 @@
 //! All of a job's goes with the job. Names of jobs, steps and logs are made by the server, never by who asks.
 
 mod files;
+pub(crate) mod layered;
 pub(crate) mod log_times;
 pub(crate) mod logs;
 
@@ -58,6 +59,14 @@ pub struct LogProgress {
     pub complete: bool,
 }
 
+/// A log, for lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogState {
+    pub length: u64,
+    /// More of it is to come.
+    pub partial: bool,
+}
+
 pub trait Blobs: Debug + Send + Sync {
     /// Durable when this returns, before the job is: who runs it finds them.
     fn put_files(&self, job: &str, files: &AttachedFiles) -> io::Result<()>;
@@ -73,7 +82,8 @@ pub trait Blobs: Debug + Send + Sync {
 
     fn remove_files(&self, job: &str) -> io::Result<()>;
 
-    /// Puts a piece in its place, if what comes before it is here; one without bytes that is not the last only asks. A
+    /// Puts a piece in its place, if what comes before it is here; one without bytes that is not the last only asks. What is told to
+    /// who asks is kept, and so is a log that is complete; what came in between may be lost with the server, and is sent again. A
     /// log of which more is to come is [partial](Blobs::is_partial) from its first piece on. `room`: there is enough on
     /// the disk for logs too; without, the log is cut off with a line that says so.
     fn write_log(&self, log: &LogName, chunk: LogChunk<'_>, room: bool) -> io::Result<LogProgress>;
@@ -92,6 +102,15 @@ pub trait Blobs: Debug + Send + Sync {
     /// None: there is no such log.
     fn log_size(&self, log: &LogName) -> io::Result<Option<u64>>;
 
+    /// The same of several at once. None: there is no such log.
+    fn log_states(&self, logs: &[LogName]) -> io::Result<Vec<Option<LogState>>> {
+        let state = |log| {
+            let length = self.log_size(log)?;
+            Ok(length.map(|length| LogState { length, partial: self.is_partial(log) }))
+        };
+        logs.iter().map(state).collect()
+    }
+
     fn open_log(&self, log: &LogName) -> io::Result<Arc<dyn LogReader>>;
 
     /// Where bytes begin, and when they were printed (Unix milliseconds); by place, the first one 0.
@@ -106,7 +125,7 @@ pub trait Blobs: Debug + Send + Sync {
 
 /// A log that may still grow.
 pub trait LogReader: Debug + Send + Sync {
-    /// At most so many bytes from there on; none beyond the end, however far.
+    /// At most so many bytes from there on, at least one; none beyond the end, however far.
     fn read(&self, offset: u64, most: usize) -> io::Result<Vec<u8>>;
 }
 

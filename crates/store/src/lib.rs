@@ -11,6 +11,7 @@
 //! | [`SqliteStore`] | one file, shared by several processes |
 //! | [`PostgresStore`] | a schema of a database, shared by several machines |
 //! | [`MemoryStore`] | for tests and rehearsals |
+//! | [`ObjectBlobs`] | files and logs in a bucket or a folder, for any of them |
 //! | [`Folder`] | where the file is, and what lies beside it |
 //! | [`Storage`] | all that a server keeps: journal and reader, [`Blobs`], [`Settings`], from one factory |
 //! | [`transfer`] | moves all of it from one place to another |
@@ -26,6 +27,7 @@ mod journal;
 mod lock;
 mod memory;
 mod model;
+mod objects;
 mod packed;
 mod plans;
 mod postgres;
@@ -36,9 +38,11 @@ mod shards;
 mod sqlite;
 mod storage;
 pub mod transfer;
+mod waiting;
 
 pub use blobs::{
     AttachedFile, AttachedFiles, Blobs, FolderBlobs, LogChunk, LogName, LogProgress, LogReader,
+    LogState,
 };
 pub use doctor::{Finding, Severity};
 pub use error::StoreError;
@@ -48,6 +52,7 @@ pub use memory::MemoryStore;
 pub use model::{
     Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,
 };
+pub use objects::{ObjectBlobs, check_blobs_url};
 pub use plans::Plans;
 #[cfg(feature = "testing")]
 pub use postgres::testing;
@@ -59,5 +64,5 @@ pub use shards::OwnedShards;
 pub use sqlite::SqliteStore;
 pub use storage::{
     AskedInput, Claim, ClaimError, Exchange, FolderStorage, Renewal, Space, Storage, is_postgres,
-    movable_at, storage_at,
+    movable_at, storage_at, storage_with_shards, with_blobs_at,
 };

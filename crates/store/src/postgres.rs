@@ -24,6 +24,7 @@ mod settings;
 mod storage;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tls;
 mod transfer;
 
 use std::ops::Range;

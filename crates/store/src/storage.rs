@@ -8,6 +8,8 @@
 //! | [`Settings`] | tokens, the key of callbacks |
 //! | [`Space`] | how much room is left for all of it |
 
+mod elsewhere;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File, FileTimes};
@@ -33,6 +35,8 @@ use crate::transfer::{
     Transfer,
 };
 use crate::{Finding, Journal, Owner, Reader, StoreError, doctor};
+
+pub use elsewhere::with_blobs_at;
 
 /// A lock of another process is told of after this long; it is waited for as long as it takes.
 const LOCKED_AFTER: Duration = Duration::from_secs(1);
@@ -167,8 +171,22 @@ pub trait Space: Debug + Send + Sync {
 
 /// Where a store is said to be: `postgres://…`, or a folder.
 pub fn storage_at(place: &str) -> Result<Arc<dyn Storage>, StoreError> {
+    storage_with_shards(place, None)
+}
+
+/// The same of a server, which makes what is not there: with so many shards, if it is a database.
+pub fn storage_with_shards(
+    place: &str,
+    shards: Option<u16>,
+) -> Result<Arc<dyn Storage>, StoreError> {
     if is_postgres(place) {
-        return Ok(Arc::new(PostgresStorage::new(place)?));
+        return Ok(Arc::new(PostgresStorage::with_shards(place, shards)?));
+    }
+    // May have a password in it, and is no folder's name.
+    if place.contains("://") {
+        let why = "it begins with something else than postgres://. Write postgres://USER@HOST/NAME"
+            .to_owned();
+        return Err(StoreError::Unsuitable { store: "the URL of the store".to_owned(), why });
     }
     Ok(Folder::new(place.into()).storage())
 }

@@ -63,6 +63,11 @@ pub(crate) struct ServeArgs {
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: StoreArgs,
+    /// How many shards a database's schema is made with, 1 to 1,024; fixed then [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) shards: Option<u16>,
+    #[command(flatten)]
+    pub(crate) blobs: BlobArgs,
 }
 
 const STORE: &str = "The PostgreSQL database of jobs, files, logs and tokens, postgres://USER@HOST/NAME, or STEADFAST_STORE__URL; others \
@@ -80,6 +85,16 @@ impl StoreArgs {
     pub(crate) fn url(&self) -> Option<&str> {
         self.store.as_deref().filter(|url| !url.is_empty())
     }
+}
+
+const BLOBS: &str = "The object store of attached files and logs, s3://BUCKET/PREFIX or file:///FOLDER, or STEADFAST_BLOBS__URL \
+     [default: where jobs are]";
+
+/// Where a server keeps attached files and logs, if not where its jobs are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BlobArgs {
+    #[arg(long = "blobs", value_name = "URL", env = "STEADFAST_BLOBS__URL", hide_env = true, help = BLOBS)]
+    pub(crate) url: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -266,11 +281,14 @@ pub(crate) struct PurgeArgs {
     pub(crate) state: Option<ShownState>,
     #[command(flatten)]
     pub(crate) common: LocalArgs,
+    #[command(flatten)]
+    pub(crate) blobs: BlobArgs,
 }
 
 /// Look at what a server stands on: settings, disk, database, clock, jobs that are stuck
 ///
-/// With the server up or down; changes nothing. Reads all of a data folder's database: a second for a gigabyte.
+/// With the server up or down; changes nothing, but for an object that is written to an object store and removed again. Reads all
+/// of a data folder's database: a second for a gigabyte.
 ///
 /// Exit status: 0 nothing is wrong (there may be warnings), 1 something is.
 #[derive(Debug, clap::Args)]
@@ -281,6 +299,8 @@ pub(crate) struct DoctorArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) place: StoreArgs,
+    #[command(flatten)]
+    pub(crate) blobs: BlobArgs,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -324,6 +344,10 @@ pub(crate) struct MigrateArgs {
     /// The user of the server's URL: may work with all of the schema, and change nothing about it
     #[arg(long, value_name = "USER", conflicts_with = "from")]
     pub(crate) grant: Option<String>,
+    /// How many shards the schema is made with, 1 to 1,024: parts of the jobs, of which each server has some. Fixed then, and
+    /// another number is refused [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) shards: Option<u16>,
     #[command(flatten)]
     pub(crate) common: Common,
 }

@@ -18,6 +18,8 @@ pub(crate) use super::rest::{Server, ask, attempt_states, attempt_workers, item,
 
 /// The setting that puts a server's jobs into a database.
 pub(crate) const STORE_URL: &str = "STEADFAST_STORE__URL";
+/// The setting that puts its files and logs into an object store.
+pub(crate) const BLOBS_URL: &str = "STEADFAST_BLOBS__URL";
 /// Nothing here takes as long unless it hangs.
 pub(super) const LONG: Duration = Duration::from_secs(40);
 
@@ -100,6 +102,16 @@ impl Place {
         let (databases, cluster) = (self.databases.as_ref()?, in_postgres()?);
         let mut databases = databases.lock().expect("unpoisoned");
         Some(databases.entry(data.to_owned()).or_insert_with(|| cluster.database()).clone())
+    }
+
+    /// With `STEADFAST_TEST_BLOBS=objects` servers have files and logs in a folder of objects, but for tests that are about the data folder.
+    fn objects(&self) -> Option<String> {
+        let blobs = std::env::var("STEADFAST_TEST_BLOBS").unwrap_or_default();
+        (blobs == "objects" && self.databases.is_some()).then(|| {
+            let folder = self.path("objects");
+            fs::create_dir_all(&folder).expect("a folder");
+            format!("file://{}", folder.display())
+        })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -337,6 +349,7 @@ impl ServerOrder<'_> {
             .place
             .command(&[program, "--data", &data, "--listen", listen, "--auth", self.auth]);
         command.envs(self.place.database(&self.data).map(|url| (STORE_URL, url)));
+        command.envs(self.place.objects().map(|url| (BLOBS_URL, url)));
         command.envs(self.settings.iter().map(|(name, value)| (*name, value)));
         Process::start(command)
     }

@@ -23,6 +23,7 @@ fn everything_is_kept_in_postgres() {
     a_job_outlives_its_server(cluster);
     tokens_and_purges_go_to_the_database(cluster);
     a_server_without_the_right_to_make_a_schema_works_with_one_that_was_made(cluster);
+    the_number_of_shards_is_fixed_when_the_schema_is_made(cluster);
     // Of its own, so that nobody else's is away.
     let crashes = TestCluster::start("").expect("as the other one");
     a_crash_of_the_database_costs_no_attempt(&crashes);
@@ -129,6 +130,34 @@ fn a_crash_of_the_database_costs_no_attempt(cluster: &TestCluster) {
     let next = server.submit(&next.to_string());
     assert_eq!(attempt_states(item(&server.end(&next))), ["succeeded"]);
     assert_eq!(server.get("/readyz").status, 200);
+}
+
+fn the_number_of_shards_is_fixed_when_the_schema_is_made(cluster: &TestCluster) {
+    const SHARDS: &str = "STEADFAST_STORE__SHARDS";
+    let (place, url) = (Place::with_data_folders(), cluster.database());
+    let made = place.call(&["migrate", "--store", &url, "--shards", "5"]);
+    assert!(made.contains("the schema is made, with 5 shards"), "{made}");
+    let again =
+        place.command(&["migrate", "--store", &url, "--shards", "6"]).output().expect("it starts");
+    assert_eq!(again.status.code(), Some(2));
+    let refused = "made with 5 shards, and 6 are asked for";
+    assert!(String::from_utf8_lossy(&again.stderr).contains(refused));
+    let mut other = place.server().set(STORE_URL, &url).set(SHARDS, "6").try_start("server");
+    assert_eq!(other.ends().code(), Some(2));
+    other.says(refused);
+    let mut folder = place.server().set(SHARDS, "6").try_start("server");
+    assert_eq!(folder.ends().code(), Some(2));
+    folder.says("a data folder has no shards");
+    let server = place.server().set(STORE_URL, &url).set(SHARDS, "5").start();
+    let _worker = place.worker(&server.url(), "w1").start();
+    let job =
+        json!({ "name": "j", "steps": { "s": { "run": "true", "for_each": { "range": 9 } } } });
+    let jobs: Vec<_> = (0..9).map(|_| server.submit(&job.to_string())).collect();
+    for job in jobs {
+        assert_eq!(server.end(&job)["state"], "succeeded");
+    }
+    let other = query(&url, "SELECT count(*) FROM steadfast.jobs WHERE shard NOT BETWEEN 0 AND 4");
+    assert_eq!(other, ["(0)"]);
 }
 
 fn a_server_without_the_right_to_make_a_schema_works_with_one_that_was_made(cluster: &TestCluster) {

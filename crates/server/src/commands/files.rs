@@ -124,6 +124,12 @@ pub(super) fn copy(
 fn refused(job: &str, error: &io::Error) -> ApiError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ApiError::DiskFull,
+        io::ErrorKind::NotConnected | io::ErrorKind::TimedOut => {
+            tracing::warn!(event = "FilesNotKept", job_id = job, %error);
+            let why = "the place where the server keeps attached files cannot be reached at the moment; nothing was accepted, \
+                       try again";
+            ApiError::Overloaded(why.to_owned())
+        }
         _ => ApiError::Internal(format!("files of job {job}: {error}")),
     }
 }

@@ -33,6 +33,12 @@ pub(super) fn database(text: &str) -> Result<(), &'static str> {
     }
 }
 
+pub(super) fn blobs(text: &str) -> Result<(), &'static str> {
+    steadfast_store::check_blobs_url(text).map_err(|_| {
+        "write \"s3://BUCKET/PREFIX?region=REGION&endpoint=URL\", with the keys in the environment of the server, or \"file:///FOLDER\""
+    })
+}
+
 pub(super) fn signing_secret(text: &str) -> Result<(), &'static str> {
     crate::callbacks::secret(text).map(drop)
 }

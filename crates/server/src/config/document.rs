@@ -63,6 +63,10 @@ fn value(shape: &Shape, defaults: &mut Config) -> Result<String, String> {
             Some(text) => quoted(text),
             None => return Err(quoted(example)),
         },
+        Shape::UnsetCount(example, _, field) => match field(defaults) {
+            Some(count) => count.to_string(),
+            None => return Err(example.to_string()),
+        },
         Shape::Texts(example, _, field) => match field(defaults).as_slice() {
             [] => return Err((*example).to_owned()),
             texts => toml::Value::from(texts.to_vec()).to_string(),

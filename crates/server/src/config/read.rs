@@ -3,7 +3,7 @@
 //! Both become the job file's kind of tree, so that `[retry]` is read by the job file's own reader and
 //! the words of errors are the same.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use steadfast_core::plan::nearest;
@@ -225,21 +225,23 @@ fn set(config: &mut Config, shape: &Shape, node: &Node) -> Result<(), String> {
         Some(Scalar::Int(_)) => parse_duration(node.text().unwrap_or_default()),
         _ => Err(expected("a duration, as \"30s\"")),
     };
+    let count = |range: &RangeInclusive<u32>| {
+        let what = if *range.end() == u32::MAX {
+            format!("a whole number, {} or more", range.start())
+        } else {
+            format!("a whole number from {} to {}", range.start(), range.end())
+        };
+        let Some(Scalar::Int(value)) = node.scalar() else { return Err(expected(&what)) };
+        let value = u32::try_from(value).ok().filter(|value| range.contains(value));
+        value.ok_or_else(|| expected(&what))
+    };
     match shape {
         Shape::Flag(field) => match node.scalar() {
             Some(Scalar::Bool(value)) => *field(config) = value,
             _ => return Err(expected("true or false")),
         },
-        Shape::Count(range, field) => {
-            let what = if *range.end() == u32::MAX {
-                format!("a whole number, {} or more", range.start())
-            } else {
-                format!("a whole number from {} to {}", range.start(), range.end())
-            };
-            let Some(Scalar::Int(value)) = node.scalar() else { return Err(expected(&what)) };
-            let value = u32::try_from(value).ok().filter(|value| range.contains(value));
-            *field(config) = value.ok_or_else(|| expected(&what))?;
-        }
+        Shape::Count(range, field) => *field(config) = count(range)?,
+        Shape::UnsetCount(_, range, field) => *field(config) = Some(count(range)?),
         Shape::Milliseconds(field) => {
             let what = "a whole number of milliseconds";
             let Some(Scalar::Int(value)) = node.scalar() else { return Err(expected(what)) };
@@ -318,7 +320,9 @@ fn env_node(setting: Option<&Setting>, text: &str) -> Result<Node, String> {
         });
     };
     Ok(match setting.shape {
-        Shape::Flag(_) | Shape::Count(..) | Shape::Milliseconds(_) => Node::plain(text, span),
+        Shape::Flag(_) | Shape::Count(..) | Shape::UnsetCount(..) | Shape::Milliseconds(_) => {
+            Node::plain(text, span)
+        }
         Shape::Texts(..) => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             Node::list(items.map(|item| Node::quoted(item, span)).collect(), span)

@@ -8,7 +8,7 @@ use steadfast_core::plan::{LateResults, MAX_ITEMS};
 use steadfast_core::policy::MAX_DURATION_MS;
 use tracing::Level;
 
-use super::check::{address, database, host, origin, signing_secret, url, written};
+use super::check::{address, blobs, database, host, origin, signing_secret, url, written};
 use super::{Auth, Config, LogFormat};
 
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(super) enum Shape {
     /// Unset unless written; the example shows how.
     Unset(&'static str, Check, Field<Option<String>>),
     Texts(&'static str, Check, Field<Vec<String>>),
+    /// A count that is unset unless written; the example shows how.
+    UnsetCount(u32, RangeInclusive<u32>, Field<Option<u32>>),
 }
 
 pub(super) const SECTIONS: &[Section] = &[
@@ -58,6 +60,11 @@ pub(super) const SECTIONS: &[Section] = &[
         name: "store",
         doc: "Where jobs, files, logs and tokens are kept, if not in the data folder.",
         settings: STORE,
+    },
+    Section {
+        name: "blobs",
+        doc: "Where files attached to jobs and logs of attempts are kept, if not where jobs are.",
+        settings: BLOBS,
     },
     Section {
         name: "retry",
@@ -128,7 +135,9 @@ const fn setting(key: &'static str, doc: &'static str, shape: Shape) -> Setting 
     Setting { key, doc, shape }
 }
 
-use Shape::{Count, Duration, Flag, Forever, Milliseconds, Size, Text, Texts, Unset, Word};
+use Shape::{
+    Count, Duration, Flag, Forever, Milliseconds, Size, Text, Texts, Unset, UnsetCount, Word,
+};
 
 const SERVER: &[Setting] = &[
     setting(
@@ -379,12 +388,25 @@ const STORE: &[Setting] = &[
         Unset("postgres://steadfast@127.0.0.1/steadfast", database, |c| &mut c.store.url),
     ),
     setting(
+        "shards",
+        "How many parts jobs are in, of which each server has some: fixed when the schema is made, and another number is refused\n\
+         later. At least as many as there will be servers.",
+        UnsetCount(64, 1..=1024, |c| &mut c.store.shards),
+    ),
+    setting(
         "outage_tolerance",
         "How long the database may be away before workers are left to their leases. So much longer than its\n\
          lease a worker that is gone is waited for, after its server was lost too.",
         Duration(0..=MAX_DURATION_MS, |c| &mut c.store.tolerance_ms),
     ),
 ];
+
+const BLOBS: &[Setting] = &[setting(
+    "url",
+    "An object store: s3://BUCKET/PREFIX, with ?region=, &endpoint= and the like behind it and the keys in the environment\n\
+     (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or file:///FOLDER, which all servers have. What was kept elsewhere before stays there.",
+    Unset("s3://steadfast/blobs?region=eu-central-1", blobs, |c| &mut c.blobs.url),
+)];
 
 const RETENTION: &[Setting] = &[setting(
     "finished_jobs",

@@ -16,12 +16,12 @@ use steadfast_api::{AttemptName, LogRow, LogTime, LogTimes, LogsPage};
 use steadfast_core::event::{ItemId, JobId};
 use steadfast_core::job::Job;
 use steadfast_core::select::ItemSelector;
-use steadfast_store::{Blobs, LogName, LogReader};
+use steadfast_store::{Blobs, LogName, LogReader, LogState};
 use tokio::sync::watch;
 
 use super::App;
 use super::query::{Names, Params};
-use crate::arriving::is_arriving;
+use crate::arriving::runs;
 use crate::error::ApiError;
 use crate::notifications::Durable;
 use crate::queries::{JobReader, job_id, no_part};
@@ -111,13 +111,15 @@ fn listed(
         first.pop_last();
     }
     let next = first.last().filter(|_| more).map(|(step, name)| format!("{step}/{name}"));
-    let logs = first.into_iter().filter_map(|(step, name)| {
-        let log = LogName { job: job.id.clone(), step, name };
-        let size = blobs.log_size(&log).ok()??;
+    let named = first.into_iter().map(|(step, name)| LogName { job: job.id.clone(), step, name });
+    let named: Vec<_> = named.collect();
+    let states = blobs.log_states(&named)?;
+    let logs = named.into_iter().zip(states).filter_map(|(log, state)| {
+        let LogState { length: size, partial } = state?;
         let (item, attempt) =
             ItemId::read_attempt_name(job.plan.find(&log.step)?, &log.step, &log.name)?;
         let datacenter = job.plan.datacenters().get(item.run as usize).cloned();
-        let arriving = is_arriving(blobs, job, item, attempt);
+        let arriving = partial && !runs(job, item, attempt);
         let LogName { step, name, .. } = log;
         let of = AttemptName { datacenter, step, role: item.role, item: item.index, attempt };
         Some(LogRow { of, name, size, arriving })

@@ -1,6 +1,6 @@
 //! Files that came with a job, for the workers that have an attempt of it.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Component, Path};
 
 use steadfast_api::proto;
@@ -43,6 +43,9 @@ impl SessionRegistry {
         });
         let (file, executable) = match opened.await {
             Ok(Ok(opened)) => opened,
+            Ok(Err(error)) if is_away(&error) => {
+                return Err(Status::unavailable(error.to_string()));
+            }
             Ok(Err(_)) => return Err(Status::not_found("the job has no such file")),
             Err(error) => return Err(Status::internal(error.to_string())),
         };
@@ -68,6 +71,11 @@ impl SessionRegistry {
         let holder = Holder { name: worker, fingerprint: &session.fingerprint };
         bound.is_none_or(|bound| bound == worker) && self.0.parts.proofs.is_attempt(attempt, holder)
     }
+}
+
+/// The file may be there: what keeps it does not answer.
+fn is_away(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::TimedOut)
 }
 
 fn send(

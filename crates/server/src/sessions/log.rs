@@ -1,6 +1,7 @@
 //! What attempts print, as their workers send it, into their logs.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +34,10 @@ impl SessionRegistry {
         let log = log_name(&attempt);
         let registry = self.clone();
         let worker = chunk.worker.clone();
+        // Never closed.
+        let turn = self.0.log_writers.clone().acquire_owned().await;
         let written = tokio::task::spawn_blocking(move || {
+            let _until_it_is_written = turn;
             let parts = &registry.0.parts;
             let piece = LogChunk { offset: chunk.offset, bytes: &chunk.bytes, last: chunk.last };
             let LogProgress { length, complete } =
@@ -105,9 +109,12 @@ fn log_name(attempt: &proto::AttemptRef) -> LogName {
 #[derive(Debug, Default)]
 pub(super) struct ExpectedLogs {
     names: Mutex<HashSet<LogName>>,
-    /// Held by threads that make and remove marks: no session waits for it.
-    marking: Mutex<()>,
+    /// Held by threads that make and remove marks: no session waits for one, and few of other logs do.
+    marking: [Mutex<()>; MARKS_AT_ONCE],
 }
+
+/// What keeps logs may be far away: marks of different logs do not wait for each other.
+const MARKS_AT_ONCE: usize = 32;
 
 impl ExpectedLogs {
     fn names(&self) -> MutexGuard<'_, HashSet<LogName>> {
@@ -118,13 +125,20 @@ impl ExpectedLogs {
         self.names().insert(log);
     }
 
+    fn marking(&self, log: &LogName) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        log.hash(&mut hasher);
+        let its = &self.marking[hasher.finish() as usize % MARKS_AT_ONCE];
+        its.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn mark(&self, blobs: &dyn Blobs, log: &LogName) -> io::Result<()> {
-        let _marking = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _marking = self.marking(log);
         if self.names().remove(log) { blobs.mark_partial(log) } else { Ok(()) }
     }
 
     fn arrived(&self, blobs: &dyn Blobs, log: &LogName) -> io::Result<()> {
-        let _marking = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _marking = self.marking(log);
         self.names().remove(log);
         blobs.mark_whole(log)
     }

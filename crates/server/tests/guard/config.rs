@@ -196,6 +196,8 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_meant() {
         ("[server]\ntls_cert = \"a.pem\"", "server.tls_cert is set without server.tls_key"),
         ("[metrics]\nper_job = \"yes\"", "expected true or false, not the text `yes`"),
         ("[limits]\nfan_out = 2000000", "from 1 to 1000000"),
+        ("[store]\nshards = 1025", "store.shards: expected a whole number from 1 to 1024, not"),
+        ("[blobs]\nurl = \"/var/blobs\"", "blobs.url: write \"s3://BUCKET/PREFIX"),
         ("[workers]\nbeat = \"20s\"", "workers.beat must be half of workers.lease"),
         ("[retry]\nmax_attempts = 0", "steadfast.toml:2:16: retry.max_attempts:"),
         ("[retry]\nmax_atempts = 3", "did you mean `max_attempts`?"),
@@ -228,6 +230,25 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_meant() {
     assert_eq!(both.len(), 2, "{both:?}");
     let missing = Config::load(Some(&PathBuf::from("/nowhere/x.toml")), |_| None, []);
     assert!(missing.expect_err("no file")[0].contains("cannot read /nowhere/x.toml"));
+}
+
+#[test]
+fn no_error_has_a_password_or_a_key() {
+    for (section, url) in [
+        ("store", "postgre://me:hunter2@host/jobs"),
+        ("blobs", "s3://id:hunter2@bucket"),
+        ("blobs", "s3://bucket?secret_access_key=hunter2"),
+    ] {
+        let variable = format!("STEADFAST_{section}__URL").to_uppercase();
+        for errors in [
+            from(&format!("[{section}]\nurl = \"{url}\""), &[]).expect_err(url),
+            from("", &[(&variable, url)]).expect_err(url),
+        ] {
+            assert!(errors.len() == 1 && !errors[0].contains("hunter2"), "{errors:?}");
+        }
+    }
+    let config = from("[store]\nurl = \"postgres://me:hunter2@host/jobs\"", &[]).expect("it fits");
+    assert!(!format!("{config:?}").contains("hunter2"));
 }
 
 #[test]

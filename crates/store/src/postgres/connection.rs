@@ -1,27 +1,24 @@
 //! Connections to one database, and how plain threads wait for their answers.
 //!
-//! A thread of their own drives all of them, so that the caller may be any thread: one that writes, one that blocks for a
-//! request, and one that is inside a runtime of somebody else. Every statement is unnamed and typed, one round trip, so that
+//! A thread of their own drives all of them ([`Waiting`]). Every statement is unnamed and typed, one round trip, so that
 //! a `PgBouncer` in transaction mode may stand between.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::task::{AbortHandle, unconstrained};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, Row};
 
 use super::fault::Fault;
 use super::schema;
+use super::tls::{self, MakeTls, TlsOptions};
 use crate::StoreError;
+use crate::waiting::Waiting;
 
 /// Before a database that cannot be connected to counts as unavailable.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -35,11 +32,14 @@ pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// One database, which several connections are made to.
 pub(crate) struct Database {
     config: Config,
+    options: TlsOptions,
+    tls: MakeTls,
     /// Its URL without the password, for messages.
     place: String,
-    /// None: it is being dropped.
-    runtime: Option<Runtime>,
-    /// How many shards there are; none: the schema was not looked at yet.
+    waiting: Waiting,
+    /// As many shards as there are to be, if anybody says.
+    wanted: Option<u16>,
+    /// How many there are; none: the schema was not looked at yet.
     shards: Mutex<Option<u16>>,
 }
 
@@ -49,22 +49,18 @@ impl fmt::Debug for Database {
     }
 }
 
-impl Drop for Database {
-    fn drop(&mut self) {
-        // May be dropped where waiting is not allowed.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl Database {
     pub(crate) fn new(url: &str) -> Result<Arc<Self>, StoreError> {
+        Self::with_shards(url, None)
+    }
+
+    pub(crate) fn with_shards(url: &str, wanted: Option<u16>) -> Result<Arc<Self>, StoreError> {
         let unusable = |why: String| {
             let store = "the URL of the store".to_owned();
             StoreError::Unsuitable { store, why: format!("{why}. Write postgres://USER@HOST/NAME") }
         };
-        // The error does not repeat the URL, which may have a password in it.
+        // No error repeats the URL, which may have a password in it.
+        let (url, options) = tls::split(url).map_err(unusable)?;
         let mut config: Config = url
             .parse()
             .map_err(|error: tokio_postgres::Error| unusable(super::fault::chain(&error)))?;
@@ -75,15 +71,19 @@ impl Database {
             config.application_name("steadfast");
         }
         config.tcp_user_timeout(ACKNOWLEDGED).keepalives_idle(ACKNOWLEDGED);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("postgres")
-            .enable_all()
-            .build()
-            .map_err(|error| unusable(error.to_string()))?;
+        // Who has a socket of this machine is on this machine.
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        let mode = if is_local { SslMode::Disable } else { options.ssl_mode() };
+        config.ssl_mode(mode);
+        let tls = options.connector().map_err(unusable)?;
+        let waiting = Waiting::new(1, "postgres").map_err(|error| unusable(error.to_string()))?;
         let place = place(&config);
         let shards = Mutex::new(None);
-        Ok(Arc::new(Self { config, place, runtime: Some(runtime), shards }))
+        Ok(Arc::new(Self { config, options, tls, place, waiting, wanted, shards }))
+    }
+
+    pub(super) fn wanted(&self) -> Option<u16> {
+        self.wanted
     }
 
     pub(crate) fn place(&self) -> &str {
@@ -96,29 +96,17 @@ impl Database {
         if let Some(shards) = *shards {
             return Ok(shards);
         }
-        let (_, found) = schema::prepare(&mut Connection::unprepared(self))?;
+        let (_, found) = schema::prepare(&mut Connection::unprepared(self), self.wanted)?;
         Ok(*shards.insert(found))
     }
 
     /// Blocks this thread, and no other task of a runtime that it may belong to.
     pub(super) fn wait<F: Future>(&self, future: F) -> F::Output {
-        let runtime = self.runtime.as_ref().expect("it is there until it is dropped");
-        // For timers and sockets, which the other thread drives.
-        let _entered = runtime.enter();
-        let mut future = pin!(unconstrained(future));
-        let waker = Arc::new(Unpark(thread::current())).into();
-        let mut context = Context::from_waker(&waker);
-        loop {
-            match future.as_mut().poll(&mut context) {
-                Poll::Ready(done) => return done,
-                Poll::Pending => thread::park(),
-            }
-        }
+        self.waiting.wait(future)
     }
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let runtime = self.runtime.as_ref().expect("it is there until it is dropped");
-        runtime.spawn(task).abort_handle()
+        self.waiting.spawn(task)
     }
 
     /// For a task on the database's own thread, which keeps its session.
@@ -141,9 +129,17 @@ impl Database {
     }
 
     async fn connect(&self) -> Result<Session, Fault> {
-        // TLS belongs here, in place of `NoTls`: a URL with `sslmode=require` is refused until then.
-        let connected = timeout(CONNECT * 2, self.config.connect(NoTls)).await;
-        let (client, connection) = match connected {
+        let connecting = async {
+            match self.config.connect(self.tls.clone()).await {
+                // As with `libpq`: one that cannot agree on TLS is spoken to without.
+                Err(error) if self.options.may_do_without() && is_of_tls(&error) => {
+                    let mut plain = self.config.clone();
+                    plain.ssl_mode(SslMode::Disable).connect(self.tls.clone()).await
+                }
+                connected => connected,
+            }
+        };
+        let (client, connection) = match timeout(CONNECT * 2, connecting).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => return Err(Fault::NoConnection(super::fault::chain(&error))),
             Err(_) => return Err(Fault::NoConnection("no answer".to_owned())),
@@ -156,12 +152,9 @@ impl Database {
     }
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
+/// The kind of an error is told by its first words alone.
+fn is_of_tls(error: &tokio_postgres::Error) -> bool {
+    error.to_string().starts_with("error performing TLS handshake")
 }
 
 fn place(config: &Config) -> String {

@@ -12,8 +12,9 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::schema;
 
-/// Shards that a server gives away at once, to one that came: each costs it what it has of them in memory.
-const MOVED: usize = 8;
+/// Of all shards a server gives away an eighth at once, to one that came: each costs it what it has of them in memory, which is the less
+/// the more there are.
+const MOVED_PART: usize = 8;
 
 /// The row of a server, as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,7 @@ impl Look {
         let is_there = |id: &&str| !dead.iter().any(|(dead, _)| dead == *id);
         let there: Vec<&str> = self.members.keys().map(String::as_str).filter(is_there).collect();
         let spread = spread(self.shards.keys().copied(), &there);
+        let most = (self.shards.len() / MOVED_PART).max(1);
         let mut moves = Moves { dead, ..Moves::default() };
         for (shard, (owner, _)) in &self.shards {
             let Some(wanted) = spread.get(shard) else { continue };
@@ -112,7 +114,7 @@ impl Look {
                     // One that may be dead gets nothing.
                     let is_renewed =
                         self.members.get(*wanted).is_some_and(|it| it.until >= self.now);
-                    if *wanted != me && is_renewed && moves.give.len() < MOVED {
+                    if *wanted != me && is_renewed && moves.give.len() < most {
                         moves.give.push((*shard, (*wanted).to_owned()));
                     }
                 }
@@ -235,7 +237,7 @@ mod tests {
 
         let two = look(11, &[("a", 14), ("b", 14)], &all("a"));
         let give = two.moves(None, "a").give;
-        assert_eq!(give.len(), MOVED, "a few at a time");
+        assert_eq!(give.len(), 64 / MOVED_PART, "a few at a time");
         assert!(give.iter().all(|(_, to)| to == "b"));
         assert_eq!(two.moves(None, "b"), Moves::default(), "it waits for them");
         let late = look(15, &[("a", 18), ("b", 14)], &all("a"));

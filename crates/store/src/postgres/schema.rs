@@ -8,7 +8,7 @@ use super::fault::Fault;
 /// Of the tables and functions. A schema of another version is left alone: those before were never released.
 pub(super) const VERSION: i64 = 1;
 
-/// Fixed when the schema is made: a job's shard follows from its id and this number.
+/// Where nobody says how many. Fixed when the schema is made: a job's shard follows from its id and their number.
 const SHARDS: u16 = 64;
 
 const TABLES: &str = include_str!("schema.sql");
@@ -25,19 +25,23 @@ pub(super) enum Found {
     Whole,
 }
 
-/// Makes the schema if there is none. How many shards it has.
-pub(super) fn prepare(connection: &mut Connection) -> Result<(Found, u16), Fault> {
+/// Makes the schema if there is none, with so many shards. How many it has.
+pub(super) fn prepare(
+    connection: &mut Connection,
+    wanted: Option<u16>,
+) -> Result<(Found, u16), Fault> {
     check_settings(connection)?;
     if let Some(shards) = shards(connection)? {
-        return Ok((Found::Whole, shards));
+        return agree(shards, wanted).map(|shards| (Found::Whole, shards));
     }
+    let made = wanted.unwrap_or(SHARDS);
     // Under a lock, so that a server that was as fast waits, and finds it made.
-    let made = connection.batch(&format!(
+    let making = connection.batch(&format!(
         "SELECT pg_advisory_xact_lock(1400136806, 1);\n{TABLES}\n{COMMIT}\n{FUNCTIONS}\n{MEMBERS}\n{READINESS}\n\
-         INSERT INTO steadfast.meta (version, shards) VALUES ({VERSION}, {SHARDS});\n\
-         INSERT INTO steadfast.shards (shard) SELECT generate_series(0, {SHARDS} - 1);"
+         INSERT INTO steadfast.meta (version, shards) VALUES ({VERSION}, {made});\n\
+         INSERT INTO steadfast.shards (shard) SELECT generate_series(0, {made} - 1);"
     ));
-    let found = match made {
+    let found = match making {
         Err(Fault::Database(error)) if *error.code() == SqlState::DUPLICATE_SCHEMA => Found::Whole,
         Err(Fault::Database(error)) if *error.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
             return Err(Fault::Unsuitable(format!(
@@ -46,13 +50,24 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(Found, u16), Fault
                 error.message()
             )));
         }
-        made => {
-            made?;
+        making => {
+            making?;
             Found::Nothing
         }
     };
     let shards = shards(connection)?;
-    Ok((found, shards.ok_or_else(|| Fault::Foreign("its schema is gone again".to_owned()))?))
+    let shards = shards.ok_or_else(|| Fault::Foreign("its schema is gone again".to_owned()))?;
+    Ok((found, agree(shards, wanted)?))
+}
+
+fn agree(shards: u16, wanted: Option<u16>) -> Result<u16, Fault> {
+    match wanted {
+        Some(wanted) if wanted != shards => Err(Fault::Unsuitable(format!(
+            "its schema was made with {shards} shards, and {wanted} are asked for (--shards, store.shards). Their number is fixed: \
+             ask for {shards}, or do not say"
+        ))),
+        _ => Ok(shards),
+    }
 }
 
 /// All that a server needs of the schema, for a user who may not change it.

@@ -1,6 +1,7 @@
 //! All that a server keeps, in one database.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio_postgres::types::Type;
@@ -26,6 +27,8 @@ use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
 use crate::transfer::{Movable, MovableBlobs, MoveSide, Reservation, ReserveError, Transfer};
 use crate::{Blobs, Finding, Journal, Reader, Settings, StoreError};
 
+const MOST_SHARDS: RangeInclusive<u16> = 1..=1024;
+
 #[derive(Clone, Debug)]
 pub struct PostgresStorage {
     database: Arc<Database>,
@@ -36,7 +39,16 @@ pub struct PostgresStorage {
 impl PostgresStorage {
     /// Nothing is connected to yet. The schema is made with the first connection, if there is none.
     pub fn new(url: &str) -> Result<Self, StoreError> {
-        let database = Database::new(url)?;
+        Self::with_shards(url, None)
+    }
+
+    /// With so many shards if it is made, and refused if it has another number of them. None: whatever it has.
+    pub fn with_shards(url: &str, shards: Option<u16>) -> Result<Self, StoreError> {
+        if shards.is_some_and(|shards| !MOST_SHARDS.contains(&shards)) {
+            let (store, why) = ("the store".to_owned(), "it has 1 to 1,024 shards".to_owned());
+            return Err(StoreError::Unsuitable { store, why });
+        }
+        let database = Database::with_shards(url, shards)?;
         let pool = Arc::new(Pool::new(&database));
         let settings = Arc::new(PostgresSettings::new(pool.clone()));
         Ok(Self { database, pool, settings })
@@ -46,7 +58,8 @@ impl PostgresStorage {
     pub fn migrate(&self, grant: Option<&str>) -> Result<(bool, u16), StoreError> {
         let failed = |fault: Fault| fault.at(self.database.place(), "making the schema");
         let mut connection = Connection::unprepared(&self.database);
-        let (found, shards) = schema::prepare(&mut connection).map_err(failed)?;
+        let (found, shards) =
+            schema::prepare(&mut connection, self.database.wanted()).map_err(failed)?;
         if let Some(user) = grant {
             schema::grant(&mut connection, user).map_err(failed)?;
         }

@@ -30,6 +30,10 @@ trap 'stop; rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 "$bin/initdb" -D data -U steadfast -A trust -E UTF8 --locale=C --no-sync >init.log 2>&1 \
     || { cat init.log; exit 1; }
+if [ -n "$TLS_KEY" ]; then
+    (umask 077 && printf %s "$TLS_KEY" >data/server.key && printf %s "$TLS_CERT" >data/server.crt)
+    settings="$settings -c ssl=on"
+fi
 start
 echo READY
 while read -r command; do
@@ -87,6 +91,15 @@ impl TestCluster {
 
     /// With settings of its own, such as `-c fsync=off`.
     pub fn start(settings: &str) -> Option<Self> {
+        Self::start_with(settings, None)
+    }
+
+    /// That speaks TLS, with a certificate and its key in PEM.
+    pub fn start_with_tls(certificate: &str, key: &str) -> Option<Self> {
+        Self::start_with("", Some((certificate, key)))
+    }
+
+    fn start_with(settings: &str, tls: Option<(&str, &str)>) -> Option<Self> {
         let Some(programs) = programs() else {
             eprintln!(
                 "SKIPPED: THERE IS NO POSTGRESQL HERE (no `initdb` in PATH or \
@@ -94,16 +107,19 @@ impl TestCluster {
             );
             return None;
         };
-        let started = (0..PORTS_TRIED).find_map(|_| Self::start_at(&programs, settings));
+        let started = (0..PORTS_TRIED).find_map(|_| Self::start_at(&programs, settings, tls));
         Some(started.expect("PostgreSQL starts"))
     }
 
-    fn start_at(programs: &Path, settings: &str) -> Option<Self> {
+    fn start_at(programs: &Path, settings: &str, tls: Option<(&str, &str)>) -> Option<Self> {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = free.local_addr().expect("it has an address").port();
         drop(free);
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", SCRIPT, "sh"]).arg(programs).arg(port.to_string()).arg(settings);
+        if let Some((certificate, key)) = tls {
+            shell.env("TLS_CERT", certificate).env("TLS_KEY", key);
+        }
         // Whoever reads what a test says is not to wait for what outlives it by a moment.
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).current_dir("/");
         if rustix::process::geteuid().is_root() {

@@ -11,7 +11,6 @@ macro_rules! in_one_test {
     };
 }
 
-mod blobs;
 #[path = "../common/mod.rs"]
 mod common;
 mod proxy;
@@ -21,6 +20,7 @@ mod storage;
 #[path = "../../../core/tests/properties/strategies.rs"]
 #[allow(dead_code)]
 mod strategies;
+mod tls;
 #[path = "../../../core/tests/properties/world.rs"]
 #[allow(dead_code)]
 mod world;

@@ -18,6 +18,7 @@ in_one_test!(
     the_schema_is_made_once_by_however_many_start_at_once,
     a_schema_of_another_version_or_of_somebody_else_is_left_as_it_is,
     a_database_that_may_lose_what_it_has_acknowledged_is_refused,
+    as_many_shards_as_were_asked_for_first,
     no_message_has_the_password,
     servers_share_what_is_there_and_take_over_from_one_that_is_silent,
     settings_are_changed_one_after_another_and_seen_by_all,
@@ -100,14 +101,62 @@ fn a_database_that_may_lose_what_it_has_acknowledged_is_refused() {
     assert!(refused.to_string().contains("Set fsync = on"), "{refused}");
 }
 
+fn as_many_shards_as_were_asked_for_first() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let with = |url: &str, shards| PostgresStorage::with_shards(url, shards);
+    for (asked, has) in [(Some(1), 1), (Some(1024), 1024), (None, 64)] {
+        let url = cluster.database();
+        assert_eq!(with(&url, asked).unwrap().migrate(None).unwrap(), (true, has));
+        assert_eq!(
+            query(&url, "SELECT count(*), max(shard) + 1 FROM steadfast.shards"),
+            [format!("({has},{has})")]
+        );
+        assert_eq!(with(&url, asked).unwrap().migrate(None).unwrap(), (false, has), "again");
+        assert_eq!(
+            with(&url, None).unwrap().migrate(None).unwrap(),
+            (false, has),
+            "whatever there is"
+        );
+        for refused in [
+            with(&url, Some(16)).unwrap().migrate(None).unwrap_err(),
+            with(&url, Some(16)).unwrap().store().unwrap_err(),
+        ] {
+            let said = format!("made with {has} shards, and 16 are asked for");
+            assert!(refused.to_string().contains(&said), "{refused}");
+        }
+        assert!(with(&url, Some(16)).unwrap().claim().is_err());
+        // All of them are a server's, and it takes jobs of any.
+        let storage = with(&url, asked).unwrap();
+        let (claim, mut store) = (storage.claim().unwrap(), storage.store().unwrap());
+        let owner = store.take(&claim.owner(), now(), None).unwrap();
+        claim.begin(now()).unwrap();
+        for job in ["01k00000000000000000000000", "01k00000000000000000000001", "x"] {
+            assert!(claim.shards().has(job), "{job}");
+            let written = store.commit(&owner, &[crate::new_job(job, "nightly")]).unwrap();
+            assert!(written[0].is_ok(), "{written:?}");
+        }
+    }
+    for wrong in [0, 1025] {
+        assert!(with("postgres://me@host/jobs", Some(wrong)).is_err(), "{wrong}");
+    }
+}
+
 fn no_message_has_the_password() {
     let url = "postgres://me:hunter2@127.0.0.1:1/jobs";
     let storage = PostgresStorage::new(url).unwrap();
     assert_eq!(storage.place(), "postgres://me@127.0.0.1:1/jobs");
     let refused = storage.store().unwrap_err();
     assert!(matches!(refused, StoreError::Unavailable { .. }), "{refused}");
-    let odd = storage_at("postgres://me:hunter2@host:port/jobs").unwrap_err();
-    for text in [refused.to_string(), odd.to_string(), format!("{storage:?} {odd:?}")] {
+    assert!(!format!("{refused} {refused:?} {storage:?}").contains("hunter2"));
+    for odd in [
+        "postgres://me:hunter2@host:port/jobs",
+        "postgres://me@host/jobs?password=hunter2&sslpassword=hunter2",
+        "postgres://me:hunter2@host/jobs?sslmode=allow",
+        "postgres://me:hunter2@host/jobs?sslmode=verify-full&sslrootcert=nothing.pem",
+        "postgre://me:hunter2@host/jobs",
+    ] {
+        let odd = storage_at(odd).expect_err(odd);
+        let text = format!("{odd} {odd:?}");
         assert!(!text.contains("hunter2"), "{text}");
     }
 }
