@@ -45,7 +45,8 @@ pub use journal::{Journal, Whose};
 pub use lock::lock;
 pub use memory::MemoryStore;
 pub use model::{
-    Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,
+    Filter, Gap, IdempotencyKey, JobCounts, Owner, Page, QueueEntry, Refused, Row, Snapshot,
+    Stored, Write,
 };
 pub use plans::Plans;
 #[cfg(feature = "testing")]

@@ -55,6 +55,11 @@ pub trait Storage: Debug + Send + Sync {
     /// Whether some process runs this job of `run` right now.
     fn is_run(&self, job: &str) -> bool;
 
+    /// What nobody else sees to: about once an hour, beside everything else.
+    fn maintain(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// What an operator should know of it. Changes nothing. `reserve`: bytes of the disk that are kept free.
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding>;
 

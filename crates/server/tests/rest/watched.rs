@@ -1,12 +1,13 @@
 //! A storage whose readers tell what they are asked for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{
-    Blobs, Claim, ClaimError, Exchange, Filter, Finding, Journal, Page, Reader, Row, Settings,
-    Snapshot, Space, Storage, StoreError, Stored,
+    Blobs, Claim, ClaimError, Exchange, Filter, Finding, JobCounts, Journal, Page, Reader, Row,
+    Settings, Snapshot, Space, Storage, StoreError, Stored,
 };
 
 /// A page of events that was asked for: from which on, how many at most.
@@ -20,13 +21,15 @@ pub(crate) struct Asked {
 pub(crate) struct WatchedStorage {
     storage: Arc<dyn Storage>,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Where a count waits for the test.
+    /// Where the first count waits for the test.
     pub count: Arc<Barrier>,
+    is_first: Arc<AtomicBool>,
 }
 
 impl WatchedStorage {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, asked: Arc::default(), count: Arc::new(Barrier::new(2)) }
+        let (count, is_first) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(true)));
+        Self { storage, asked: Arc::default(), count, is_first }
     }
 
     /// What was asked for since the last time.
@@ -44,7 +47,8 @@ impl Storage for WatchedStorage {
     }
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         let (asked, count) = (self.asked.clone(), self.count.clone());
-        Ok(Box::new(WatchedReader { reader: self.storage.reader()?, asked, count }))
+        let (reader, is_first) = (self.storage.reader()?, self.is_first.clone());
+        Ok(Box::new(WatchedReader { reader, asked, count, is_first }))
     }
     fn blobs(&self) -> Arc<dyn Blobs> {
         self.storage.blobs()
@@ -61,6 +65,9 @@ impl Storage for WatchedStorage {
     fn is_run(&self, job: &str) -> bool {
         self.storage.is_run(job)
     }
+    fn maintain(&self) -> Result<(), StoreError> {
+        self.storage.maintain()
+    }
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding> {
         self.storage.examine(now, reserve)
     }
@@ -73,6 +80,7 @@ struct WatchedReader {
     reader: Box<dyn Reader>,
     asked: Arc<Mutex<Vec<Asked>>>,
     count: Arc<Barrier>,
+    is_first: Arc<AtomicBool>,
 }
 
 impl Reader for WatchedReader {
@@ -108,9 +116,11 @@ impl Reader for WatchedReader {
     fn pin(&mut self) -> Result<(), StoreError> {
         self.reader.pin()
     }
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
-        self.count.wait();
-        self.reader.count(owner)
+    fn counts(&mut self) -> Result<JobCounts, StoreError> {
+        if self.is_first.swap(false, Ordering::Relaxed) {
+            self.count.wait();
+        }
+        self.reader.counts()
     }
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
         self.reader.damage(job)

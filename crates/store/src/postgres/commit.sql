@@ -3,13 +3,13 @@
 -- Writes (w_) are numbered from 1. Those of one job that follow on each other are a chain (c_), and `rounds` says where in the group a
 -- round ends: within one, a job has one chain, and a key is wanted once. So whatever refuses a write of a chain was there before the round,
 -- and everything is asked and written by sets. Nearly every group is one round. Where a job has writes in several, w_after is the one of an
--- earlier round that a write follows on.
+-- earlier round that a write follows on; w_state is the state that the last write of a chain leaves its job in.
 --
 -- Plans are fixed to index scans: one that was made while the tables were empty is used until they are analyzed.
 CREATE FUNCTION steadfast.commit_v1(
     an_owner text, an_epoch bigint, rounds integer[],
     w_job text[], w_expected bigint[], w_after integer[], w_shard smallint[], w_key text[],
-    w_digest text[],
+    w_digest text[], w_state text[],
     c_first integer[], c_last integer[], c_job text[], c_seq bigint[], c_state text[],
     c_finished_at bigint[], c_wake_at bigint[], c_queued text[], c_over boolean[],
     c_readiness text[],
@@ -35,11 +35,13 @@ DECLARE
     current_epoch bigint;
     low integer := 1;
     high integer;
-    -- By the writes of a round: where their chain begins and where the job's log ends, who may write it, who has the key, and whether the
-    -- write is taken.
+    -- By the writes of a round: where their chain begins and where the job's log ends, who may write it, in which state it is counted, who
+    -- has the key, and whether the write is taken.
     begins bigint[];
     ends bigint[];
     owners_of text[];
+    states_before text[];
+    were_stuck boolean[];
     holders text[];
     same boolean[];
     taken boolean[];
@@ -71,11 +73,13 @@ BEGIN
         -- decided on others than those that are there.
         SELECT array_agg(a.begins ORDER BY a.i), array_agg(a.ends ORDER BY a.i),
                array_agg(a.owner ORDER BY a.i),
+               array_agg(a.state ORDER BY a.i), array_agg(a.is_stuck ORDER BY a.i),
                array_agg(a.begins = a.ends AND coalesce(a.owner = an_owner, false) ORDER BY a.i)
-        INTO begins, ends, owners_of, taken
+        INTO begins, ends, owners_of, states_before, were_stuck, taken
         FROM (
             SELECT w.i, min(w.expected) OVER (PARTITION BY w.job) AS begins,
-                   coalesce(j.seq, 0) AS ends,
+                   coalesce(j.seq, 0) AS ends, j.stuck IS NOT NULL AS is_stuck,
+                   CASE WHEN j.stuck IS NULL THEN j.state ELSE 'stuck' END AS state,
                    CASE WHEN CASE WHEN j.id IS NULL THEN w.job = an_owner ELSE j.shard IS NULL END
                         THEN w.job ELSE s.owner END AS owner
             FROM unnest(w_job[low:high], w_expected[low:high], w_shard[low:high])
@@ -213,12 +217,13 @@ BEGIN
              AS c(last, job, seq, state, finished_at, wake_at, queued, over, readiness)
         WHERE j.id = c.job AND c.last BETWEEN low AND high
           AND taken[c.last - low + 1] AND ends[c.last - low + 1] > 0
-          AND j.seq = ends[c.last - low + 1];
+          AND j.seq = ends[c.last - low + 1]
+          AND (j.stuck IS NOT NULL) = were_stuck[c.last - low + 1];
         GET DIAGNOSTICS changed_rows = ROW_COUNT;
         SELECT count(*) INTO expected_rows FROM unnest(c_last) AS last
         WHERE last BETWEEN low AND high AND taken[last - low + 1] AND ends[last - low + 1] > 0;
         IF changed_rows <> expected_rows THEN
-            RAISE serialization_failure USING MESSAGE = 'a job was removed meanwhile';
+            RAISE serialization_failure USING MESSAGE = 'a job was removed or marked meanwhile';
         END IF;
 
         INSERT INTO events (job, last, first, epoch, crc, compressed, lines)
@@ -235,6 +240,19 @@ BEGIN
             ON CONFLICT (job) DO UPDATE
             SET seq = excluded.seq, crc = excluded.crc, state = excluded.state;
         END IF;
+
+        -- A job of `run` is its own owner, and not counted.
+        INSERT INTO job_counts AS k (writer, state, jobs)
+        SELECT an_owner, d.state, sum(d.change)
+        FROM unnest(w_job[low:high], w_state[low:high], states_before, taken)
+             AS w(job, after, before, taken)
+        CROSS JOIN LATERAL (
+            VALUES (w.before, -1), (CASE w.before WHEN 'stuck' THEN w.before ELSE w.after END, 1)
+        ) AS d(state, change)
+        WHERE w.taken AND w.after IS NOT NULL AND d.state IS NOT NULL AND w.job <> an_owner
+        GROUP BY d.state HAVING sum(d.change) <> 0
+        ORDER BY d.state
+        ON CONFLICT (writer, state) DO UPDATE SET jobs = k.jobs + excluded.jobs;
 
         low := high + 1;
     END LOOP;

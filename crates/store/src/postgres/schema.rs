@@ -16,6 +16,8 @@ const COMMIT: &str = include_str!("commit.sql");
 const FUNCTIONS: &str = include_str!("functions.sql");
 const MEMBERS: &str = include_str!("members.sql");
 const READINESS: &str = include_str!("readiness.sql");
+const PURGE: &str = include_str!("purge.sql");
+const WEEKS: &str = include_str!("weeks.sql");
 
 /// What there was of the schema before it was prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<(Found, u16), Fault
     // Under a lock, so that a server that was as fast waits, and finds it made.
     let made = connection.batch(&format!(
         "SELECT pg_advisory_xact_lock(1400136806, 1);\n{TABLES}\n{COMMIT}\n{FUNCTIONS}\n{MEMBERS}\n{READINESS}\n\
+         {PURGE}\n{WEEKS}\n\
          INSERT INTO steadfast.meta (version, shards) VALUES ({VERSION}, {SHARDS});\n\
          INSERT INTO steadfast.shards (shard) SELECT generate_series(0, {SHARDS} - 1);"
     ));
@@ -60,7 +63,8 @@ pub(super) fn grant(connection: &mut Connection, user: &str) -> Result<(), Fault
     let user = format!("\"{}\"", user.replace('"', "\"\""));
     connection.batch(&format!(
         "GRANT USAGE ON SCHEMA steadfast TO {user};\n\
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA steadfast TO {user};"
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA steadfast TO {user};\n\
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA steadfast TO {user};"
     ))
 }
 

@@ -16,7 +16,7 @@ use super::fault::Fault;
 use super::param::Text;
 use super::pool::Pool;
 use super::settings::PostgresSettings;
-use super::{doctor, schema};
+use super::{doctor, schema, weeks};
 use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
 use crate::{Blobs, Finding, Journal, Reader, Settings, StoreError};
 
@@ -89,6 +89,12 @@ impl Storage for PostgresStorage {
             )
         });
         found.is_ok_and(|found| !found.is_empty())
+    }
+
+    fn maintain(&self) -> Result<(), StoreError> {
+        let maintained =
+            Connection::new(&self.database).and_then(|mut it| weeks::maintain(&mut it));
+        maintained.map_err(|fault| fault.at(self.database.place(), "maintaining it"))
     }
 
     fn examine(&self, now: Timestamp, _reserve: u64) -> Vec<Finding> {

@@ -1,0 +1,464 @@
+//! History over time: weeks that come and go, rows that are rewritten, counts that are kept.
+
+use std::sync::Arc;
+use std::thread;
+
+use steadfast_core::event::{JobId, JobState};
+use steadfast_core::time::Timestamp;
+use steadfast_store::testing::{TestCluster, execute, hold, query};
+use steadfast_store::{
+    AttachedFile, Blobs, Journal as _, LogChunk, LogName, Owner, PostgresStorage, PostgresStore,
+    Reader as _, Refused, Severity, Snapshot, Storage as _, StoreError, Write,
+};
+
+use super::common::{commit, key, log, owner, put, write};
+use super::storage::now;
+
+in_one_test!(
+    history_over_time:
+    a_job_of_long_ago_has_a_week_of_its_own_and_one_of_no_time_has_none,
+    writers_that_find_no_week_at_once_make_one,
+    a_week_goes_when_all_its_jobs_are_over_and_expired,
+    a_week_with_an_open_job_keeps_it_whole_and_the_others_go_one_by_one,
+    what_expires_waits_for_its_week_and_not_for_ever,
+    a_week_that_somebody_reads_is_dropped_another_time_and_holds_nobody_up,
+    a_server_that_may_make_no_tables_makes_and_drops_weeks,
+    a_store_is_maintained_without_a_word,
+    writes_that_change_nothing_with_an_index_touch_none,
+    owners_that_write_at_once_are_counted_together,
+    what_a_mark_and_a_write_do_at_once_is_counted_once,
+    what_is_wrong_with_tables_and_leases_is_told,
+);
+
+const DAY: u64 = 24 * 60 * 60 * 1000;
+const WEEK: u64 = 7 * DAY;
+
+/// As a server makes them: the time, and then anything.
+fn id_at(ms: u64, rest: &str) -> String {
+    const DIGITS: &[u8] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let time = (0..10).map(|place| DIGITS[(ms >> (45 - 5 * place)) as usize & 31] as char);
+    format!("{}{rest:0>16}", time.collect::<String>())
+}
+
+/// Noon of the Wednesday of the week that was so many weeks ago.
+fn weeks_ago(weeks: u64) -> u64 {
+    let monday = (now().0 - 4 * DAY) / WEEK * WEEK + 4 * DAY;
+    monday - weeks * WEEK + 2 * DAY + DAY / 2
+}
+
+fn ended(id: &str, at: u64) -> Write {
+    let mut write = write(id, 0, 2);
+    write.row.state = JobState::Succeeded;
+    (write.row.over, write.row.finished_at) = (true, Some(Timestamp(at)));
+    write
+}
+
+fn open(url: &str) -> PostgresStore {
+    PostgresStore::open(url).expect("the database is there")
+}
+
+/// The partitions that the events of a job are in.
+fn places(url: &str, id: &str) -> Vec<String> {
+    let sql =
+        "SELECT DISTINCT c.relname FROM steadfast.events e JOIN pg_class c ON c.oid = e.tableoid";
+    query(url, &format!("{sql} WHERE e.job = '{id}'"))
+}
+
+fn weeks(url: &str) -> Vec<u64> {
+    let rows = query(url, "SELECT starts_ms FROM steadfast.weeks");
+    rows.iter().map(|row| row.trim_matches(['(', ')']).parse().expect("a number")).collect()
+}
+
+fn has_week(url: &str, ms: u64) -> bool {
+    weeks(url).iter().any(|starts| (*starts..starts + WEEK).contains(&ms))
+}
+
+/// All that a job may have in history.
+fn fill(store: &mut PostgresStore, blobs: &dyn Blobs, new: Write) -> LogName {
+    let job = new.job.clone();
+    let seq = new.records.len() as u64;
+    put(store, Write { snapshot: Some(vec![1; 100]), ..new });
+    assert!(store.project(&job, &Snapshot { seq, state: vec![2; 100] }).unwrap());
+    let file = AttachedFile { path: "a".to_owned(), content: vec![3; 100], executable: false };
+    blobs.put_files(&job, &[("a".into(), file)].into()).unwrap();
+    let log = LogName { job, step: "s".to_owned(), name: "0.1".to_owned() };
+    for (offset, last) in [(0, false), (4, true)] {
+        let chunk = LogChunk { offset, bytes: b"text", last };
+        blobs.write_log(&log, chunk, true).unwrap();
+    }
+    log
+}
+
+fn a_job_of_long_ago_has_a_week_of_its_own_and_one_of_no_time_has_none() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let mut store = open(&url);
+    let then = weeks_ago(60);
+    assert!(!has_week(&url, then));
+    let (today, old) = (id_at(now().0, "a"), id_at(then, "b"));
+    // One group, half of which has no week yet.
+    let group = vec![write(&today, 0, 1), write(&old, 0, 3), write(&old, 3, 1)];
+    assert_eq!(commit(&mut store, group), [Ok(()), Ok(()), Ok(())]);
+    assert!(has_week(&url, then) && has_week(&url, now().0));
+    assert_ne!(places(&url, &today), places(&url, &old));
+    assert_eq!((log(&mut store, &old).len(), log(&mut store, &today).len()), (4, 1));
+    for (id, place) in [("zebra", "late"), ("00000000aa0000000000000000", "early")] {
+        put(&mut store, write(id, 0, 1));
+        assert_eq!(places(&url, id), [format!("(events_{place})")]);
+    }
+    // Keys are unique over all of them.
+    let keyed = |id: &str| Write { key: Some(key("k", "x")), ..write(id, 0, 1) };
+    put(&mut store, keyed(&id_at(then, "c")));
+    let taken = commit(&mut store, vec![keyed(&id_at(now().0, "d"))]);
+    assert!(matches!(taken[..], [Err(Refused::KeyTaken { same_body: true, .. })]), "{taken:?}");
+}
+
+fn writers_that_find_no_week_at_once_make_one() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    drop(open(&url));
+    let then = weeks_ago(30);
+    thread::scope(|scope| {
+        for n in 0..4 {
+            let url = &url;
+            scope.spawn(move || {
+                let mut store = open(url);
+                let id = id_at(then, &n.to_string());
+                let itself = store.take(&id, Timestamp(0), None).unwrap();
+                assert_eq!(store.commit(&itself, &[write(&id, 0, 1)]).unwrap(), [Ok(())]);
+                let blobs = PostgresStorage::new(url).unwrap().blobs();
+                let log = LogName { job: JobId::from(&*id), step: "s".into(), name: "0.1".into() };
+                blobs.mark_partial(&log).unwrap();
+            });
+        }
+    });
+    assert_eq!(query(&url, "SELECT count(*) FROM steadfast.events"), ["(4)"]);
+    assert_eq!(weeks(&url).iter().filter(|starts| **starts < then).count(), 1);
+}
+
+fn a_week_goes_when_all_its_jobs_are_over_and_expired() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let storage = PostgresStorage::new(&url).unwrap();
+    let (mut store, blobs) = (storage.store().unwrap(), storage.blobs());
+    let (old, older) = (weeks_ago(8), weeks_ago(9));
+    let mut ids = vec![];
+    for (n, at) in [(1, old), (2, old), (3, older)] {
+        let id = id_at(at, &n.to_string());
+        let new = Write { key: Some(key(&id, "x")), ..ended(&id, at + 5) };
+        fill(&mut store, &*blobs, new);
+        ids.push(id);
+    }
+    let kept = id_at(weeks_ago(1), "4");
+    let kept_log = fill(&mut store, &*blobs, ended(&kept, weeks_ago(1) + 5));
+    let gone = store.purge(Timestamp(now().0 - 30 * DAY)).unwrap();
+    assert_eq!(gone.len(), 3);
+    assert!(!has_week(&url, old) && !has_week(&url, older) && has_week(&url, weeks_ago(1)));
+    let left = "SELECT relname FROM pg_class WHERE relnamespace = 'steadfast'::regnamespace \
+                AND relkind = 'r' AND right(relname, 8) ~ '^[0-9]+$'";
+    let tables = query(&url, left).len();
+    assert_eq!(tables, 8 * weeks(&url).len(), "of each week every table is there, or none");
+    for id in &ids {
+        assert_eq!((store.get(id).unwrap(), store.key(id).unwrap()), (None, None));
+        assert_eq!(log(&mut store, id), []);
+    }
+    assert_eq!(query(&url, "SELECT count(*) FROM steadfast.jobs"), ["(1)"]);
+    assert_eq!(store.counts().unwrap().by_state[&JobState::Succeeded], 1);
+    assert_eq!(log(&mut store, &kept).len(), 2);
+    assert_eq!(blobs.open_log(&kept_log).unwrap().read(0, 99).unwrap(), b"texttext");
+    // There is nothing to remove of those that went, and what stays is left alone.
+    blobs.remove_all(&gone);
+    assert_eq!(blobs.file_names(&kept, "a").unwrap(), ["a"]);
+    put(&mut store, ended(&ids[0], old));
+    assert!(has_week(&url, old), "it is made again for who comes into it");
+}
+
+fn a_week_with_an_open_job_keeps_it_whole_and_the_others_go_one_by_one() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let storage = PostgresStorage::new(&url).unwrap();
+    let (mut store, blobs) = (storage.store().unwrap(), storage.blobs());
+    let then = weeks_ago(20);
+    let open_job = id_at(then, "open");
+    let open_log = fill(&mut store, &*blobs, write(&open_job, 0, 900));
+    let many: Vec<_> = (0..450).map(|n| id_at(then, &n.to_string())).collect();
+    let group: Vec<_> = many.iter().map(|id| ended(id, then + 1)).collect();
+    assert!(commit(&mut store, group).iter().all(Result::is_ok));
+    let before = Timestamp(now().0 - 30 * DAY);
+    let gone = store.expire(before).unwrap();
+    assert_eq!(gone.len(), many.len(), "more than go at once");
+    assert!(has_week(&url, then));
+    assert_eq!(log(&mut store, &open_job).len(), 900);
+    assert!(store.get(&open_job).unwrap().unwrap().snapshot.is_some());
+    assert!(store.projection(&open_job).unwrap().is_some());
+    assert_eq!(blobs.open_log(&open_log).unwrap().read(0, 99).unwrap(), b"texttext");
+    assert_eq!(query(&url, "SELECT DISTINCT job FROM steadfast.events"), [format!("({open_job})")]);
+    // It goes on, ends, and the week goes with it when it has expired too.
+    let mut last = write(&open_job, 900, 1);
+    (last.row.over, last.row.finished_at) = (true, Some(Timestamp(now().0 - 40 * DAY)));
+    put(&mut store, last);
+    assert_eq!(store.expire(before).unwrap(), [JobId::from(&*open_job)]);
+    assert!(!has_week(&url, then));
+}
+
+fn what_expires_waits_for_its_week_and_not_for_ever() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let mut store = open(&url);
+    let then = weeks_ago(6);
+    let [a, b] = ["a", "b"].map(|rest| id_at(then, rest));
+    put(&mut store, ended(&a, then));
+    // It ran for two weeks.
+    put(&mut store, ended(&b, then + 2 * WEEK));
+    let expire = |store: &mut PostgresStore, before| store.expire(Timestamp(before)).unwrap().len();
+    assert_eq!(expire(&mut store, then + DAY), 0, "its week is not over");
+    assert_eq!(expire(&mut store, then + WEEK), 0, "the other may go within a week");
+    assert_eq!(expire(&mut store, then + 2 * WEEK), 1, "it has not");
+    assert!(
+        has_week(&url, then) && log(&mut store, &b).len() == 2 && log(&mut store, &a).is_empty()
+    );
+    assert_eq!(expire(&mut store, then + 3 * WEEK), 1);
+    assert!(!has_week(&url, then));
+    // Asked for by hand, it goes at once.
+    let young = id_at(weeks_ago(2), "c");
+    put(&mut store, ended(&young, weeks_ago(2)));
+    put(&mut store, write(&id_at(weeks_ago(2), "d"), 0, 1));
+    assert_eq!(expire(&mut store, weeks_ago(2) + DAY), 0);
+    let purged = store.purge(Timestamp(weeks_ago(2) + DAY)).unwrap();
+    assert_eq!(purged, [JobId::from(&*young)]);
+    assert!(query(&url, &format!("SELECT FROM steadfast.events WHERE job = '{young}'")).is_empty());
+}
+
+fn a_week_that_somebody_reads_is_dropped_another_time_and_holds_nobody_up() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let (mut store, mut other) = (open(&url), open(&url));
+    let then = weeks_ago(10);
+    let id = id_at(then, "a");
+    put(&mut store, ended(&id, then));
+    let before = Timestamp(now().0 - 30 * DAY);
+    // As pg_dump does it for hours.
+    hold(&url, "SELECT FROM steadfast.events", || {
+        thread::scope(|scope| {
+            let purge = scope.spawn(|| store.purge(before).unwrap());
+            for n in 0..50 {
+                put(&mut other, write(&id_at(now().0, &n.to_string()), 0, 1));
+            }
+            assert_eq!(purge.join().unwrap(), [JobId::from(&*id)], "it is gone all the same");
+        });
+        assert!(has_week(&url, then));
+        assert_eq!((other.get(&id).unwrap(), log(&mut other, &id)), (None, vec![]));
+    });
+    assert_eq!(store.purge(before).unwrap(), []);
+    assert!(!has_week(&url, then));
+}
+
+fn a_server_that_may_make_no_tables_makes_and_drops_weeks() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    execute(&url, "CREATE ROLE plain LOGIN");
+    assert!(PostgresStorage::new(&url).unwrap().migrate(Some("plain")).unwrap().0);
+    let theirs = url.replace("//steadfast@", "//plain@");
+    let storage = PostgresStorage::new(&theirs).unwrap();
+    let mut store = storage.store().unwrap();
+    let then = weeks_ago(12);
+    fill(&mut store, &*storage.blobs(), ended(&id_at(then, "a"), then));
+    storage.maintain().unwrap();
+    assert_eq!(store.purge(Timestamp(now().0 - 30 * DAY)).unwrap().len(), 1);
+    assert!(!has_week(&url, then));
+    // One who may only look may not.
+    execute(&url, "CREATE ROLE curious LOGIN; GRANT USAGE ON SCHEMA steadfast TO curious");
+    let refused = PostgresStorage::new(&url.replace("//steadfast@", "//curious@")).unwrap();
+    let refused = refused.maintain();
+    assert!(matches!(refused, Err(StoreError::Unsuitable { .. })), "{refused:?}");
+}
+
+fn a_store_is_maintained_without_a_word() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let storage = PostgresStorage::new(&url).unwrap();
+    let mut store = storage.store().unwrap();
+    put(&mut store, write(&id_at(now().0, "a"), 0, 1));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| PostgresStorage::new(&url).unwrap().maintain().unwrap());
+        }
+    });
+    storage.maintain().unwrap();
+    for day in [0, 7, 14] {
+        assert!(has_week(&url, now().0 + day * DAY), "{day}");
+    }
+    let analyzed = "SELECT count(*) FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid \
+                    WHERE c.relkind = 'p' AND s.last_analyze IS NOT NULL";
+    assert_eq!(query(&url, analyzed), ["(8)"], "autovacuum leaves them alone");
+    // An owner that is gone leaves what it counted.
+    execute(&url, "UPDATE steadfast.shards SET owner = NULL; DELETE FROM steadfast.owners");
+    storage.maintain().unwrap();
+    assert_eq!(query(&url, "SELECT * FROM steadfast.job_counts"), ["(\"\",running,1)"]);
+    assert_eq!(store.counts().unwrap().open(), 1);
+}
+
+fn writes_that_change_nothing_with_an_index_touch_none() {
+    const WRITES: u64 = 200;
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let mut store = open(&url);
+    let owner = owner(&mut store, Owner::SHARD);
+    let jobs: Vec<_> = (0..20).map(|n| id_at(now().0, &n.to_string())).collect();
+    for seq in 0..WRITES {
+        let group: Vec<_> = jobs.iter().map(|id| write(id, seq, 1)).collect();
+        assert!(store.commit(&owner, &group).unwrap().iter().all(Result::is_ok));
+    }
+    let renew = "UPDATE steadfast.owners SET renewed_at = clock_timestamp()";
+    (0..WRITES).for_each(|_| execute(&url, renew));
+    // What a session did is told when it ends, at the latest.
+    drop(store);
+    let hot = |table: &str| {
+        let sql = format!(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables \
+             WHERE schemaname = 'steadfast' AND relname = '{table}'"
+        );
+        let row = query(&url, &sql).remove(0);
+        let (all, hot) = row.trim_matches(['(', ')']).split_once(',').expect("two");
+        (all.parse::<u64>().unwrap(), hot.parse::<u64>().unwrap())
+    };
+    for (table, updates) in [("jobs", (WRITES - 1) * 20), ("owners", WRITES)] {
+        while hot(table).0 < updates {
+            thread::yield_now();
+        }
+        let (all, hot) = hot(table);
+        assert!(hot * 100 >= all * 95, "{table}: {hot} of {all}");
+    }
+}
+
+fn owners_that_write_at_once_are_counted_together() {
+    const JOBS: usize = 40;
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let mut store = open(&url);
+    let names = [Owner::SHARD, "one", "two"];
+    for name in names {
+        store.take(name, Timestamp(0), None).unwrap();
+    }
+    execute(
+        &url,
+        "UPDATE steadfast.shards SET owner = (ARRAY['shard-0', 'one', 'two'])[shard % 3 + 1]",
+    );
+    thread::scope(|scope| {
+        for (place, name) in names.into_iter().enumerate() {
+            let url = &url;
+            scope.spawn(move || {
+                let mut store = open(url);
+                let owner = owner(&mut store, name);
+                let ids = (0..).map(|n| id_at(now().0, &format!("{place}{n}")));
+                let of_owner =
+                    |id: &String| crc32fast::hash(id.as_bytes()) as usize % 64 % 3 == place;
+                for id in ids.filter(of_owner).take(JOBS) {
+                    let mut end = ended(&id, 5);
+                    end = Write { records: write(&id, 1, 1).records, expected_seq: 1, ..end };
+                    assert_eq!(store.commit(&owner, &[write(&id, 0, 1)]).unwrap(), [Ok(())]);
+                    assert_eq!(store.commit(&owner, &[end]).unwrap(), [Ok(())]);
+                }
+            });
+        }
+        // Beside those who remove, whoever's jobs they are.
+        let url = &url;
+        scope.spawn(move || {
+            let mut store = open(url);
+            let mut gone = 0;
+            while gone < names.len() * JOBS {
+                gone += store.purge(Timestamp(6)).unwrap().len();
+            }
+        });
+    });
+    assert_eq!(store.counts().unwrap().by_state.values().sum::<u64>(), 0);
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(query(&url, deadlocks), ["(0)"]);
+}
+
+/// Who marks a job is not its owner's transaction, and may come between what that has read and what it writes.
+fn what_a_mark_and_a_write_do_at_once_is_counted_once() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let mut store = open(&url);
+    for n in 0..30 {
+        let id = id_at(now().0, &n.to_string());
+        put(&mut store, write(&id, 0, 1));
+        let barrier = Arc::new(std::sync::Barrier::new(2));
+        thread::scope(|scope| {
+            let (url, id, at) = (&url, &id, barrier.clone());
+            scope.spawn(move || {
+                let mut store = open(url);
+                at.wait();
+                store.park(id, "it contradicts itself").unwrap();
+            });
+            let mut end = write(id, 1, 1);
+            end.row.state = JobState::Failed;
+            barrier.wait();
+            put(&mut store, end);
+        });
+    }
+    let counts = store.counts().unwrap();
+    assert_eq!((counts.stuck, counts.open(), counts.by_state[&JobState::Failed]), (30, 0, 0));
+}
+
+fn what_is_wrong_with_tables_and_leases_is_told() {
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    let storage = PostgresStorage::new(&url).unwrap();
+    let said = |check: &str| {
+        let all = storage.examine(now(), 0);
+        let found = all.iter().find(|it| it.check == check);
+        let found = found.unwrap_or_else(|| panic!("{check}: {all:?}"));
+        assert_eq!(found.advice.is_some(), found.severity > Severity::Ok, "{found:?}");
+        (found.severity, found.said.clone())
+    };
+    let mut store = storage.store().unwrap();
+    storage.maintain().unwrap();
+    for check in ["durability", "schema", "leases", "vacuum", "history", "disk", "clock", "jobs"] {
+        assert_eq!(said(check).0, Severity::Ok, "{check}: {:?}", said(check));
+    }
+    // Weeks that nobody has made, and what is in none.
+    let ahead = "SELECT to_char(to_timestamp(starts_ms / 1000) AT TIME ZONE 'UTC', 'YYYYMMDD') \
+                 FROM steadfast.weeks";
+    for suffix in query(&url, ahead) {
+        let suffix = suffix.trim_matches(['(', ')']);
+        let tables = [
+            "events",
+            "snapshots",
+            "projections",
+            "logs",
+            "log_pieces",
+            "log_times",
+            "files",
+            "file_pieces",
+        ];
+        for table in tables {
+            execute(&url, &format!("DROP TABLE steadfast.{table}_{suffix}"));
+        }
+    }
+    assert!(
+        said("history").1.contains("no partition for tomorrow's jobs"),
+        "{:?}",
+        said("history")
+    );
+    storage.maintain().unwrap();
+    assert_eq!(said("history").0, Severity::Ok);
+    put(&mut store, write("zebra", 0, 1));
+    assert!(said("history").1.contains("job zebra"), "{:?}", said("history"));
+    assert!(store.park("zebra", "it is odd").unwrap());
+    assert_eq!(said("jobs").0, Severity::Warning);
+    // A server that has shards, and is silent.
+    execute(
+        &url,
+        "INSERT INTO steadfast.owners (id, epoch, incarnation, until, renewed_at, serves) \
+         VALUES ('gone', 1, 'x', clock_timestamp() - interval '1 minute', clock_timestamp(), true); \
+         UPDATE steadfast.shards SET owner = 'gone'",
+    );
+    let (severity, why) = said("leases");
+    assert!(severity == Severity::Warning && why.contains("nobody goes on"), "{why}");
+    execute(&url, "UPDATE steadfast.owners SET until = clock_timestamp() + interval '1 minute'");
+    assert_eq!(said("leases").0, Severity::Ok);
+    execute(&url, "UPDATE steadfast.shards SET owner = NULL WHERE shard < 3");
+    assert!(said("leases").1.starts_with("3 shards are nobody's"), "{:?}", said("leases"));
+}
