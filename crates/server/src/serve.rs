@@ -331,6 +331,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let keep_ms = config.retention.finished_jobs_ms;
     let upkeep = Upkeep { keep_ms, storage, clock: clock.clone() };
     let fleet = FleetQueries { registry: registry.clone(), inbox };
+    let counted = reader.clone();
     let now = clock.clone();
     let rest = crate::http::router(App {
         reader,
@@ -353,7 +354,6 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         },
     });
     let (shown, told) = (fleet.clone(), metrics.clone());
-    let counted = reader.clone();
     let readiness = Readiness { health, fleet };
     let asked = readiness.clone();
     let health = Router::new()

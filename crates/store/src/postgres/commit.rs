@@ -159,7 +159,7 @@ struct WriteColumns<'a> {
     shard: Vec<i16>,
     key: Vec<Option<Text<'a>>>,
     digest: Vec<Option<Text<'a>>>,
-    /// Of the last write of a chain.
+    /// Of the last write of a chain, if its job is a server's.
     state: Vec<Option<&'a str>>,
 }
 
@@ -234,7 +234,8 @@ impl<'a> Arrays<'a> {
         labels: Option<&'a str>,
     ) {
         let (first, last) = (&writes[chain.first - 1], &writes[chain.last - 1]);
-        self.writes.state[chain.last - 1] = Some(last.row.state.name());
+        let is_its_own = *first.job == *owner.id;
+        self.writes.state[chain.last - 1] = (!is_its_own).then(|| last.row.state.name());
         let columns = &mut self.chains;
         columns.first.push(chain.first as i32);
         columns.last.push(chain.last as i32);
@@ -251,7 +252,6 @@ impl<'a> Arrays<'a> {
         columns.labels.push(labels.map(Text));
         columns.retried_from.push(first.row.retried_from.as_deref().map(Text));
         columns.local.push(first.row.local);
-        let is_its_own = *first.job == *owner.id;
         columns.shard.push((!is_its_own).then(|| self.writes.shard[chain.first - 1]));
         columns.key.push(first.key.as_ref().map(|key| Text(&key.key)));
         columns.plan.push(shape.map(|shape| Text(&shape.digest)));
