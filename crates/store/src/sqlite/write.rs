@@ -223,7 +223,7 @@ impl<'a> Statements<'a> {
             }
             return Ok(Err(self.in_the_way(owner, write)?));
         }
-        self.counts.add(None, counted(&row.id, &owner.id, row.state.name(), false));
+        self.counts.add(None, (*row.id != *owner.id).then(|| row.state.name()));
         let number = self.connection.last_insert_rowid();
         for (name, value) in &row.labels {
             self.label.execute(params![name, value, number])?;
@@ -254,8 +254,10 @@ impl<'a> Statements<'a> {
         let (number, seq) = (found.number, write.last_seq() as i64);
         if found.is_changed {
             let Mutable { state, finished_at, wake_at, queued, over } = Mutable::of(&write.row);
-            let is_stuck = found.counted == Some(JobCounts::STUCK);
-            self.counts.add(found.counted, counted(&write.job, &owner.id, state, is_stuck));
+            match found.counted {
+                None | Some(JobCounts::STUCK) => {}
+                before => self.counts.add(before, Some(write.row.state.name())),
+            }
             self.row.execute(params![number, seq, state, finished_at, wake_at, over, queued])?;
         } else {
             self.end.execute([number, seq])?;
