@@ -90,8 +90,8 @@ FROM (
 ) w
 ORDER BY w.starts_ms;
 
--- Drops a week that has no job any more. Whether it did. Whoever writes waits for this, so this waits for nobody for long: it fails instead,
--- and is done another time. A job that comes into the week meanwhile finds it gone, and makes it again.
+-- Drops a week that has no job any more. Whether it did. Whoever writes waits while this has the tables for itself, so this waits for nobody
+-- for long: it fails instead, and is done another time. A job that comes into the week meanwhile finds it gone, and makes it again.
 CREATE FUNCTION steadfast.drop_week_v1(week_starts_ms bigint)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
@@ -101,7 +101,8 @@ AS $$
 DECLARE
     week record;
     suffix text := to_char(to_timestamp(week_starts_ms / 1000) AT TIME ZONE 'UTC', '"_"YYYYMMDD');
-    tables text;
+    parents text;
+    partitions text;
 BEGIN
     PERFORM pg_advisory_xact_lock(1400136806, 3);
     SELECT * INTO week FROM weeks w WHERE w.starts_ms = week_starts_ms;
@@ -109,18 +110,17 @@ BEGIN
     IF NOT FOUND OR week.ends_ms > extract(epoch FROM clock_timestamp()) * 1000 - 86400000 THEN
         RETURN false;
     END IF;
-    -- Parents first, as those who write do it.
-    SELECT string_agg(format('ONLY steadfast.%I', t.name), ', ') || ', '
-           || string_agg(format('ONLY steadfast.%I', t.name || suffix), ', ')
-    INTO tables FROM steadfast.history_tables_v1() t;
-    EXECUTE 'LOCK TABLE ' || tables || ' IN ACCESS EXCLUSIVE MODE';
-    -- Who had written into it is done, and seen here.
+    SELECT string_agg(format('ONLY steadfast.%I', t.name), ', '),
+           string_agg(format('steadfast.%I', t.name || suffix), ', ')
+    INTO parents, partitions FROM steadfast.history_tables_v1() t;
+    -- Only this week is kept from others while it is looked whether a job is in it, which takes long if a million just were. Who had
+    -- written into it is done then, and seen.
+    EXECUTE 'LOCK TABLE ' || partitions || ' IN ACCESS EXCLUSIVE MODE';
     IF EXISTS (SELECT FROM jobs j WHERE j.id > week.low AND j.id < week.high) THEN
         RETURN false;
     END IF;
-    SELECT string_agg(format('steadfast.%I', t.name || suffix), ', ')
-    INTO tables FROM steadfast.history_tables_v1() t;
-    EXECUTE 'DROP TABLE ' || tables;
+    EXECUTE 'LOCK TABLE ' || parents || ' IN ACCESS EXCLUSIVE MODE';
+    EXECUTE 'DROP TABLE ' || partitions;
     RETURN true;
 END
 $$;

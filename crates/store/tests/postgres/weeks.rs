@@ -22,6 +22,7 @@ in_one_test!(
     a_week_with_an_open_job_keeps_it_whole_and_the_others_go_one_by_one,
     what_expires_waits_for_its_week_and_not_for_ever,
     a_week_that_somebody_reads_is_dropped_another_time_and_holds_nobody_up,
+    a_job_that_comes_into_a_week_while_that_is_dropped_has_its_whole_log,
     a_server_that_may_make_no_tables_makes_and_drops_weeks,
     a_store_is_maintained_without_a_word,
     writes_that_change_nothing_with_an_index_touch_none,
@@ -251,6 +252,41 @@ fn a_week_that_somebody_reads_is_dropped_another_time_and_holds_nobody_up() {
     });
     assert_eq!(store.purge(before).unwrap(), []);
     assert!(!has_week(&url, then));
+}
+
+fn a_job_that_comes_into_a_week_while_that_is_dropped_has_its_whole_log() {
+    const JOBS: usize = 25;
+    let Some(cluster) = TestCluster::shared() else { return };
+    let url = cluster.database();
+    drop(open(&url));
+    let then = weeks_ago(15);
+    let mut dropped = 0;
+    thread::scope(|scope| {
+        let comes = scope.spawn(|| {
+            let mut store = open(&url);
+            for n in 0..JOBS {
+                let id = id_at(then, &n.to_string());
+                put(&mut store, Write { snapshot: Some(vec![1]), ..write(&id, 0, 1) });
+                put(&mut store, write(&id, 1, 2));
+                assert_eq!(log(&mut store, &id).len(), 3, "{n}");
+                assert!(store.get(&id).unwrap().unwrap().snapshot.is_some(), "{n}");
+                let mut end = write(&id, 3, 1);
+                (end.row.over, end.row.finished_at) = (true, Some(Timestamp(then)));
+                put(&mut store, end);
+            }
+        });
+        let mut store = open(&url);
+        while !comes.is_finished() {
+            let was_there = has_week(&url, then);
+            store.purge(Timestamp(now().0 - 30 * DAY)).unwrap();
+            dropped += usize::from(was_there && !has_week(&url, then));
+        }
+    });
+    assert!(dropped > 0, "the test has seen nothing");
+    let mut store = open(&url);
+    store.purge(Timestamp(now().0 - 30 * DAY)).unwrap();
+    assert_eq!(query(&url, "SELECT FROM steadfast.events").len(), 0);
+    assert_eq!(store.counts().unwrap().by_state.values().sum::<u64>(), 0);
 }
 
 fn a_server_that_may_make_no_tables_makes_and_drops_weeks() {
