@@ -20,6 +20,7 @@ mod storage;
 #[path = "../../../core/tests/properties/strategies.rs"]
 #[allow(dead_code)]
 mod strategies;
+mod tables;
 mod weeks;
 #[path = "../../../core/tests/properties/world.rs"]
 #[allow(dead_code)]
