@@ -18,7 +18,7 @@ async fn metrics_do_not_wait_for_a_store_that_is_slow_to_count() {
     "127.0.0.1:0".clone_into(&mut config.server.listen);
     config.server.auth = Some(Auth::None);
     let storage = WatchedStorage::new(before.folder.storage());
-    let counts = storage.count.clone();
+    let counts = storage.hold_count();
     let (storage, clock) = (Arc::new(storage), Arc::new(RealTime));
     let running = start(ServerOptions { config, storage, clock, inside: None });
     let running = running.await.expect("a server");
@@ -38,5 +38,7 @@ async fn metrics_do_not_wait_for_a_store_that_is_slow_to_count() {
     assert_eq!(counted().await, 0, "the store has not told yet");
     tokio::task::spawn_blocking(move || counts.wait()).await.unwrap();
     assert_eq!(counted().await, 2, "the one from before, and the one that was taken here");
+    let told = Answer::of(before.client.get(format!("{url}/v1/jobs/counts"))).await.json;
+    assert_eq!((&told["open"], &told["by_state"]["stuck"]), (&2.into(), &0.into()), "{told}");
     serving.abort();
 }

@@ -21,15 +21,21 @@ pub(crate) struct Asked {
 pub(crate) struct WatchedStorage {
     storage: Arc<dyn Storage>,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Where the first count waits for the test.
-    pub count: Arc<Barrier>,
-    is_first: Arc<AtomicBool>,
+    /// Where a count waits for the test, if it is the next one after [`WatchedStorage::hold_count`].
+    count: Arc<Barrier>,
+    is_held: Arc<AtomicBool>,
 }
 
 impl WatchedStorage {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
-        let (count, is_first) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(true)));
-        Self { storage, asked: Arc::default(), count, is_first }
+        let count = Arc::new(Barrier::new(2));
+        Self { storage, asked: Arc::default(), count, is_held: Arc::default() }
+    }
+
+    /// Where the next count waits.
+    pub(crate) fn hold_count(&self) -> Arc<Barrier> {
+        self.is_held.store(true, Ordering::Relaxed);
+        self.count.clone()
     }
 
     /// What was asked for since the last time.
@@ -47,8 +53,8 @@ impl Storage for WatchedStorage {
     }
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         let (asked, count) = (self.asked.clone(), self.count.clone());
-        let (reader, is_first) = (self.storage.reader()?, self.is_first.clone());
-        Ok(Box::new(WatchedReader { reader, asked, count, is_first }))
+        let (reader, is_held) = (self.storage.reader()?, self.is_held.clone());
+        Ok(Box::new(WatchedReader { reader, asked, count, is_held }))
     }
     fn blobs(&self) -> Arc<dyn Blobs> {
         self.storage.blobs()
@@ -80,7 +86,7 @@ struct WatchedReader {
     reader: Box<dyn Reader>,
     asked: Arc<Mutex<Vec<Asked>>>,
     count: Arc<Barrier>,
-    is_first: Arc<AtomicBool>,
+    is_held: Arc<AtomicBool>,
 }
 
 impl Reader for WatchedReader {
@@ -117,7 +123,7 @@ impl Reader for WatchedReader {
         self.reader.pin()
     }
     fn counts(&mut self) -> Result<JobCounts, StoreError> {
-        if self.is_first.swap(false, Ordering::Relaxed) {
+        if self.is_held.swap(false, Ordering::Relaxed) {
             self.count.wait();
         }
         self.reader.counts()
