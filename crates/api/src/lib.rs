@@ -15,8 +15,8 @@ pub use outcome::{
     LONGEST_PROGRESS, Malformed, WorkerReport, awaiting_report, from_report, progress, to_report,
 };
 pub use pages::{
-    AttemptName, AttemptRow, AttemptsPage, JobRow, JobsPage, LogRow, LogTime, LogTimes, LogsPage,
-    OutputRow, OutputsPage, ReadinessPage, ReadinessRow, WorkerInfo, WorkersPage,
+    AttemptName, AttemptRow, AttemptsPage, JobCounts, JobRow, JobsPage, LogRow, LogTime, LogTimes,
+    LogsPage, OutputRow, OutputsPage, ReadinessPage, ReadinessRow, WorkerInfo, WorkersPage,
 };
 pub use shown_state::{InvalidState, ShownState};
 pub use status::{

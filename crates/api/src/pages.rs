@@ -18,6 +18,15 @@ pub struct JobsPage {
     pub next: Option<String>,
 }
 
+/// How many jobs of servers the store has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCounts {
+    /// Each job once: in its state, or as `stuck`.
+    pub by_state: BTreeMap<String, u64>,
+    /// Those that have not ended, and can go on.
+    pub open: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
     pub id: String,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Blobs, Journal, Reader, StoreError};
 
@@ -20,9 +21,28 @@ pub fn purge(
     now: Timestamp,
 ) -> Result<u64, StoreError> {
     let gone = journal.purge(finished_before)?;
-    for job in &gone {
-        blobs.remove(job);
-    }
+    clear(&gone, reader, blobs, now)
+}
+
+/// The same by a server, again and again: what is cheaper to remove a little later stays until then.
+pub fn expire(
+    journal: &mut dyn Journal,
+    reader: &mut dyn Reader,
+    blobs: &dyn Blobs,
+    finished_before: Timestamp,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let gone = journal.expire(finished_before)?;
+    clear(&gone, reader, blobs, now)
+}
+
+fn clear(
+    gone: &[JobId],
+    reader: &mut dyn Reader,
+    blobs: &dyn Blobs,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    blobs.remove_all(gone);
     sweep(reader, blobs, now)?;
     Ok(gone.len() as u64)
 }

@@ -20,7 +20,7 @@ use steadfast_core::plan::Plan;
 use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
-use steadfast_store::{Reader, Row, Storage, StoreError};
+use steadfast_store::{JobCounts, Reader, Row, Storage, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
@@ -54,6 +54,11 @@ impl JobReader {
             cache: Cache::default(),
             explaining: Arc::new(Semaphore::new(1)),
         })
+    }
+
+    /// How many jobs of servers are in which state.
+    pub async fn counts(&self) -> Result<JobCounts, ApiError> {
+        self.readers.read(|reader| Ok(reader.counts()?)).await
     }
 
     pub async fn row(&self, id: &str) -> Result<Row, ApiError> {

@@ -42,7 +42,7 @@ use crate::observability::{
     requests,
 };
 use crate::peers::{PeerService, Peers};
-use crate::purge::purge;
+use crate::purge::expire;
 use crate::queries::{JobReader, Projector};
 use crate::sessions::{
     FleetQueries, LARGEST_MESSAGE, Proofs, Scope, SessionParts, SessionRegistry, SessionRules,
@@ -57,7 +57,9 @@ use readiness::{Readiness, ready};
 /// Readers of the store: what more than so many ask at once waits.
 const READERS: usize = 4;
 /// How often ended jobs are looked at for those that have been kept long enough.
-const PURGE_EVERY: Duration = Duration::from_hours(1);
+const UPKEEP_EVERY: Duration = Duration::from_hours(1);
+/// A page of metrics does not wait longer for a store that is away.
+const COUNTED_WITHIN: Duration = Duration::from_secs(1);
 /// How long the last spans have to reach their collector.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 #[derive(Debug)]
@@ -116,7 +118,7 @@ pub struct Running {
     /// Resolves when the engine can acknowledge nothing any more.
     gone: oneshot::Receiver<()>,
     membership: Membership,
-    retention: Option<Retention>,
+    upkeep: Upkeep,
     readiness: Readiness,
 }
 
@@ -151,11 +153,11 @@ impl Running {
             log,
             gone,
             membership,
-            retention,
+            upkeep,
             readiness,
             ..
         } = self;
-        let purging = retention.map(|retention| tokio::spawn(retention.keep()));
+        let keeping = tokio::spawn(upkeep.keep());
         let health = readiness.health.clone();
         let looking = tokio::spawn(readiness.tell(serving.clone()));
         serve(entrance, app, options, async {
@@ -178,9 +180,7 @@ impl Running {
         .await;
         let stopped = tokio::task::spawn_blocking(move || live.stop()).await;
         membership.give_up().await;
-        if let Some(purging) = purging {
-            purging.abort();
-        }
+        keeping.abort();
         if let Some(spans) = spans {
             let _ = tokio::task::spawn_blocking(move || spans.stop(LAST_SPANS)).await;
         }
@@ -255,9 +255,6 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let notifications = Notifications::new();
     let (going, gone) = oneshot::channel();
     membership.begin(&*clock).await?;
-    let mut before = storage.reader()?;
-    before.pin()?;
-    let counting = owner.id.clone();
     let loader = Some(Loader::new(storage.journal()?, storage.reader()?, owner.clone()));
     let (shards, me) = (membership.shards(), owner.id.clone());
     let live = Live::start(
@@ -276,14 +273,6 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     membership.keep(inbox.clone(), storage.clone(), clock.clone(), registry.clone());
     // Workers come in when what they hold is known.
     live.recovered()?;
-    // Beside what is served: a million sleeping jobs are half a second.
-    tokio::task::spawn_blocking(move || match before.count(&counting) {
-        Ok((open, stuck)) => {
-            watch.stored(open, stuck);
-            tracing::info!(event = "JobsCounted", open, stuck);
-        }
-        Err(error) => tracing::warn!(event = "JobsNotCounted", %error),
-    });
 
     let reader = JobReader::open(storage.clone(), READERS)?;
     let operator = Arc::new(config.operator.clone());
@@ -340,8 +329,9 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let (grpc, serving) = crate::grpc::routes(jobs).await?;
     let grpc = grpc.add_service(sessions).into_axum_router();
     let keep_ms = config.retention.finished_jobs_ms;
-    let retention = keep_ms.map(|keep_ms| Retention { keep_ms, storage, clock: clock.clone() });
+    let upkeep = Upkeep { keep_ms, storage, clock: clock.clone() };
     let fleet = FleetQueries { registry: registry.clone(), inbox };
+    let counted = reader.clone();
     let now = clock.clone();
     let rest = crate::http::router(App {
         reader,
@@ -369,7 +359,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let health = Router::new()
         .route("/healthz", get(|| std::future::ready("ok\n")))
         .route("/readyz", get(move || ready(asked.clone())))
-        .route("/metrics", get(move || measured(shown.clone(), told.clone())));
+        .route("/metrics", get(move || measured(shown.clone(), counted.clone(), told.clone())));
     let app = rest.merge(health).merge(grpc).layer(from_fn_with_state(metrics, requests));
     let now = clock.clone();
     let guard = Guard::new(&config.server, auth, address, tokens, move || now.now());
@@ -393,7 +383,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         log,
         gone,
         membership,
-        retention,
+        upkeep,
         readiness,
     })
 }
@@ -422,7 +412,11 @@ fn fleet_rules(config: &Config, is_shared: bool) -> FleetRules {
 }
 
 /// What Prometheus reads.
-async fn measured(fleet: FleetQueries, metrics: Metrics) -> impl IntoResponse {
+async fn measured(fleet: FleetQueries, reader: JobReader, metrics: Metrics) -> impl IntoResponse {
+    // What the store does not tell in time is told as it was before.
+    if let Ok(Ok(counts)) = tokio::time::timeout(COUNTED_WITHIN, reader.counts()).await {
+        metrics.set_jobs(&counts);
+    }
     let workers = fleet.list().await.unwrap_or_default();
     for state in WorkerState::ALL {
         let count = workers.iter().filter(|worker| worker.state == state.name()).count();
@@ -458,30 +452,35 @@ impl Observer for Notifier {
     }
 }
 
-/// Ended jobs go after so long.
+/// What a store needs now and then.
 #[derive(Clone, Debug)]
-struct Retention {
-    keep_ms: u64,
+struct Upkeep {
+    /// Ended jobs go after so long. None: never.
+    keep_ms: Option<u64>,
     storage: Arc<dyn Storage>,
     clock: Arc<dyn Clock>,
 }
 
-impl Retention {
+impl Upkeep {
     async fn keep(self) {
         loop {
             let Self { keep_ms, storage, clock } = self.clone();
             let purged = tokio::task::spawn_blocking(move || {
+                if let Err(error) = storage.maintain() {
+                    tracing::warn!(event = "StoreNotMaintained", %error);
+                }
+                let Some(keep_ms) = keep_ms else { return Ok(0) };
                 let now = clock.now();
                 let before = Timestamp(now.0.saturating_sub(keep_ms));
                 let (mut journal, mut reader) = (storage.journal()?, storage.reader()?);
-                purge(&mut *journal, &mut *reader, &*storage.blobs(), before, now)
+                expire(&mut *journal, &mut *reader, &*storage.blobs(), before, now)
             });
             match purged.await {
                 Ok(Ok(0)) | Err(_) => {}
                 Ok(Ok(jobs)) => tracing::info!(event = "JobsPurged", jobs),
                 Ok(Err(error)) => tracing::warn!(event = "JobsNotPurged", %error),
             }
-            tokio::time::sleep(PURGE_EVERY).await;
+            tokio::time::sleep(UPKEEP_EVERY).await;
         }
     }
 }

@@ -119,6 +119,13 @@ pub trait Blobs: Debug + Send + Sync {
     /// Everything of a job. What cannot be removed now is found by [`Blobs::unchanged_since`].
     fn remove(&self, job: &str);
 
+    /// The same of several.
+    fn remove_all(&self, jobs: &[JobId]) {
+        for job in jobs {
+            self.remove(job);
+        }
+    }
+
     /// The jobs that have something here which was not changed since a moment; those that are stored may be left out.
     fn unchanged_since(&self, moment: SystemTime) -> Vec<JobId>;
 }

@@ -10,7 +10,7 @@ use steadfast_core::time::{Timestamp, human_ms};
 
 use crate::folder::Folder;
 use crate::sqlite::{SqliteStore, log_of};
-use crate::{Owner, Reader as _, StoreError};
+use crate::{JobCounts, Reader as _, StoreError};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,8 +55,8 @@ impl Finding {
         Self { check, severity: Severity::Problem, said, advice }
     }
 
-    /// Of a server: how many are open, and stuck.
-    pub(crate) fn of_jobs((open, stuck): (u64, u64)) -> Self {
+    pub(crate) fn of_jobs(counts: &JobCounts) -> Self {
+        let (open, stuck) = (counts.open(), counts.stuck);
         if stuck == 0 {
             return Self::ok("jobs", format!("{open} of servers are open, none is stuck"));
         }
@@ -246,7 +246,7 @@ fn database(
     } else {
         Finding::ok("clock", "nothing stored is of the future")
     });
-    found.push(Finding::of_jobs(store.count(Owner::SHARD)?));
+    found.push(Finding::of_jobs(&store.counts()?));
     Ok(found)
 }
 
@@ -255,7 +255,7 @@ mod tests {
     use std::os::unix::fs::FileExt as _;
 
     use super::*;
-    use crate::Journal as _;
+    use crate::{Journal as _, Owner};
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
 

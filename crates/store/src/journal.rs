@@ -94,6 +94,12 @@ pub trait Journal: Send {
     /// too; which these were.
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError>;
 
+    /// The same for what is kept for a time and no longer: a store may leave some of it for a while, where all that came with it
+    /// goes at once later. On `PostgreSQL` that is a week, or two.
+    fn expire(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        self.purge(finished_before)
+    }
+
     /// Everything of one job goes, over or not, without reading any of it. Whether there was such a one.
     fn remove(&mut self, job: &str) -> Result<bool, StoreError>;
 }

@@ -50,7 +50,8 @@ pub use folder::{Folder, is_plain_name};
 pub use journal::{Journal, Whose};
 pub use memory::MemoryStore;
 pub use model::{
-    Filter, Gap, IdempotencyKey, Owner, Page, QueueEntry, Refused, Row, Snapshot, Stored, Write,
+    Filter, Gap, IdempotencyKey, JobCounts, Owner, Page, QueueEntry, Refused, Row, Snapshot,
+    Stored, Write,
 };
 pub use objects::{ObjectBlobs, check_blobs_url};
 pub use plans::Plans;

@@ -10,8 +10,8 @@ use steadfast_core::time::Timestamp;
 use crate::cursor::Cursor;
 use crate::journal::{Chains, is_kept};
 use crate::{
-    Filter, Gap, IdempotencyKey, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row,
-    Snapshot, StoreError, Stored, Whose, Write,
+    Filter, Gap, IdempotencyKey, JobCounts, Journal, Owner, Page, Plans, QueueEntry, Reader,
+    Refused, Row, Snapshot, StoreError, Stored, Whose, Write,
 };
 
 #[derive(Debug, Default)]
@@ -305,11 +305,13 @@ impl Reader for MemoryStore {
         Ok(())
     }
 
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
-        let ours = self.jobs.values().map(|kept| &kept.stored).filter(|it| it.owner == owner);
-        let stuck = ours.filter(|stored| stored.stuck.is_some()).count();
-        let open = self.due.iter().filter(|(of, ..)| of == owner).count();
-        Ok((open as u64, stuck as u64))
+    fn counts(&mut self) -> Result<JobCounts, StoreError> {
+        let jobs = self.jobs.values().map(|kept| &kept.stored);
+        let of_servers = jobs.filter(|stored| *stored.owner != *stored.row.id);
+        Ok(JobCounts::of(of_servers.map(|stored| match stored.stuck {
+            Some(_) => (JobCounts::STUCK, 1),
+            None => (stored.row.state.name(), 1),
+        })))
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

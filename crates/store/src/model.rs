@@ -135,6 +135,44 @@ pub struct Snapshot {
     pub state: Vec<u8>,
 }
 
+/// How many jobs of servers there are, each counted once: in its state, or as stuck. Those of `run` are not among them: one whose
+/// process is gone would count as running for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobCounts {
+    /// Every state has an entry.
+    pub by_state: BTreeMap<JobState, u64>,
+    pub stuck: u64,
+}
+
+impl JobCounts {
+    /// What a job counts as that cannot go on, instead of its state.
+    pub const STUCK: &'static str = "stuck";
+
+    /// Of what a store keeps by name. What is no state is left out.
+    pub(crate) fn of<'a>(kept: impl IntoIterator<Item = (&'a str, i64)>) -> Self {
+        let mut counts = Self::none();
+        for (name, jobs) in kept {
+            let jobs = u64::try_from(jobs).unwrap_or(0);
+            let state = JobState::ALL.iter().find(|state| state.name() == name);
+            match state {
+                Some(state) => *counts.by_state.entry(*state).or_default() += jobs,
+                None if name == Self::STUCK => counts.stuck += jobs,
+                None => {}
+            }
+        }
+        counts
+    }
+
+    pub(crate) fn none() -> Self {
+        Self { by_state: JobState::ALL.iter().map(|state| (*state, 0)).collect(), stuck: 0 }
+    }
+
+    /// Those that have not ended, and can go on.
+    pub fn open(&self) -> u64 {
+        self.by_state.iter().filter(|(state, _)| !state.is_terminal()).map(|(_, jobs)| jobs).sum()
+    }
+}
+
 /// Who writes: a shard of a server, or a job of `run`. Each group is held against the stored epoch of its
 /// owner, so that one who was taken over writes nothing any more.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod members;
 mod owners;
 mod param;
 mod pool;
+mod purge;
 mod read;
 mod reservation;
 mod run_claim;
@@ -26,6 +27,7 @@ mod storage;
 pub mod testing;
 mod tls;
 mod transfer;
+mod weeks;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,12 +40,13 @@ use crate::events::{Written, crc, written};
 use crate::journal::is_kept;
 use crate::plans::RecentShapes;
 use crate::{
-    Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, Snapshot,
-    StoreError, Stored, Whose, Write,
+    Filter, Gap, JobCounts, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row,
+    Snapshot, StoreError, Stored, Whose, Write,
 };
 use connection::{Connection, Database};
 use fault::Fault;
-use param::{Text, ms};
+use param::Text;
+use purge::Patience;
 
 pub use storage::PostgresStorage;
 
@@ -51,9 +54,6 @@ pub use storage::PostgresStorage;
 const ATTEMPTS: u32 = 5;
 /// A message to the database has 1 GiB at most. What is larger than this goes in several transactions: outputs of a megabyte, hundreds at once.
 const PART_BYTES: usize = 64 << 20;
-/// A purge lets others write in between: jobs that go, and that are looked at, in one transaction.
-const PURGED_AT_ONCE: i32 = 200;
-const LOOKED_AT: i32 = 2000;
 
 #[derive(Debug)]
 pub struct PostgresStore {
@@ -150,7 +150,9 @@ impl Journal for PostgresStore {
         for part in parts(&sizes) {
             let (writes, rows) = (&writes[part.clone()], &rows[part]);
             let told = insist(&mut self.connection, |connection| {
-                commit::group(connection, owner, writes, rows)
+                weeks::with(connection, writes.iter().map(|write| &*write.job), |connection| {
+                    commit::group(connection, owner, writes, rows)
+                })
             });
             let store = self.connection.database().place();
             answers.extend(told.map_err(|fault| match fault {
@@ -222,7 +224,7 @@ impl Journal for PostgresStore {
         let crc = i64::from(crc(*seq, *seq, state));
         self.insist("writing", |connection| {
             // The job stays until this is committed, so that nothing is left of one that goes.
-            let put = connection.query(
+            let put = weeks::with(connection, [job], |connection| connection.query(
                 "INSERT INTO steadfast.projections (job, seq, crc, state) \
                  SELECT id, $2, $3, $4 FROM steadfast.jobs WHERE id = $1 AND seq >= $2 FOR KEY SHARE \
                  ON CONFLICT (job) DO UPDATE \
@@ -233,52 +235,39 @@ impl Journal for PostgresStore {
                     (&crc, Type::INT8),
                     (&&**state, Type::BYTEA),
                 ],
-            )?;
+            ))?;
             Ok(!put.is_empty())
         })
     }
 
     fn park(&mut self, job: &str, why: &str) -> Result<bool, StoreError> {
-        // Only the mark is written: what cannot be read is left as it is.
         self.insist("marking a job", |connection| {
             let parked = connection.query(
-                "UPDATE steadfast.jobs SET stuck = $2, wake_at = NULL, queued = NULL \
-                 WHERE id = $1 AND NOT over RETURNING 1",
+                "SELECT steadfast.park_v1($1, $2)",
                 &[(&Text(job), Type::TEXT), (&Text(why), Type::TEXT)],
             )?;
-            Ok(!parked.is_empty())
+            Ok(parked[0].get(0))
         })
     }
 
     fn purge(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
-        let (mut gone, mut next) = (vec![], Some(0_i64));
-        while let Some(after) = next {
-            let some = self.insist("purging", |connection| {
-                connection.query(
-                    "SELECT gone, next FROM steadfast.purge_v1($1, $2, $3, $4)",
-                    &[
-                        (&ms(finished_before), Type::INT8),
-                        (&after, Type::INT8),
-                        (&LOOKED_AT, Type::INT4),
-                        (&PURGED_AT_ONCE, Type::INT4),
-                    ],
-                )
-            });
-            let some = match some {
-                // What went before is told: its caller has files of these jobs to remove. The next purge goes on.
-                Err(_) if !gone.is_empty() => return Ok(gone),
-                some => some?,
-            };
-            gone.extend(some[0].get::<_, Vec<&str>>(0).into_iter().map(JobId::from));
-            next = some[0].get(1);
-        }
-        Ok(gone)
+        self.attempt("purging", |connection| {
+            purge::purge(connection, finished_before, Patience::None)
+        })
+    }
+
+    fn expire(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        self.attempt("purging", |connection| {
+            purge::purge(connection, finished_before, Patience::AWeek)
+        })
     }
 
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         let gone = self.insist("removing a job", |connection| {
-            connection
-                .query("SELECT steadfast.remove_v1(ARRAY[$1::text])", &[(&Text(job), Type::TEXT)])
+            connection.query(
+                "SELECT steadfast.remove_v1(ARRAY[$1::text], true)",
+                &[(&Text(job), Type::TEXT)],
+            )
         })?;
         Ok(!gone.is_empty())
     }
@@ -329,8 +318,8 @@ impl Reader for PostgresStore {
         self.attempt("reading", Connection::pin)
     }
 
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
-        self.attempt("reading", |connection| owners::count_jobs(connection, owner))
+    fn counts(&mut self) -> Result<JobCounts, StoreError> {
+        self.attempt("reading", read::counts)
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

@@ -2,7 +2,7 @@
 
 use steadfast_core::event::{JobId, RecordedEvent};
 
-use crate::{Filter, Page, Row, Snapshot, StoreError, Stored};
+use crate::{Filter, JobCounts, Page, Row, Snapshot, StoreError, Stored};
 
 pub trait Reader: Send {
     fn get(&mut self, job: &str) -> Result<Option<Stored>, StoreError>;
@@ -38,9 +38,8 @@ pub trait Reader: Send {
     /// What is read from here on is as of this moment, until the reader is dropped.
     fn pin(&mut self) -> Result<(), StoreError>;
 
-    /// How many jobs of an owner are not over, without those that are stuck, and how many are stuck. Looks at an
-    /// index entry of each: half a second for a million.
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError>;
+    /// How many jobs of servers are in which state. Kept with every write, so that no job is looked at.
+    fn counts(&mut self) -> Result<JobCounts, StoreError>;
 
     /// Why a job was parked, or what is wrong with its stored log, as far as its checksums tell; none: nothing, or there
     /// is no such job. Of a long log only the beginning and the end are looked at, so that a list can ask

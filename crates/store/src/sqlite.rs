@@ -5,6 +5,7 @@
 //! and shown by `steadfast history`.
 
 mod checkpointer;
+mod counts;
 mod events;
 mod fault;
 mod in_place;
@@ -30,8 +31,8 @@ use crate::events::{Written, written};
 use crate::journal::is_kept;
 use crate::plans::RecentShapes;
 use crate::{
-    Filter, Gap, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row, Snapshot,
-    StoreError, Stored, Whose, Write,
+    Filter, Gap, JobCounts, Journal, Owner, Page, Plans, QueueEntry, Reader, Refused, Row,
+    Snapshot, StoreError, Stored, Whose, Write,
 };
 use checkpointer::Checkpointer;
 use fault::Fault;
@@ -357,8 +358,8 @@ impl Reader for SqliteStore {
         })
     }
 
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
-        self.attempt("reading", |connection| owners::count(connection, owner))
+    fn counts(&mut self) -> Result<JobCounts, StoreError> {
+        self.attempt("reading", |connection| counts::read(connection))
     }
 
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {

@@ -73,6 +73,11 @@ pub trait Storage: Debug + Send + Sync {
     /// Whether there is a server that goes on with what was submitted to one.
     fn is_served(&self) -> bool;
 
+    /// What nobody else sees to: about once an hour, beside everything else.
+    fn maintain(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// What an operator should know of it. Changes nothing. `reserve`: bytes of the disk that are kept free.
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding>;
 

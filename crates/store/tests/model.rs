@@ -142,7 +142,7 @@ fn story(store: &mut impl Store) -> String {
             store.due(Whose::all(OWNERS[0]), None, Timestamp(until), 4).unwrap()
         );
     }
-    story
+    story + &format!("{:?}\n", store.counts().unwrap())
 }
 
 /// `open`: the same store, again and again.

@@ -152,6 +152,9 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .parameter(path("name", "Of the log, as the list has it.", &text()))
         .answer(200, "By place in the log, to a tenth of a second.", "LogTimes")
         .problems(&[404]);
+    let counts = Described::new("countJobs", "How many jobs of servers are in which state")
+        .answer(200, "As of now, whichever server has them.", "JobCounts")
+        .problems(&[]);
     let list_workers = Described::new("listWorkers", "The workers, by name")
         .answer(200, "All that are known.", "Workers")
         .problems(&[]);
@@ -180,6 +183,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&post, "/v1/jobs", jobs::submit, submit)
         .add(&get, "/v1/jobs", jobs::list, list)
         .add(&post, "/v1/jobs/bulk", bulk::submit_many, submit_many)
+        .add(&get, "/v1/jobs/counts", jobs::counts, counts)
         .add(&get, "/v1/jobs/{id}", jobs::status, status)
         .add(&get, "/v1/jobs/{id}/events", events::events, log_of_job)
         .add(&get, "/v1/jobs/{id}/explain", jobs::explain, explain)

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_api::{JobStatus, ShownState};
+use steadfast_api::{JobCounts, JobStatus, ShownState};
 use steadfast_core::event::Requester;
 use tokio::time::timeout;
 
@@ -165,6 +165,15 @@ fn created(submitted: &Submitted, ended: Option<&JobStatus>) -> Result<Response,
     let location = HeaderValue::from_str(&format!("/v1/jobs/{id}")).map_err(ApiError::internal)?;
     response.headers_mut().insert("location", location);
     Ok(response)
+}
+
+pub(super) async fn counts(State(app): State<App>) -> Result<Response, ApiError> {
+    let counts = app.reader.counts().await?;
+    let open = counts.open();
+    let by_state = counts.by_state.iter().map(|(state, jobs)| (state.name(), *jobs));
+    let by_state = by_state.chain([(ShownState::Stuck.name(), counts.stuck)]);
+    let by_state = by_state.map(|(state, jobs)| (state.to_owned(), jobs)).collect();
+    super::json(StatusCode::OK, &JobCounts { by_state, open })
 }
 
 pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, ApiError> {

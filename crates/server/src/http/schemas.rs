@@ -22,6 +22,7 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("Again", again()),
         ("JobsPage", page("jobs", &reference("JobRow"))),
         ("JobRow", job_row()),
+        ("JobCounts", object(&[("by_state", counts()), ("open", count())])),
         ("JobStatus", job_status()),
         ("Run", run()),
         ("Step", step()),
@@ -163,6 +164,10 @@ fn count() -> Value {
 
 fn flag() -> Value {
     json!({"type": "boolean"})
+}
+
+fn counts() -> Value {
+    json!({"type": "object", "additionalProperties": count()})
 }
 
 fn texts() -> Value {

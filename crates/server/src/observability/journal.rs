@@ -115,6 +115,10 @@ impl Journal for TimedJournal {
         self.journal.purge(finished_before)
     }
 
+    fn expire(&mut self, finished_before: Timestamp) -> Result<Vec<JobId>, StoreError> {
+        self.journal.expire(finished_before)
+    }
+
     fn remove(&mut self, job: &str) -> Result<bool, StoreError> {
         self.journal.remove(job)
     }

@@ -1,5 +1,5 @@
 //! What Prometheus reads. Everything here is counted in memory; nothing waits, nothing is looked up
-//! in the store.
+//! in the store: how many jobs that has is handed in.
 //!
 //! Every label is of a set that the program knows: states, reasons, routes. What a job's author or a
 //! caller writes is never a label; `job_id` is bounded (see `per_job`).
@@ -19,6 +19,7 @@ use prometheus_client::registry::{Metric, Registry};
 use steadfast_core::event::{CompletionReason, JobState};
 use steadfast_core::time::Timestamp;
 use steadfast_core::verdict::{Cause, StopReason};
+use steadfast_store::JobCounts;
 
 use super::per_job::{BudgetCollector, Budgets};
 use super::text::classic;
@@ -70,7 +71,8 @@ pub(super) struct Counters {
     jobs_accepted: Counter,
     jobs_ended: Family<One, Counter>,
     pub(super) jobs_live: Gauge,
-    pub(super) jobs_stuck: Gauge,
+    jobs_stuck: Gauge,
+    jobs: Family<One, Gauge>,
     pub(super) late_results: Counter,
     pub(super) attempts_started: Counter,
     attempts_ended: Family<One, Counter>,
@@ -107,6 +109,15 @@ impl Metrics {
         // Writing into a string does not fail, and half a page is of more use than none.
         let _ = encode_registry(&mut page, &self.0.registry);
         classic(&page)
+    }
+
+    /// How many jobs the store has, by their state.
+    pub fn set_jobs(&self, counts: &JobCounts) {
+        let by_state = counts.by_state.iter().map(|(state, jobs)| (state.name(), *jobs));
+        for (state, jobs) in by_state.chain([(JobCounts::STUCK, counts.stuck)]) {
+            self.0.counted.jobs.get_or_create(&[("state", state)]).set(jobs as i64);
+        }
+        self.0.counted.jobs_stuck.set(counts.stuck as i64);
     }
 
     /// How many workers are in a state, which is of a small fixed set.
@@ -174,11 +185,13 @@ impl Counters {
                 "state",
                 &ENDS.map(JobState::name),
             ),
-            jobs_live: add.one("steadfast_jobs_live", "Jobs that have not ended"),
-            jobs_stuck: add.one(
-                "steadfast_jobs_stuck",
-                "Jobs that had not ended and could not be read when the server started",
+            jobs_live: add.one(
+                "steadfast_jobs_live",
+                "Jobs that have not ended and that this server has in memory",
             ),
+            jobs_stuck: add
+                .one("steadfast_jobs_stuck", "Jobs of the store that cannot be read or continued"),
+            jobs: add.one("steadfast_jobs", "Jobs of the store, whichever server has them, by state"),
             late_results: add.one(
                 "steadfast_late_datacenter_results",
                 "Datacenters that reported after their job had completed",

@@ -77,36 +77,20 @@ impl Observability {
         if !watched.has_ended() {
             counted.budgets.show(&job.id, watched.shown());
         }
+        counted.jobs_live.inc_by(i64::from(!watched.has_ended()));
         counted.items_running.inc_by(watched.in_flight() as i64);
-        if let Some(before) = self.jobs().insert(job.id.clone(), watched) {
-            counted.items_running.dec_by(before.in_flight() as i64);
-        }
-    }
-
-    /// How many jobs the store had when the engine began that were not over, and how many that were stuck. What
-    /// was heard since is told beside them.
-    pub fn stored(&self, open: u64, stuck: u64) {
-        let counted = self.0.metrics.counted();
-        counted.jobs_live.inc_by(open as i64);
-        counted.jobs_stuck.inc_by(stuck as i64);
-    }
-
-    /// A job that has nothing to do for a while leaves memory, and is still one that has not ended.
-    fn put_away(&self, job: &JobId) {
-        if let Some(watched) = self.jobs().remove(job) {
-            let counted = self.0.metrics.counted();
-            counted.items_running.dec_by(watched.in_flight() as i64);
-            counted.budgets.hide(job);
+        let before = self.jobs().insert(job.id.clone(), watched);
+        if let Some(before) = before {
+            self.let_go(&before);
         }
     }
 
     /// A stored job that has not ended and cannot be read: nobody goes on with it.
     pub fn stuck(&self, job: &JobId, reason: &str) {
-        self.0.metrics.counted().jobs_stuck.inc();
         tracing::error!(event = "JobStuck", job_id = %job, reason);
     }
 
-    /// A job that another process goes on with.
+    /// A job that leaves memory: it has nothing to do for a while, or another process goes on with it.
     pub fn forgotten(&self, job: &JobId) {
         let forgotten = self.jobs().remove(job);
         if let Some(forgotten) = forgotten {
@@ -188,7 +172,7 @@ impl Observer for Observability {
     }
 
     fn slept(&mut self, job: &JobId) {
-        self.put_away(job);
+        self.forgotten(job);
     }
 }
 

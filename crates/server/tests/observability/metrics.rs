@@ -240,7 +240,6 @@ proptest! {
 
         // A process that takes over in the middle ends with the same state.
         let after = Observability::new(metrics(true), None);
-        after.stored(u64::from(!half.state().is_terminal()), 0);
         after.adopted(&half);
         hear(&after, "j", &log[cut..]);
         let (after_page, page) = (page(&after), last);

@@ -24,6 +24,7 @@ async fn the_document_describes_every_route_and_resolves_every_name() {
         described,
         [
             "get /v1/jobs",
+            "get /v1/jobs/counts",
             "get /v1/jobs/{id}",
             "get /v1/jobs/{id}/attempts",
             "get /v1/jobs/{id}/events",

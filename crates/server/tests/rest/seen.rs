@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use steadfast_api::{
-    AttemptsPage, JobStatus, JobsPage, LogsPage, OutputsPage, ReadinessPage, WorkersPage,
+    AttemptsPage, JobCounts, JobStatus, JobsPage, LogsPage, OutputsPage, ReadinessPage, WorkersPage,
 };
 use steadfast_core::explain::Explanation;
 use steadfast_jobfile::Operator;
@@ -167,6 +167,7 @@ const PAGES: &[Page] = &[
     ("/v1/jobs/{id}/readiness", "ReadinessPage", reads_back::<ReadinessPage>),
     ("/v1/jobs/{id}/logs", "LogsPage", reads_back::<LogsPage>),
     ("/v1/jobs/{id}/explain", "Explanation", reads_back::<Explanation>),
+    ("/v1/jobs/counts", "JobCounts", reads_back::<JobCounts>),
     ("/v1/workers", "Workers", reads_back::<WorkersPage>),
 ];
 

@@ -1,13 +1,14 @@
 //! A storage whose readers tell what they are asked for.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use steadfast_core::event::{JobId, RecordedEvent, Requester};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{
-    Blobs, Claim, ClaimError, Exchange, Filter, Finding, Folder, Journal, Page, Reader, Row,
-    RunClaim, RunClaimError, Settings, Snapshot, Space, Storage, StoreError, Stored,
+    Blobs, Claim, ClaimError, Exchange, Filter, Finding, Folder, JobCounts, Journal, Page, Reader,
+    Row, RunClaim, RunClaimError, Settings, Snapshot, Space, Storage, StoreError, Stored,
 };
 
 /// A page of events that was asked for: from which on, how many at most.
@@ -21,13 +22,21 @@ pub(crate) struct Asked {
 pub(crate) struct WatchedStorage {
     storage: Arc<dyn Storage>,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Where a count waits for the test.
-    pub count: Arc<Barrier>,
+    /// Where a count waits for the test, if it is the next one after [`WatchedStorage::hold_count`].
+    count: Arc<Barrier>,
+    is_held: Arc<AtomicBool>,
 }
 
 impl WatchedStorage {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
-        Self { storage, asked: Arc::default(), count: Arc::new(Barrier::new(2)) }
+        let count = Arc::new(Barrier::new(2));
+        Self { storage, asked: Arc::default(), count, is_held: Arc::default() }
+    }
+
+    /// Where the next count waits.
+    pub(crate) fn hold_count(&self) -> Arc<Barrier> {
+        self.is_held.store(true, Ordering::Relaxed);
+        self.count.clone()
     }
 
     /// What was asked for since the last time.
@@ -45,7 +54,8 @@ impl Storage for WatchedStorage {
     }
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         let (asked, count) = (self.asked.clone(), self.count.clone());
-        Ok(Box::new(WatchedReader { reader: self.storage.reader()?, asked, count }))
+        let (reader, is_held) = (self.storage.reader()?, self.is_held.clone());
+        Ok(Box::new(WatchedReader { reader, asked, count, is_held }))
     }
     fn blobs(&self) -> Arc<dyn Blobs> {
         self.storage.blobs()
@@ -71,6 +81,9 @@ impl Storage for WatchedStorage {
     fn is_run(&self, job: &str) -> bool {
         self.storage.is_run(job)
     }
+    fn maintain(&self) -> Result<(), StoreError> {
+        self.storage.maintain()
+    }
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding> {
         self.storage.examine(now, reserve)
     }
@@ -83,6 +96,7 @@ struct WatchedReader {
     reader: Box<dyn Reader>,
     asked: Arc<Mutex<Vec<Asked>>>,
     count: Arc<Barrier>,
+    is_held: Arc<AtomicBool>,
 }
 
 impl Reader for WatchedReader {
@@ -118,9 +132,11 @@ impl Reader for WatchedReader {
     fn pin(&mut self) -> Result<(), StoreError> {
         self.reader.pin()
     }
-    fn count(&mut self, owner: &str) -> Result<(u64, u64), StoreError> {
-        self.count.wait();
-        self.reader.count(owner)
+    fn counts(&mut self) -> Result<JobCounts, StoreError> {
+        if self.is_held.swap(false, Ordering::Relaxed) {
+            self.count.wait();
+        }
+        self.reader.counts()
     }
     fn damage(&mut self, job: &str) -> Result<Option<String>, StoreError> {
         self.reader.damage(job)

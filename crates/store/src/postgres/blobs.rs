@@ -21,6 +21,9 @@ use crate::{AttachedFiles, Blobs, LogChunk, LogName, LogProgress, LogReader};
 /// The largest piece: a row of it is sent, and kept, as a whole.
 const PIECE: usize = 256 << 10;
 
+/// Jobs whose files and logs go in one transaction.
+const REMOVED_AT_ONCE: usize = 200;
+
 #[derive(Clone, Debug)]
 pub(super) struct PostgresBlobs {
     pool: Arc<Pool>,
@@ -86,8 +89,16 @@ impl Blobs for PostgresBlobs {
     }
 
     fn remove(&self, job: &str) {
-        let _ = files::remove(&self.pool, job);
-        let _ = logs::remove(&self.pool, job);
+        self.remove_all(&[job.into()]);
+    }
+
+    /// Of jobs whose week is gone there is nothing left to look for.
+    fn remove_all(&self, jobs: &[JobId]) {
+        for some in jobs.chunks(REMOVED_AT_ONCE) {
+            let ids: Vec<_> = some.iter().map(|job| Text(job)).collect();
+            let tables = [&files::TABLES[..], &logs::TABLES].concat();
+            let _ = remove(&self.pool, &ids, &tables);
+        }
     }
 
     /// Of jobs that are not there: nobody asks for the others.
@@ -116,12 +127,12 @@ impl MovableBlobs for PostgresBlobs {
     }
 }
 
-/// Every table that has something of a job.
-fn remove(pool: &Pool, job: &str, tables: &[&str]) -> io::Result<()> {
+/// In every table that has something of a job.
+fn remove(pool: &Pool, jobs: &[Text<'_>], tables: &[&str]) -> io::Result<()> {
     pool.with("removing", |connection| {
         for table in tables {
-            let sql = format!("DELETE FROM steadfast.{table} WHERE job = $1");
-            connection.query(&sql, &[(&Text(job), Type::TEXT)])?;
+            let sql = format!("DELETE FROM steadfast.{table} WHERE job = ANY ($1)");
+            connection.query(&sql, &[(&jobs, Type::TEXT_ARRAY)])?;
         }
         Ok(())
     })

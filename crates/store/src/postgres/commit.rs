@@ -159,6 +159,8 @@ struct WriteColumns<'a> {
     shard: Vec<i16>,
     key: Vec<Option<Text<'a>>>,
     digest: Vec<Option<Text<'a>>>,
+    /// Of the last write of a chain, if its job is a server's.
+    state: Vec<Option<&'a str>>,
 }
 
 #[derive(Default)]
@@ -219,6 +221,7 @@ impl<'a> Arrays<'a> {
         columns.shard.push(shard_of(&write.job, shards) as i16);
         columns.key.push(write.key.as_ref().map(|key| Text(&key.key)));
         columns.digest.push(write.key.as_ref().map(|key| Text(&key.digest)));
+        columns.state.push(None);
     }
 
     /// What stays is that of the first write, if it is of a new job; what changes that of the last.
@@ -231,6 +234,8 @@ impl<'a> Arrays<'a> {
         labels: Option<&'a str>,
     ) {
         let (first, last) = (&writes[chain.first - 1], &writes[chain.last - 1]);
+        let is_its_own = *first.job == *owner.id;
+        self.writes.state[chain.last - 1] = (!is_its_own).then(|| last.row.state.name());
         let columns = &mut self.chains;
         columns.first.push(chain.first as i32);
         columns.last.push(chain.last as i32);
@@ -247,7 +252,6 @@ impl<'a> Arrays<'a> {
         columns.labels.push(labels.map(Text));
         columns.retried_from.push(first.row.retried_from.as_deref().map(Text));
         columns.local.push(first.row.local);
-        let is_its_own = *first.job == *owner.id;
         columns.shard.push((!is_its_own).then(|| self.writes.shard[chain.first - 1]));
         columns.key.push(first.key.as_ref().map(|key| Text(&key.key)));
         columns.plan.push(shape.map(|shape| Text(&shape.digest)));
@@ -304,6 +308,7 @@ impl<'a> Arrays<'a> {
             (&writes.shard, Type::INT2_ARRAY),
             (&writes.key, TEXTS),
             (&writes.digest, TEXTS),
+            (&writes.state, TEXTS),
             (&chains.first, WRITES),
             (&chains.last, WRITES),
             (&chains.job, TEXTS),

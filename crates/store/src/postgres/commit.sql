@@ -3,13 +3,16 @@
 -- Writes (w_) are numbered from 1. Those of one job that follow on each other are a chain (c_), and `rounds` says where in the group a
 -- round ends: within one, a job has one chain, and a key is wanted once. So whatever refuses a write of a chain was there before the round,
 -- and everything is asked and written by sets. Nearly every group is one round. Where a job has writes in several, w_after is the one of an
--- earlier round that a write follows on.
+-- earlier round that a write follows on; w_state is the state that the last write of a chain leaves its job in, if it is
+-- one that is counted.
+--
+-- Arrays are made of rows that a subquery has put in order: an ORDER BY in each aggregate would sort them as often.
 --
 -- Plans are fixed to index scans: one that was made while the tables were empty is used until they are analyzed.
 CREATE FUNCTION steadfast.commit_v1(
     an_owner text, an_epoch bigint, rounds integer[],
     w_job text[], w_expected bigint[], w_after integer[], w_shard smallint[], w_key text[],
-    w_digest text[],
+    w_digest text[], w_state text[],
     c_first integer[], c_last integer[], c_job text[], c_seq bigint[], c_state text[],
     c_finished_at bigint[], c_wake_at bigint[], c_queued text[], c_over boolean[],
     c_readiness text[],
@@ -35,11 +38,13 @@ DECLARE
     current_epoch bigint;
     low integer := 1;
     high integer;
-    -- By the writes of a round: where their chain begins and where the job's log ends, who may write it, who has the key, and whether the
-    -- write is taken.
+    -- By the writes of a round: where their chain begins and where the job's log ends, who may write it, in which state it is counted, who
+    -- has the key, and whether the write is taken.
     begins bigint[];
     ends bigint[];
     owners_of text[];
+    states_before text[];
+    were_stuck boolean[];
     holders text[];
     same boolean[];
     taken boolean[];
@@ -69,24 +74,25 @@ BEGIN
 
         -- Numbers of a chain do not fall: all are taken if the first fits the end of the log. A later one that fits by its number alone was
         -- decided on others than those that are there.
-        SELECT array_agg(a.begins ORDER BY a.i), array_agg(a.ends ORDER BY a.i),
-               array_agg(a.owner ORDER BY a.i),
-               array_agg(a.begins = a.ends AND coalesce(a.owner = an_owner, false) ORDER BY a.i)
-        INTO begins, ends, owners_of, taken
+        SELECT array_agg(a.begins), array_agg(a.ends), array_agg(a.owner), array_agg(a.state),
+               array_agg(a.is_stuck),
+               array_agg(a.begins = a.ends AND coalesce(a.owner = an_owner, false))
+        INTO begins, ends, owners_of, states_before, were_stuck, taken
         FROM (
             SELECT w.i, min(w.expected) OVER (PARTITION BY w.job) AS begins,
-                   coalesce(j.seq, 0) AS ends,
+                   coalesce(j.seq, 0) AS ends, j.stuck IS NOT NULL AS is_stuck,
+                   CASE WHEN j.stuck IS NULL THEN j.state ELSE 'stuck' END AS state,
                    CASE WHEN CASE WHEN j.id IS NULL THEN w.job = an_owner ELSE j.shard IS NULL END
                         THEN w.job ELSE s.owner END AS owner
             FROM unnest(w_job[low:high], w_expected[low:high], w_shard[low:high])
                  WITH ORDINALITY AS w(job, expected, shard, i)
             LEFT JOIN jobs j ON j.id = w.job
             LEFT JOIN shards s ON s.shard = coalesce(j.shard, w.shard)
+            ORDER BY w.i
         ) a;
 
         IF low > 1 THEN
-            SELECT array_agg(a.source ORDER BY a.i),
-                   array_agg(a.taken AND a.source IS NULL ORDER BY a.i)
+            SELECT array_agg(a.source), array_agg(a.taken AND a.source IS NULL)
             INTO sources, taken
             FROM (
                 SELECT w.i, w.taken,
@@ -94,6 +100,7 @@ BEGIN
                            OVER (PARTITION BY w.job) AS source
                 FROM unnest(w_job[low:high], w_after[low:high], taken)
                      WITH ORDINALITY AS w(job, after, taken, i)
+                ORDER BY w.i
             ) a;
         END IF;
 
@@ -109,10 +116,10 @@ BEGIN
 
             -- A statement of its own sees the key of a rival that was waited for. A key of a job that was not there is this write's.
             -- What follows on a job that its key has refused is refused too, as one of the owner's that is not there.
-            SELECT array_agg(b.holder ORDER BY b.i), array_agg(b.same ORDER BY b.i),
-                   array_agg(CASE WHEN b.is_void THEN 0 ELSE b.ends END ORDER BY b.i),
-                   array_agg(CASE WHEN b.is_void THEN an_owner ELSE b.owner END ORDER BY b.i),
-                   array_agg(b.taken AND NOT b.is_void ORDER BY b.i), bool_or(b.is_lost)
+            SELECT array_agg(b.holder), array_agg(b.same),
+                   array_agg(CASE WHEN b.is_void THEN 0 ELSE b.ends END),
+                   array_agg(CASE WHEN b.is_void THEN an_owner ELSE b.owner END),
+                   array_agg(b.taken AND NOT b.is_void), bool_or(b.is_lost)
             INTO holders, same, ends, owners_of, taken, lost
             FROM (
                 SELECT a.*, bool_or(a.holder IS NOT NULL) OVER (PARTITION BY a.job) AS is_void
@@ -125,6 +132,7 @@ BEGIN
                          WITH ORDINALITY AS w(job, key, digest, ends, owner, taken, i)
                     LEFT JOIN keys k ON k.key = w.key
                 ) a
+                ORDER BY a.i
             ) b;
             IF lost THEN
                 RAISE serialization_failure USING MESSAGE = 'a key was given up meanwhile';
@@ -132,10 +140,9 @@ BEGIN
         END IF;
 
         IF false = ANY (taken) THEN
-            SELECT array_agg(a.why ORDER BY a.i),
-                   array_agg(CASE WHEN a.why = 'key' THEN 0 ELSE coalesce(all_founds[a.source], a.ends) END
-                             ORDER BY a.i),
-                   array_agg(coalesce(all_whos[a.source], a.holder, a.owner) ORDER BY a.i)
+            SELECT array_agg(a.why),
+                   array_agg(CASE WHEN a.why = 'key' THEN 0 ELSE coalesce(all_founds[a.source], a.ends) END),
+                   array_agg(coalesce(all_whos[a.source], a.holder, a.owner))
             INTO whys, founds, whos
             FROM (
                 SELECT w.*, CASE WHEN w.source IS NOT NULL
@@ -147,6 +154,7 @@ BEGIN
                                  ELSE 'sequence' END AS why
                 FROM unnest(begins, ends, owners_of, holders, sources)
                      WITH ORDINALITY AS w(begins, ends, owner, holder, source, i)
+                ORDER BY w.i
             ) a;
             RETURN QUERY
                 SELECT (low + w.i - 1)::integer, w.why, w.found, w.who, w.same
@@ -181,44 +189,49 @@ BEGIN
             ON CONFLICT (digest) DO NOTHING;
         END IF;
 
-        INSERT INTO jobs (seq, submitted_at, finished_at, wake_at, plan, shard, over, local, id,
-                          state, name, queued, key, retried_from, labels, readiness)
-        SELECT c.seq, c.submitted_at, c.finished_at, c.wake_at, p.id, c.shard, c.over, c.local,
-               c.job, c.state, c.name, c.queued, c.key, c.retried_from, c.labels,
-               c.readiness
-        FROM unnest(c_first, c_job, c_seq, c_state, c_finished_at, c_wake_at, c_queued, c_over,
-                    c_readiness, c_name, c_submitted_at, c_labels, c_retried_from, c_local, c_shard, c_key,
-                    c_plan)
-             AS c(first, job, seq, state, finished_at, wake_at, queued, over, readiness, name, submitted_at,
-                  labels, retried_from, local, shard, key, plan)
-        LEFT JOIN plans p ON p.digest = c.plan
-        WHERE c.first BETWEEN low AND high
-          AND taken[c.first - low + 1] AND ends[c.first - low + 1] = 0
-        ORDER BY c.first;
+        IF 0 = ANY (ends) THEN
+            INSERT INTO jobs (seq, submitted_at, finished_at, wake_at, plan, shard, over, local, id,
+                              state, name, queued, key, retried_from, labels, readiness)
+            SELECT c.seq, c.submitted_at, c.finished_at, c.wake_at, p.id, c.shard, c.over, c.local,
+                   c.job, c.state, c.name, c.queued, c.key, c.retried_from, c.labels,
+                   c.readiness
+            FROM unnest(c_first, c_job, c_seq, c_state, c_finished_at, c_wake_at, c_queued, c_over,
+                        c_readiness, c_name, c_submitted_at, c_labels, c_retried_from, c_local, c_shard, c_key,
+                        c_plan)
+                 AS c(first, job, seq, state, finished_at, wake_at, queued, over, readiness, name, submitted_at,
+                      labels, retried_from, local, shard, key, plan)
+            LEFT JOIN plans p ON p.digest = c.plan
+            WHERE c.first BETWEEN low AND high
+              AND taken[c.first - low + 1] AND ends[c.first - low + 1] = 0
+            ORDER BY c.first;
 
-        IF cardinality(l_write) > 0 THEN
-            INSERT INTO labels (name, value, job)
-            SELECT l.name, l.value, j.n
-            FROM unnest(l_write, l_job, l_name, l_value) AS l(write, job, name, value)
-            JOIN jobs j ON j.id = l.job
-            WHERE l.write BETWEEN low AND high
-              AND taken[l.write - low + 1] AND ends[l.write - low + 1] = 0;
+            IF cardinality(l_write) > 0 THEN
+                INSERT INTO labels (name, value, job)
+                SELECT l.name, l.value, j.n
+                FROM unnest(l_write, l_job, l_name, l_value) AS l(write, job, name, value)
+                JOIN jobs j ON j.id = l.job
+                WHERE l.write BETWEEN low AND high
+                  AND taken[l.write - low + 1] AND ends[l.write - low + 1] = 0;
+            END IF;
         END IF;
 
-        UPDATE jobs j
-        SET seq = c.seq, state = c.state, finished_at = c.finished_at, wake_at = c.wake_at,
-            queued = c.queued, over = c.over, readiness = c.readiness
-        FROM unnest(c_last, c_job, c_seq, c_state, c_finished_at, c_wake_at, c_queued, c_over,
-                    c_readiness)
-             AS c(last, job, seq, state, finished_at, wake_at, queued, over, readiness)
-        WHERE j.id = c.job AND c.last BETWEEN low AND high
-          AND taken[c.last - low + 1] AND ends[c.last - low + 1] > 0
-          AND j.seq = ends[c.last - low + 1];
-        GET DIAGNOSTICS changed_rows = ROW_COUNT;
-        SELECT count(*) INTO expected_rows FROM unnest(c_last) AS last
-        WHERE last BETWEEN low AND high AND taken[last - low + 1] AND ends[last - low + 1] > 0;
-        IF changed_rows <> expected_rows THEN
-            RAISE serialization_failure USING MESSAGE = 'a job was removed meanwhile';
+        IF 0 < ANY (ends) THEN
+            UPDATE jobs j
+            SET seq = c.seq, state = c.state, finished_at = c.finished_at, wake_at = c.wake_at,
+                queued = c.queued, over = c.over, readiness = c.readiness
+            FROM unnest(c_last, c_job, c_seq, c_state, c_finished_at, c_wake_at, c_queued, c_over,
+                        c_readiness)
+                 AS c(last, job, seq, state, finished_at, wake_at, queued, over, readiness)
+            WHERE j.id = c.job AND c.last BETWEEN low AND high
+              AND taken[c.last - low + 1] AND ends[c.last - low + 1] > 0
+              AND j.seq = ends[c.last - low + 1]
+              AND (j.stuck IS NOT NULL) = were_stuck[c.last - low + 1];
+            GET DIAGNOSTICS changed_rows = ROW_COUNT;
+            SELECT count(*) INTO expected_rows FROM unnest(c_last) AS last
+            WHERE last BETWEEN low AND high AND taken[last - low + 1] AND ends[last - low + 1] > 0;
+            IF changed_rows <> expected_rows THEN
+                RAISE serialization_failure USING MESSAGE = 'a job was removed or marked meanwhile';
+            END IF;
         END IF;
 
         INSERT INTO events (job, last, first, epoch, crc, compressed, lines)
@@ -235,6 +248,20 @@ BEGIN
             ON CONFLICT (job) DO UPDATE
             SET seq = excluded.seq, crc = excluded.crc, state = excluded.state;
         END IF;
+
+        INSERT INTO job_counts AS k (writer, state, jobs)
+        SELECT an_owner, d.state, sum(d.change)
+        FROM (
+            SELECT w.before, w.after, count(*) AS jobs
+            FROM unnest(w_state[low:high], states_before, taken) AS w(after, before, taken)
+            WHERE w.taken AND w.after <> coalesce(w.before, '')
+            GROUP BY w.before, w.after
+        ) w
+        CROSS JOIN LATERAL (VALUES (w.before, -w.jobs), (w.after, w.jobs)) AS d(state, change)
+        WHERE d.state IS NOT NULL AND w.before IS DISTINCT FROM 'stuck'
+        GROUP BY d.state HAVING sum(d.change) <> 0
+        ORDER BY d.state
+        ON CONFLICT (writer, state) DO UPDATE SET jobs = k.jobs + excluded.jobs;
 
         low := high + 1;
     END LOOP;

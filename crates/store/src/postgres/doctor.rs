@@ -1,23 +1,21 @@
 //! What an operator should know of the database. Changes nothing, and makes no schema.
 
+mod tables;
+
 use std::sync::Arc;
 
 use steadfast_core::time::{Timestamp, human_ms};
 
 use super::connection::{Connection, Database};
 use super::fault::Fault;
-use super::{reservation, schema};
+use super::{read, reservation, schema};
 use crate::Finding;
 use crate::doctor::{moved, unreadable};
 
 /// More than clocks that are kept differ by.
 const APART_MS: u64 = 2_000;
-/// Dead rows are nothing to tell of below.
-const DEAD_ROWS: i64 = 100_000;
 /// A transaction that has been open for so long keeps dead rows from being removed.
 const OPEN_SECONDS: i64 = 600;
-/// Of 2³¹ transactions, after which a database that is not vacuumed stops.
-const OLD_TRANSACTIONS: i64 = 1_500_000_000;
 
 pub(super) fn examine(database: &Arc<Database>, now: Timestamp) -> Vec<Finding> {
     let mut connection = Connection::unprepared(database);
@@ -38,6 +36,7 @@ fn look(
     let version = connection.read("SELECT current_setting('server_version')", &[])?;
     let version: &str = version[0].get(0);
     found.push(Finding::ok("database", format!("{place}, PostgreSQL {version}")));
+    found.push(Finding::ok("durability", "fsync, synchronous_commit and full_page_writes are on"));
     found.push(clock(connection, now)?);
     let Some(shards) = schema::shards(connection)? else {
         found.push(Finding::ok("schema", "there is none yet; the first server makes it"));
@@ -46,9 +45,12 @@ fn look(
     let version = schema::VERSION;
     found.push(Finding::ok("schema", format!("version {version}, {shards} shards")));
     found.push(server(connection)?);
+    found.push(leases(connection)?);
     found.push(connections(connection)?);
-    found.push(vacuum(connection)?);
-    found.push(Finding::of_jobs(jobs(connection)?));
+    found.push(tables::vacuum(connection)?);
+    found.push(tables::weeks(connection)?);
+    found.push(tables::size(connection)?);
+    found.push(Finding::of_jobs(&read::counts(connection)?));
     Ok(())
 }
 
@@ -94,14 +96,40 @@ fn server(connection: &mut Connection) -> Result<Finding, Fault> {
     })
 }
 
-/// Of servers: those that are open, and those that are stuck.
-fn jobs(connection: &mut Connection) -> Result<(u64, u64), Fault> {
-    let rows = connection.read(
-        "SELECT (SELECT count(*) FROM steadfast.jobs WHERE wake_at IS NOT NULL AND shard IS NOT NULL), \
-         (SELECT count(*) FROM steadfast.jobs WHERE stuck IS NOT NULL AND shard IS NOT NULL)",
+/// Whether those who have shards renew in time. One that does not is taken for dead by the others, if there are any.
+fn leases(connection: &mut Connection) -> Result<Finding, Fault> {
+    let row = connection.read(
+        "SELECT count(*) FILTER (WHERE o.id IS NULL OR o.incarnation IS NULL), \
+         count(*) FILTER (WHERE o.incarnation IS NOT NULL AND o.until < clock_timestamp()), \
+         (extract(epoch FROM max(clock_timestamp() - o.until) \
+            FILTER (WHERE o.incarnation IS NOT NULL AND o.until < clock_timestamp())) * 1000)::bigint, \
+         (SELECT count(*) FROM steadfast.owners WHERE serves AND until > clock_timestamp()) \
+         FROM steadfast.shards s LEFT JOIN steadfast.owners o ON o.id = s.owner",
         &[],
     )?;
-    Ok((rows[0].get::<_, i64>(0) as u64, rows[0].get::<_, i64>(1) as u64))
+    let (free, late, servers): (i64, i64, i64) = (row[0].get(0), row[0].get(1), row[0].get(3));
+    let late_by = row[0].get::<_, Option<i64>>(2).map(|ms| human_ms(ms.max(0) as u64));
+    Ok(match late_by {
+        Some(late_by) if servers == 0 => Finding::warning(
+            "leases",
+            format!(
+                "nobody goes on with the jobs of {late} shards: their server has said nothing for {late_by} after its term"
+            ),
+            "start a server, or see why the one that had them does not reach the database",
+        ),
+        Some(late_by) => Finding::warning(
+            "leases",
+            format!("the server of {late} shards has said nothing for {late_by} after its term"),
+            "the others take them over within seconds; if they do not, look for ServerLost and errors in their logs",
+        ),
+        None if free > 0 && servers > 0 => Finding::warning(
+            "leases",
+            format!("{free} shards are nobody's, with {servers} servers there"),
+            "they are taken within seconds; if they are not, look for errors in the servers' logs",
+        ),
+        None if free > 0 => Finding::ok("leases", "no server has shards"),
+        None => Finding::ok("leases", "all shards are those of servers that renew in time"),
+    })
 }
 
 fn connections(connection: &mut Connection) -> Result<Finding, Fault> {
@@ -127,29 +155,5 @@ fn connections(connection: &mut Connection) -> Result<Finding, Fault> {
         )
     } else {
         Finding::ok("connections", said)
-    })
-}
-
-fn vacuum(connection: &mut Connection) -> Result<Finding, Fault> {
-    let row = connection.read(
-        "SELECT t.relname::text, t.n_dead_tup, \
-         (SELECT max(age(datfrozenxid))::bigint FROM pg_database WHERE datname = current_database()) \
-         FROM pg_stat_user_tables t WHERE t.schemaname = 'steadfast' \
-         ORDER BY t.n_dead_tup > t.n_live_tup DESC, t.n_dead_tup DESC LIMIT 1",
-        &[],
-    )?;
-    let Some(row) = row.first() else { return Ok(Finding::ok("vacuum", "there are no tables")) };
-    let (table, dead, age): (&str, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    let advice =
-        "see that autovacuum is on and not held up by an old transaction or a replication slot";
-    Ok(if age > OLD_TRANSACTIONS {
-        let said = format!(
-            "{age} transactions since the database was last frozen; at 2147483648 it stops"
-        );
-        Finding::problem("vacuum", said, advice)
-    } else if dead > DEAD_ROWS {
-        Finding::warning("vacuum", format!("{dead} dead rows in steadfast.{table}"), advice)
-    } else {
-        Finding::ok("vacuum", "no table has many dead rows")
     })
 }

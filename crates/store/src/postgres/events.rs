@@ -35,13 +35,14 @@ pub(super) fn read(
     let mut page = LogPage::new(job, after, limit);
     while page.wants_more() {
         let after = i64::try_from(page.last()).unwrap_or(i64::MAX);
-        // The length of what is large is known without reading it.
+        // The length of what is large is known without reading it. A job that is gone may have a log until its week is dropped.
         let rows = connection.read(
             "SELECT first, last, compressed, lines, crc, CASE WHEN first = 1 THEN \
                (SELECT p.digest FROM steadfast.jobs j JOIN steadfast.plans p ON p.id = j.plan \
                 WHERE j.id = $1) END \
              FROM (SELECT *, sum(octet_length(lines)) OVER (ORDER BY last) - octet_length(lines) \
                    AS before FROM (SELECT * FROM steadfast.events WHERE job = $1 AND last > $2 \
+                                   AND EXISTS (SELECT FROM steadfast.jobs WHERE id = $1) \
                                    ORDER BY last LIMIT $3) AS page) AS sized \
              WHERE before < $4 ORDER BY last",
             &[

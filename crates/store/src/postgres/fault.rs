@@ -76,6 +76,16 @@ impl Fault {
         matches!(self, Self::Database(error) if CONFLICTS.contains(error.code()))
     }
 
+    /// There is no week for a job: see `weeks.rs`.
+    pub(super) fn is_without_week(&self) -> bool {
+        matches!(self, Self::Database(error) if *error.code() == SqlState::CHECK_VIOLATION)
+    }
+
+    /// Somebody had what it wanted for itself.
+    pub(super) fn is_locked_out(&self) -> bool {
+        matches!(self, Self::Database(error) if *error.code() == SqlState::LOCK_NOT_AVAILABLE)
+    }
+
     pub(super) fn at(self, store: &str, doing: &'static str) -> StoreError {
         let store = store.to_owned();
         match self {

@@ -68,76 +68,6 @@ BEGIN
 END
 $$;
 
--- Everything of jobs goes; which of them there were.
-CREATE FUNCTION steadfast.remove_v1(ids text[])
-RETURNS SETOF text
-LANGUAGE plpgsql
-SET search_path = steadfast, pg_temp
-AS $$
-DECLARE
-    gone text[];
-    gone_keys text[];
-    gone_plans bigint[];
-    gone_labels jsonb[];
-    numbers bigint[];
-BEGIN
-    -- First, and in their order: a group that writes one of them is waited for, and what it wrote is seen below.
-    PERFORM FROM jobs j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
-    WITH deleted AS (DELETE FROM jobs j WHERE j.id = ANY (ids) RETURNING j.*)
-    SELECT array_agg(d.id ORDER BY d.n), array_agg(d.key) FILTER (WHERE d.key IS NOT NULL),
-           array_agg(DISTINCT d.plan) FILTER (WHERE d.plan IS NOT NULL),
-           array_agg(d.labels::jsonb ORDER BY d.n), array_agg(d.n ORDER BY d.n)
-    INTO gone, gone_keys, gone_plans, gone_labels, numbers
-    FROM deleted d;
-    DELETE FROM events e WHERE e.job = ANY (gone);
-    DELETE FROM snapshots s WHERE s.job = ANY (gone);
-    DELETE FROM projections p WHERE p.job = ANY (gone);
-    DELETE FROM keys k WHERE k.key = ANY (gone_keys);
-    DELETE FROM labels l
-    USING unnest(gone_labels, numbers) AS g(labels, n), jsonb_each_text(g.labels) AS pair
-    WHERE l.name = pair.key AND l.value = pair.value AND l.job = g.n;
-    -- A job of `run` is its own owner.
-    DELETE FROM owners o WHERE o.id = ANY (gone);
-    DELETE FROM gaps g WHERE g.scope = ANY (gone);
-    -- The last job with a plan takes it along.
-    IF gone_plans IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock(1400136806, 2);
-        DELETE FROM plans p WHERE p.id = ANY (gone_plans)
-        AND NOT EXISTS (SELECT FROM jobs j WHERE j.plan = p.id);
-    END IF;
-    RETURN QUERY SELECT unnest(gone);
-END
-$$;
-
--- Some of the jobs that are over and finished before a moment go, from the one after a number on: which they were, and where to go on.
-CREATE FUNCTION steadfast.purge_v1(finished_before bigint, after bigint, looked_at integer, at_once integer)
-RETURNS TABLE (gone text[], next bigint)
-LANGUAGE plpgsql
-SET search_path = steadfast, pg_temp
-AS $$
-DECLARE
-    ids text[];
-    last_gone bigint;
-    last_seen bigint;
-    seen integer;
-BEGIN
-    SELECT array_agg(j.id ORDER BY j.n) FILTER (WHERE j.old AND j.place <= at_once),
-           max(j.n) FILTER (WHERE j.old AND j.place <= at_once), max(j.n), count(*)
-    INTO ids, last_gone, last_seen, seen
-    FROM (
-        SELECT l.*, sum(l.old::integer) OVER (ORDER BY l.n) AS place
-        FROM (
-            SELECT j.n, j.id, j.over AND coalesce(j.finished_at < finished_before, false) AS old
-            FROM jobs j WHERE j.n > after ORDER BY j.n LIMIT looked_at
-        ) l
-    ) j;
-    RETURN QUERY
-        SELECT ARRAY(SELECT steadfast.remove_v1(ids)),
-               CASE WHEN cardinality(ids) = at_once THEN last_gone
-                    WHEN seen = looked_at THEN last_seen END;
-END
-$$;
-
 -- Puts a piece of a log in its place. `answer` is how far it is then, and whether it is whole.
 CREATE FUNCTION steadfast.write_log_v1(
     a_job text, a_step text, a_name text, place bigint, piece bytea, is_last boolean, room boolean,
@@ -145,6 +75,8 @@ CREATE FUNCTION steadfast.write_log_v1(
 ) RETURNS TABLE (length bigint, complete boolean)
 LANGUAGE plpgsql
 SET search_path = steadfast, pg_temp
+-- Made for its job, a plan has one week in it; made for any, all of them, each to be locked.
+SET plan_cache_mode = force_custom_plan
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -211,6 +143,7 @@ CREATE FUNCTION steadfast.put_log_bytes_v1(
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path = steadfast, pg_temp
+SET plan_cache_mode = force_custom_plan
 AS $$
 DECLARE
     ends bigint := place + octet_length(piece);

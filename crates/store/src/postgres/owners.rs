@@ -10,10 +10,7 @@ use super::param::{Text, at, count, ms};
 use crate::shards::shard_of;
 use crate::{Gap, Owner, QueueEntry, Whose};
 
-/// Jobs of the owner `$1`: those of its shards, and the one of `run` that it is.
-const ITS_JOBS: &str = "(shard IN (SELECT shard FROM steadfast.shards WHERE owner = $1) \
-                         OR shard IS NULL AND id = $1)";
-/// The same; of its shards only those of `$2`, unless that is null.
+/// Jobs of the owner `$1`: those of its shards, only those of `$2` unless that is null, and the one of `run` that it is.
 const SOME_JOBS: &str = "(shard IN (SELECT shard FROM steadfast.shards \
                                     WHERE owner = $1 AND ($2::smallint[] IS NULL OR shard = ANY ($2))) \
                           OR $2 IS NULL AND shard IS NULL AND id = $1)";
@@ -153,16 +150,4 @@ pub(super) fn queued(
         queued: row.get(2),
     };
     Ok(rows.iter().map(entry).collect())
-}
-
-/// Both are counted in an index.
-pub(super) fn count_jobs(connection: &mut Connection, owner: &str) -> Result<(u64, u64), Fault> {
-    let rows = connection.read(
-        &format!(
-            "SELECT (SELECT count(*) FROM steadfast.jobs WHERE wake_at IS NOT NULL AND {ITS_JOBS}), \
-             (SELECT count(*) FROM steadfast.jobs WHERE stuck IS NOT NULL AND {ITS_JOBS})"
-        ),
-        &[(&Text(owner), Type::TEXT)],
-    )?;
-    Ok((rows[0].get::<_, i64>(0) as u64, rows[0].get::<_, i64>(1) as u64))
 }

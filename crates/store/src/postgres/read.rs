@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::param::{Text, at, count};
 use crate::cursor::Cursor;
 use crate::events::{Damage, crc};
-use crate::{Filter, Page, Row, Snapshot, Stored};
+use crate::{Filter, JobCounts, Page, Row, Snapshot, Stored};
 
 /// In the order in which [`readable`] reads them.
 const ROW: &str = "j.id, j.name, j.state, j.submitted_at, j.finished_at, j.wake_at, j.over, \
@@ -117,6 +117,12 @@ pub(super) fn key(
         &[(&Text(key), Type::TEXT)],
     )?;
     Ok(rows.first().map(|from| (from.get::<_, &str>(0).into(), from.get(1))))
+}
+
+pub(super) fn counts(connection: &mut Connection) -> Result<JobCounts, Fault> {
+    let sql = "SELECT state, sum(jobs)::bigint FROM steadfast.job_counts GROUP BY state";
+    let rows = connection.read(sql, &[])?;
+    Ok(JobCounts::of(rows.iter().map(|row| (row.get(0), row.get(1)))))
 }
 
 /// Fixed conditions are spelled out, so that the planner uses a partial index.

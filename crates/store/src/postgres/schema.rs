@@ -16,6 +16,8 @@ const COMMIT: &str = include_str!("commit.sql");
 const FUNCTIONS: &str = include_str!("functions.sql");
 const MEMBERS: &str = include_str!("members.sql");
 const READINESS: &str = include_str!("readiness.sql");
+const PURGE: &str = include_str!("purge.sql");
+const WEEKS: &str = include_str!("weeks.sql");
 
 /// What there was of the schema before it was prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +40,7 @@ pub(super) fn prepare(
     // Under a lock, so that a server that was as fast waits, and finds it made.
     let making = connection.batch(&format!(
         "SELECT pg_advisory_xact_lock(1400136806, 1);\n{TABLES}\n{COMMIT}\n{FUNCTIONS}\n{MEMBERS}\n{READINESS}\n\
+         {PURGE}\n{WEEKS}\n\
          INSERT INTO steadfast.meta (version, shards) VALUES ({VERSION}, {made});\n\
          INSERT INTO steadfast.shards (shard) SELECT generate_series(0, {made} - 1);"
     ));
@@ -75,7 +78,8 @@ pub(super) fn grant(connection: &mut Connection, user: &str) -> Result<(), Fault
     let user = format!("\"{}\"", user.replace('"', "\"\""));
     connection.batch(&format!(
         "GRANT USAGE ON SCHEMA steadfast TO {user};\n\
-         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA steadfast TO {user};"
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA steadfast TO {user};\n\
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA steadfast TO {user};"
     ))
 }
 

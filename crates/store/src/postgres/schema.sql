@@ -1,6 +1,7 @@
 -- A job's row is rewritten with every write, so it is narrow, and its pages have room for the next version: a write that changes nothing
 -- that has an index touches none. `n` is the order in which jobs were accepted, and lists go by it. All other tables have the job's id,
--- which begins with its time, so that history can be partitioned by it.
+-- which begins with its time: history is partitioned by it, into weeks (weeks.sql). Nothing refers to it by a foreign key, which would
+-- keep a week from being dropped.
 --
 -- A job belongs to the owner of its shard; without a shard it is a job of `run`, and its own owner. A plan is kept once for all jobs of the
 -- same shape. Events of one write share a row, packed, with the epoch that wrote them. Text is ordered by its bytes, as in SQLite.
@@ -25,7 +26,7 @@ CREATE TABLE steadfast.owners (
     asked text,
     -- It is a server, and not a job of `run`.
     serves boolean NOT NULL DEFAULT false
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 CREATE TABLE steadfast.shards (
     shard smallint PRIMARY KEY,
@@ -54,7 +55,12 @@ CREATE TABLE steadfast.jobs (
     stuck text,
     -- See readiness.sql. Parsed when it is asked for, and not with every write.
     readiness text
-) WITH (fillfactor = 70);
+) WITH (
+    fillfactor = 70,
+    -- By the defaults a million ended jobs would let 200,000 dead rows gather among the few that are open.
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 2000
+);
 
 CREATE UNIQUE INDEX jobs_n ON steadfast.jobs (n);
 CREATE INDEX jobs_live ON steadfast.jobs (n) WHERE NOT over;
@@ -66,6 +72,16 @@ CREATE INDEX jobs_queued ON steadfast.jobs (submitted_at, id) INCLUDE (shard, qu
 CREATE INDEX jobs_stuck ON steadfast.jobs (n) WHERE stuck IS NOT NULL;
 CREATE INDEX jobs_by_plan ON steadfast.jobs (plan);
 
+-- How many jobs of servers are in which state, or `stuck`: what each owner has changed of it in its groups, and under '' what purges
+-- and marks have. Only the sum over all is a count. An owner's rows are its own, so that servers do not wait for each other.
+CREATE TABLE steadfast.job_counts (
+    writer text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL,
+    jobs bigint NOT NULL,
+    PRIMARY KEY (writer, state)
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Of no week: a key is one job's, whenever that was.
 CREATE TABLE steadfast.keys (
     key text COLLATE "C" PRIMARY KEY,
     digest text NOT NULL,
@@ -81,7 +97,7 @@ CREATE TABLE steadfast.events (
     compressed boolean NOT NULL,
     lines bytea NOT NULL,
     PRIMARY KEY (job, last)
-);
+) PARTITION BY RANGE (job);
 -- It is compressed already, or was not worth it.
 ALTER TABLE steadfast.events ALTER lines SET STORAGE EXTERNAL;
 
@@ -90,7 +106,7 @@ CREATE TABLE steadfast.snapshots (
     seq bigint NOT NULL,
     crc bigint NOT NULL,
     state bytea NOT NULL
-);
+) PARTITION BY RANGE (job);
 
 -- Made of the log, and may be emptied at any time.
 CREATE TABLE steadfast.projections (
@@ -98,7 +114,7 @@ CREATE TABLE steadfast.projections (
     seq bigint NOT NULL,
     crc bigint NOT NULL,
     state bytea NOT NULL
-);
+) PARTITION BY RANGE (job);
 
 CREATE TABLE steadfast.plans (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -129,7 +145,7 @@ CREATE TABLE steadfast.inputs (
     body bytea NOT NULL,
     made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     answer bytea
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX inputs_open ON steadfast.inputs (id) WHERE answer IS NULL;
 
 CREATE TABLE steadfast.settings (
@@ -144,7 +160,7 @@ CREATE TABLE steadfast.files (
     executable boolean NOT NULL,
     made_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (job, path)
-);
+) PARTITION BY RANGE (job);
 
 CREATE TABLE steadfast.file_pieces (
     job text COLLATE "C" NOT NULL,
@@ -152,7 +168,7 @@ CREATE TABLE steadfast.file_pieces (
     piece integer NOT NULL,
     bytes bytea NOT NULL,
     PRIMARY KEY (job, path, piece)
-);
+) PARTITION BY RANGE (job);
 
 -- `cut`: the disk had no room for the rest of it.
 CREATE TABLE steadfast.logs (
@@ -164,7 +180,7 @@ CREATE TABLE steadfast.logs (
     cut boolean NOT NULL,
     written_at timestamptz NOT NULL,
     PRIMARY KEY (job, step, name)
-) WITH (fillfactor = 70);
+) PARTITION BY RANGE (job);
 
 -- Pieces of a log do not overlap, and there is none missing between them.
 CREATE TABLE steadfast.log_pieces (
@@ -174,7 +190,7 @@ CREATE TABLE steadfast.log_pieces (
     start bigint NOT NULL,
     bytes bytea NOT NULL,
     PRIMARY KEY (job, step, name, start)
-);
+) PARTITION BY RANGE (job);
 
 CREATE TABLE steadfast.log_times (
     job text COLLATE "C" NOT NULL,
@@ -183,4 +199,4 @@ CREATE TABLE steadfast.log_times (
     start bigint NOT NULL,
     at timestamptz NOT NULL,
     PRIMARY KEY (job, step, name, start)
-);
+) PARTITION BY RANGE (job);

@@ -20,7 +20,7 @@ use super::pool::Pool;
 use super::reservation::PostgresReservation;
 use super::run_claim::{self, PostgresRunClaim};
 use super::settings::PostgresSettings;
-use super::{doctor, schema};
+use super::{doctor, schema, weeks};
 use crate::folder::Folder;
 use crate::run_claim::{RunClaim, RunClaimError};
 use crate::storage::{Claim, ClaimError, Exchange, Space, Storage};
@@ -129,6 +129,12 @@ impl Storage for PostgresStorage {
             )
         });
         found.is_ok_and(|found| !found.is_empty())
+    }
+
+    fn maintain(&self) -> Result<(), StoreError> {
+        let maintained =
+            Connection::new(&self.database).and_then(|mut it| weeks::maintain(&mut it));
+        maintained.map_err(|fault| fault.at(self.database.place(), "maintaining it"))
     }
 
     fn examine(&self, now: Timestamp, _reserve: u64) -> Vec<Finding> {

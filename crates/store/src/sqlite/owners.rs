@@ -121,12 +121,3 @@ pub(super) fn queued(
     })?;
     Ok(queued.collect::<Result<_, _>>()?)
 }
-
-/// Both are counted in an index.
-pub(super) fn count(connection: &Connection, owner: &str) -> Result<(u64, u64), Fault> {
-    let count = |condition: &str| -> Result<u64, Fault> {
-        let sql = format!("SELECT count(*) FROM jobs WHERE owner = ?1 AND {condition}");
-        Ok(connection.query_row(&sql, [owner], |row| row.get::<_, i64>(0))? as u64)
-    };
-    Ok((count("wake_at IS NOT NULL")?, count("stuck IS NOT NULL")?))
-}

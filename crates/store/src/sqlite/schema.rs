@@ -11,7 +11,7 @@ use super::fault::Fault;
 const APPLICATION_ID: i64 = 0x5374_6466;
 
 /// Of the tables below. A file of another version is left alone: those before were never released.
-pub(super) const VERSION: i64 = 6;
+pub(super) const VERSION: i64 = 7;
 
 /// With 32 MiB in the write-ahead log, the writer moves what is left of it to the file.
 const WAL_PAGES: i64 = 8192;
@@ -24,6 +24,7 @@ const WAL_PAGES: i64 = 8192;
 ///
 /// A plan is kept once for all jobs of the same shape; `plans.jobs` counts these. Events have several in a row that were
 /// written together, packed. A row's epoch is what a group of its owner is held against. A gap is a time in which an owner was down.
+/// `counts` has how many jobs of servers are in each state, or `stuck`: see counts.rs.
 const TABLES: &str = "
 CREATE TABLE jobs (
     n INTEGER PRIMARY KEY,
@@ -85,6 +86,11 @@ CREATE TABLE labels (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX labels_of_job ON labels (job);
+
+CREATE TABLE counts (
+    state TEXT NOT NULL PRIMARY KEY,
+    jobs INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE owners (
     id TEXT NOT NULL PRIMARY KEY,

@@ -4,12 +4,13 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, named_params, par
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
+use super::counts::{Changes, counted};
 use super::events::{Shapes, insert, number};
 use super::fault::Fault;
 use super::{owners, projections};
 use crate::events::{Written, crc};
 use crate::journal::Chains;
-use crate::{Owner, Refused, Row, Write};
+use crate::{JobCounts, Owner, Refused, Row, Write};
 
 /// The end of time, whatever it is, is the highest number there is.
 pub(super) fn ms(at: Timestamp) -> i64 {
@@ -19,6 +20,7 @@ pub(super) fn ms(at: Timestamp) -> i64 {
 struct Statements<'a> {
     connection: &'a Connection,
     shapes: Shapes,
+    counts: Changes,
     key: CachedStatement<'a>,
     current: CachedStatement<'a>,
     job: CachedStatement<'a>,
@@ -59,6 +61,7 @@ struct Found {
     owner: Option<String>,
     /// The write changes something that has an index.
     is_changed: bool,
+    counted: Option<&'static str>,
 }
 
 pub(super) fn group(
@@ -85,6 +88,7 @@ pub(super) fn group(
         }
     });
     let answers = answers.collect();
+    statements.counts.keep(connection)?;
     statements.shapes.count(connection)?;
     answers
 }
@@ -95,9 +99,11 @@ impl<'a> Statements<'a> {
         Ok(Self {
             connection,
             shapes: Shapes::default(),
+            counts: Changes::default(),
             key: prepare("SELECT id, key_digest FROM jobs WHERE key = ?1")?,
             current: prepare(
-                "SELECT n, seq, owner, state, finished_at, wake_at, over, queued FROM jobs WHERE id = ?1",
+                "SELECT n, seq, owner, state, finished_at, wake_at, over, queued, \
+                 stuck IS NOT NULL FROM jobs WHERE id = ?1",
             )?,
             job: prepare(
                 "INSERT INTO jobs (id, name, state, submitted_at, finished_at, wake_at, over, \
@@ -164,6 +170,7 @@ impl<'a> Statements<'a> {
                 seq: row.get::<_, i64>(1)? as u64,
                 owner: (found_owner != &*owner.id).then(|| found_owner.to_owned()),
                 is_changed: before != Mutable::of(&write.row),
+                counted: counted(&write.job, found_owner, before.state, row.get(8)?),
             })
         });
         Ok(found.optional()?)
@@ -216,6 +223,7 @@ impl<'a> Statements<'a> {
             }
             return Ok(Err(self.in_the_way(owner, write)?));
         }
+        self.counts.add(None, (*row.id != *owner.id).then(|| row.state.name()));
         let number = self.connection.last_insert_rowid();
         for (name, value) in &row.labels {
             self.label.execute(params![name, value, number])?;
@@ -246,6 +254,10 @@ impl<'a> Statements<'a> {
         let (number, seq) = (found.number, write.last_seq() as i64);
         if found.is_changed {
             let Mutable { state, finished_at, wake_at, queued, over } = Mutable::of(&write.row);
+            match found.counted {
+                None | Some(JobCounts::STUCK) => {}
+                before => self.counts.add(before, Some(write.row.state.name())),
+            }
             self.row.execute(params![number, seq, state, finished_at, wake_at, over, queued])?;
         } else {
             self.end.execute([number, seq])?;
@@ -256,12 +268,30 @@ impl<'a> Statements<'a> {
 
 /// Only the mark is written: what cannot be read is left as it is.
 pub(super) fn park(connection: &Connection, job: &str, why: &str) -> Result<bool, Fault> {
+    let before = counted_of(connection, "id = ?1 AND over = 0", job)?;
     let parked = connection
         .prepare_cached(
             "UPDATE jobs SET stuck = ?2, wake_at = NULL, queued = NULL WHERE id = ?1 AND over = 0",
         )?
         .execute([job, why])?;
+    let mut counts = Changes::default();
+    counts.add(before, before.map(|_| JobCounts::STUCK));
+    counts.keep(connection)?;
     Ok(parked > 0)
+}
+
+/// What a job is counted as: the one for which the condition holds.
+fn counted_of(
+    connection: &Connection,
+    condition: &str,
+    value: impl rusqlite::ToSql,
+) -> Result<Option<&'static str>, Fault> {
+    let sql = format!("SELECT id, owner, state, stuck IS NOT NULL FROM jobs WHERE {condition}");
+    let found = connection.prepare_cached(&sql)?.query_row([value], |row| {
+        let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+        Ok(counted(text(0)?, text(1)?, text(2)?, row.get(3)?))
+    });
+    Ok(found.optional()?.flatten())
 }
 
 /// A purge lets others write in between.
@@ -310,6 +340,9 @@ pub(super) fn remove(connection: &Connection, job: &str) -> Result<bool, Fault> 
 }
 
 fn delete(connection: &Connection, number: i64, job: &str) -> Result<(), Fault> {
+    let mut counts = Changes::default();
+    counts.add(counted_of(connection, "n = ?1", number)?, None);
+    counts.keep(connection)?;
     // A job of `run` is its own owner.
     for sql in ["DELETE FROM owners WHERE id = ?1", "DELETE FROM gaps WHERE owner = ?1"] {
         connection.prepare_cached(sql)?.execute([job])?;

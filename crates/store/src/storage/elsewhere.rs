@@ -77,6 +77,10 @@ impl Storage for BlobsElsewhere {
         self.storage.is_served()
     }
 
+    fn maintain(&self) -> Result<(), StoreError> {
+        self.storage.maintain()
+    }
+
     fn examine(&self, now: Timestamp, reserve: u64) -> Vec<Finding> {
         let mut found = self.storage.examine(now, reserve);
         found.push(self.objects.examine());

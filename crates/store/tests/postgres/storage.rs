@@ -52,7 +52,7 @@ fn what_an_operator_should_know_is_told_and_nothing_is_made() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the database has a clock, which is compared")]
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     Timestamp(since.as_millis() as u64)
 }

@@ -9,8 +9,11 @@ use tokio_postgres::types::Type;
 
 use super::super::param::Text;
 use super::super::pool::Pool;
+use super::super::weeks;
 use super::PIECE;
 use crate::{AttachedFile, AttachedFiles};
+
+pub(super) const TABLES: [&str; 2] = ["files", "file_pieces"];
 
 /// All of them or none.
 pub(super) fn put(pool: &Pool, job: &str, attached: &AttachedFiles) -> io::Result<()> {
@@ -29,20 +32,22 @@ pub(super) fn put(pool: &Pool, job: &str, attached: &AttachedFiles) -> io::Resul
         }
     }
     pool.with("writing files", |connection| {
-        connection.query(
-            "WITH files AS (INSERT INTO steadfast.files (job, path, executable) \
+        weeks::with(connection, [job], |connection| {
+            connection.query(
+                "WITH files AS (INSERT INTO steadfast.files (job, path, executable) \
                SELECT $1, f.path, f.executable FROM unnest($2, $3) AS f(path, executable)) \
              INSERT INTO steadfast.file_pieces (job, path, piece, bytes) \
              SELECT $1, p.path, p.piece, p.bytes FROM unnest($4, $5, $6) AS p(path, piece, bytes)",
-            &[
-                (&Text(job), Type::TEXT),
-                (&texts, Type::TEXT_ARRAY),
-                (&executable, Type::BOOL_ARRAY),
-                (&of, Type::TEXT_ARRAY),
-                (&numbers, Type::INT4_ARRAY),
-                (&pieces, Type::BYTEA_ARRAY),
-            ],
-        )
+                &[
+                    (&Text(job), Type::TEXT),
+                    (&texts, Type::TEXT_ARRAY),
+                    (&executable, Type::BOOL_ARRAY),
+                    (&of, Type::TEXT_ARRAY),
+                    (&numbers, Type::INT4_ARRAY),
+                    (&pieces, Type::BYTEA_ARRAY),
+                ],
+            )
+        })
     })?;
     Ok(())
 }
@@ -105,7 +110,7 @@ pub(super) fn open(
 }
 
 pub(super) fn remove(pool: &Pool, job: &str) -> io::Result<()> {
-    super::remove(pool, job, &["files", "file_pieces"])
+    super::remove(pool, &[Text(job)], &TABLES)
 }
 
 /// A file, read piece by piece.

@@ -9,10 +9,13 @@ use tokio_postgres::types::Type;
 use super::super::connection::Param;
 use super::super::param::{Text, count};
 use super::super::pool::Pool;
+use super::super::weeks;
 use super::PIECE;
 use crate::blobs::log_times::TICK_MS;
 use crate::blobs::logs::CUT_OFF;
 use crate::{LogChunk, LogName, LogProgress, LogReader};
+
+pub(super) const TABLES: [&str; 3] = ["logs", "log_pieces", "log_times"];
 
 /// What comes at the end of a log joins its last piece while that is smaller.
 const JOINED: usize = 16 << 10;
@@ -28,7 +31,9 @@ pub(super) fn of_log(
     let mut params: Vec<Param<'_>> =
         vec![(&job, Type::TEXT), (&step, Type::TEXT), (&name, Type::TEXT)];
     params.extend_from_slice(more);
-    pool.with("reading or writing a log", |connection| connection.read(sql, &params))
+    pool.with("reading or writing a log", |connection| {
+        weeks::with(connection, [&*log.job], |connection| connection.read(sql, &params))
+    })
 }
 
 /// May be done twice: the same bytes then come to the same place.
@@ -133,10 +138,6 @@ pub(super) fn times(pool: &Pool, log: &LogName) -> io::Result<Vec<(u64, u64)>> {
         true if length > 0 => vec![(0, written_ms)],
         true => vec![],
     })
-}
-
-pub(super) fn remove(pool: &Pool, job: &str) -> io::Result<()> {
-    super::remove(pool, job, &["logs", "log_pieces", "log_times"])
 }
 
 pub(super) fn open(pool: &Arc<Pool>, log: &LogName) -> io::Result<PostgresLog> {
