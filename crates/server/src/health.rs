@@ -17,9 +17,9 @@ use crate::error::ApiError;
 const MIB: u64 = 1 << 20;
 /// With less than this and without ballast a commit is as good as refused.
 const NOTHING_LEFT: u64 = 256 << 10;
-/// After a look at the folder and its disk found nothing wrong, this long no other is taken for a new job: thousands may come in a
-/// second. A write that does not fit, or whose folder was moved, is refused all the same.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// After a look at the disk found room, this long no other is taken for a new job: thousands may come in a second. A write
+/// that does not fit is refused all the same.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The size of the ballast is this share of the reserve.
 const BALLAST_SHARE: u64 = 4;
 
@@ -32,7 +32,7 @@ struct Shared {
     space: Arc<dyn Space>,
     reserve: u64,
     store: Mutex<StoreState>,
-    /// When the folder was last found in its place, and the disk to have room.
+    /// When the disk was last found to have room.
     room_at: Mutex<Option<Instant>>,
 }
 
@@ -144,11 +144,13 @@ impl Health {
         *self.store() == StoreState::Moved
     }
 
-    /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory.
+    /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory. Where the folder is, is
+    /// asked for every job: what is handed to a store that was moved away ends all acknowledgements until a restart.
     pub fn takes_jobs(&self) -> Result<(), ApiError> {
         let mut room_at = self.0.room_at.lock().unwrap_or_else(PoisonError::into_inner);
         if room_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN)
             && *self.store() == StoreState::Writes
+            && self.is_in_place()
         {
             return Ok(());
         }
