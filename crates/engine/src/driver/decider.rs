@@ -29,8 +29,9 @@ const WAITS: u32 = 4;
 /// reports come: no slot is idle meanwhile.
 const GATHER_AHEAD: Duration = Duration::from_millis(2);
 const WAITS_AHEAD: u32 = 8;
-/// While the writer is busy, what arrives is left for the next group, until it has finished or this has passed.
-const BESIDE_WRITER: Duration = Duration::from_millis(1);
+/// While the writer is busy, what arrives is left for the next group: until it has finished, so many messages have come, or this has passed.
+const TOGETHER: usize = 32;
+const BESIDE_WRITER: Duration = Duration::from_micros(300);
 /// However long nothing is due: a clock that was set forward, or a machine that slept, is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Jobs that are due within this many milliseconds are in memory; the others are read in time.
@@ -214,7 +215,7 @@ impl Decider {
         // In this order: the writer looks at the second after it has changed the first.
         wants_idle.store(true, Ordering::SeqCst);
         if is_busy.load(Ordering::SeqCst) {
-            self.messages.wait_for_many(JOBS, BESIDE_WRITER);
+            self.messages.wait_for_many(TOGETHER, BESIDE_WRITER);
         }
         wants_idle.store(false, Ordering::SeqCst);
     }
