@@ -71,6 +71,11 @@ impl Engine {
         }
     }
 
+    /// Its workers are other processes.
+    pub(crate) fn is_fleet(&self) -> bool {
+        matches!(self.room, Placement::Fleet(_))
+    }
+
     /// Tells the engine what the monotonic clock says, and how long it has been waiting for something
     /// to happen: what it was otherwise absent, workers could not be heard.
     pub fn hear(&mut self, mono: u64, waited: u64) {

@@ -119,7 +119,8 @@ impl Decider {
             self.controller.engine.hear(self.clock.monotonic_ms(), 0);
             let wait = self.wait();
             self.messages.wait_for(1, lane, wait);
-            if lane == Lane::NewJobs {
+            // Attempts in this process are better begun at once.
+            if lane == Lane::NewJobs && self.controller.engine.is_fleet() {
                 self.gather_beside_the_writer();
             }
             self.controller.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
