@@ -25,7 +25,7 @@ use crate::{
     Blobs, Gap, IdempotencyKey, Journal, LogName, LogReader, Owner, Reader, Settings, Storage,
     StoreError,
 };
-use copy::{Mover, MoverRules, Side};
+use copy::{JobTransfer, Side, TransferRules};
 use record::is_same_place;
 
 pub(crate) use folder::FolderReservation;
@@ -268,13 +268,13 @@ pub fn move_jobs(
         .map_err(|error| MoveError::Io { place: to.place(), error })?;
     let owner = writing.receive(now, reading.epoch()?)?;
     let epoch = owner.epoch;
-    let mut mover = Mover::new(
+    let mut transfer = JobTransfer::new(
         Side { store: reading, blobs: from.own_blobs(), place: from.place() },
         Side { store: writing, blobs: to.own_blobs(), place: to.place() },
         owner,
-        MoverRules { is_resumed, skip_stuck: options.skip_stuck },
+        TransferRules { is_resumed, skip_stuck: options.skip_stuck },
     );
-    let moved = mover.all(&mut |at| {
+    let moved = transfer.all(&mut |at| {
         source.ask(Reservation::check)?;
         target.ask(Reservation::check)?;
         match progress(at) {

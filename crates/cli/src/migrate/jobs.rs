@@ -43,9 +43,9 @@ fn place(given: &str) -> String {
         .map_or_else(|_| given.to_owned(), |path| path.display().to_string())
 }
 
-type Told = Result<std::io::Result<()>, MoveError>;
+type MoveResult = Result<std::io::Result<()>, MoveError>;
 
-fn all(from: &str, to: &str, args: &MigrateArgs) -> Told {
+fn all(from: &str, to: &str, args: &MigrateArgs) -> MoveResult {
     let (source, target) = (movable_at(from)?, movable_at(to)?);
     let options = MoveOptions { settings: &SETTINGS, skip_stuck: args.skip_stuck };
     let mut told_at = None;
@@ -103,7 +103,7 @@ fn named(jobs: &[JobId]) -> String {
     format!("{}{more}", some.join(", "))
 }
 
-fn undo(from: &str, to: &str, output: Output) -> Told {
+fn undo(from: &str, to: &str, output: Output) -> MoveResult {
     let (source, target) = (movable_at(from)?, movable_at(to)?);
     undo_move(&*source, &*target)?;
     let (from, to) = (source.place(), target.place());

@@ -337,7 +337,7 @@ fn a_storm_over_servers_that_share_a_database_breaks_no_word_and_loses_no_attemp
 }
 
 #[test]
-#[ignore = "takes minutes: tests/storm --servers"]
+#[ignore = "takes minutes: tests/storm --workers"]
 fn a_storm_over_servers_and_their_workers_breaks_no_word_that_a_client_was_given() {
     storm(Also::Workers);
 }

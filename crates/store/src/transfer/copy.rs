@@ -59,27 +59,27 @@ fn of_job(error: StoreError) -> NotCopied {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct MoverRules {
+pub(super) struct TransferRules {
     /// The target may have some already.
     pub(super) is_resumed: bool,
     /// Jobs that cannot be read are left behind.
     pub(super) skip_stuck: bool,
 }
 
-pub(super) struct Mover {
+pub(super) struct JobTransfer {
     from: Side,
     to: Side,
     /// Of all jobs but those of `run`.
     owner: Owner,
-    rules: MoverRules,
+    rules: TransferRules,
     moved: Moved,
     /// What is to be written next, all of it by this owner.
     group: Vec<Write>,
     group_owner: Owner,
 }
 
-impl Mover {
-    pub(super) fn new(from: Side, to: Side, owner: Owner, rules: MoverRules) -> Self {
+impl JobTransfer {
+    pub(super) fn new(from: Side, to: Side, owner: Owner, rules: TransferRules) -> Self {
         let (moved, group, group_owner) = (Moved::default(), vec![], owner.clone());
         Self { from, to, owner, rules, moved, group, group_owner }
     }
