@@ -48,7 +48,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
     let (get, post) = (HttpMethod::Get, HttpMethod::Post);
 
     let waits =
-        "Answer once the job has ended, with its status as `job`; without, if it takes over 30 s.";
+        "Answer once the job has ended, with its status as `job`; without, if it takes over 8 s.";
     let submit = Described::new("submitJob", "Submit a job")
         .parameter(key())
         .parameter(query("wait", waits, &json!({"type": "boolean"})))

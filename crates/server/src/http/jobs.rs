@@ -25,8 +25,8 @@ use crate::queries::JobFilter;
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
 const WRAPPING: usize = 1 << 20;
-/// How long a submission waits for its job's end, if it is asked to.
-const WAITS: Duration = Duration::from_secs(30);
+/// How long a submission waits for its job's end, if it is asked to: less than the 10 s after which many a client gives up.
+const WAITS: Duration = Duration::from_secs(8);
 /// What `cancel`, `retry` and the like are told.
 const COMMAND_BYTES: usize = 64 << 10;
 
