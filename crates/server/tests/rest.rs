@@ -347,6 +347,21 @@ async fn what_is_wrong_is_said_as_a_problem_with_its_code() {
 }
 
 #[tokio::test]
+async fn an_array_is_no_command() {
+    let server = Server::start().await;
+    let id = server.submit(OK).await;
+    server.until_over(&id).await;
+    for wish in ["cancel", "pause", "resume", "retry"] {
+        let url = format!("{}/v1/jobs/{id}/{wish}", server.url);
+        for body in ["[]", "[null]", " []", "null", "1"] {
+            let sent = server.client.post(&url).header("content-type", "application/json");
+            let answer = sent.body(body).send().await.expect("an answer");
+            assert_eq!(answer.status(), 400, "{wish} {body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_is_too_large_is_refused_with_and_without_a_length() {
     let server = Server::with(Operator { max_file_bytes: 1000, ..Operator::default() }, 0).await;
     let large = format!("{OK}\n#{}", "x".repeat(2000));

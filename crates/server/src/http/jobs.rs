@@ -137,6 +137,10 @@ fn submission(bytes: &[u8]) -> Result<(Vec<u8>, Vec<AttachedFile>), ApiError> {
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, ApiError> {
+    // An array of its values would be read as one, too.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(ApiError::BadRequest("a body here is a JSON object, {…}".to_owned()));
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         ApiError::BadRequest(format!("the body is not what it should be: {error}"))
     })
