@@ -2,6 +2,9 @@
 //! do not read their answers, and ones that send half a body. All on loopback: they come from 127.0.0.2. Then what a
 //! token of scope `read` costs in memory with 200 unread answers about a job with 60 MiB of outputs.
 //!
+//! The hostile ones are a process of their own with the lowest priority: they would have cores of their own elsewhere, and
+//! what is measured is what they cost the server.
+//!
 //!     cargo build --release && cargo bench -p steadfast-benches --bench hostile
 //!
 //! `-- 1000` has so many of them.
@@ -14,7 +17,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use steadfast::{Client, Context, Error, Job, Step, Worker};
@@ -27,8 +30,8 @@ use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
 const HOSTILE: usize = 5000;
-/// Reads of the good client in a round; every tenth is a submission too.
-const ASKED: usize = 2000;
+/// Reads of the good client in a round, several times as long as `AGAIN`; every tenth is a submission too.
+const ASKED: usize = 40_000;
 /// A hostile connection that was closed is opened again after so long.
 const AGAIN: Duration = Duration::from_secs(3);
 /// For all of them to be there, or refused, for the first time.
@@ -41,6 +44,8 @@ const OUTPUTS: u32 = 60;
 const BEGIN: Duration = Duration::from_secs(20);
 /// Of a hostile connection, so that little of an answer is out of the server's hands.
 const RECEIVED: u32 = 4096;
+/// Before the address that the hostile connections are made to.
+const ATTACK: &str = "--attack=";
 const JOB: &str = r#"{"name":"good","steps":{"s":{"call":"nobody"}}}"#;
 
 fn main() {
@@ -50,8 +55,9 @@ fn main() {
         return;
     }
     let hostile = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(HOSTILE);
-    // Each end of a hostile connection has a descriptor; ours are in this process.
-    steadfast_server::listen::connections_within(hostile + 1000);
+    if let Some(address) = args.iter().find_map(|arg| arg.strip_prefix(ATTACK)) {
+        return attack(address.parse().expect("an address"), hostile);
+    }
     attacked(hostile);
     unread();
 }
@@ -60,17 +66,13 @@ fn attacked(hostile: usize) {
     let server = Server::start(&[]);
     round("warming up", &server);
     let quiet = round("alone", &server);
-    let runtime = runtime();
-    let open = Arc::new(AtomicUsize::new(0));
-    for number in 0..hostile {
-        runtime.spawn(hostile_connection(number, server.address, open.clone()));
-    }
+    let mut attackers = Attackers::start(server.address, hostile);
     std::thread::sleep(GATHER);
     // Most of those that were closed at once have not noticed yet.
-    let named =
-        format!("beside {hostile}, {} connected as they see it", open.load(Ordering::Relaxed));
+    let named = format!("beside {hostile}, {}", attackers.ask());
     let attacked = round(&named, &server);
-    drop(runtime);
+    println!("at the end of it {}", attackers.ask());
+    drop(attackers);
     std::thread::sleep(GATHER);
     round("alone again", &server);
     for (what, before, with) in
@@ -85,6 +87,65 @@ fn attacked(hostile: usize) {
             times(p99)
         );
     }
+}
+
+/// The hostile connections, in another process.
+struct Attackers(Child);
+
+impl Attackers {
+    fn start(server: SocketAddr, hostile: usize) -> Self {
+        let started = Command::new("nice")
+            .args(["-n", "19"])
+            .arg(std::env::current_exe().expect("a path"))
+            .args([format!("{ATTACK}{server}"), hostile.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        Self(started.expect("they start, by `nice`"))
+    }
+
+    /// How many there are, and what they have done.
+    fn ask(&mut self) -> String {
+        self.0.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
+        let mut line = String::new();
+        let stdout = self.0.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+}
+
+impl Drop for Attackers {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What [`Attackers`] runs: it says how far it is whenever it is sent a line.
+fn attack(server: SocketAddr, hostile: usize) {
+    // Each end of a hostile connection has a descriptor; theirs are in this process.
+    steadfast_server::listen::connections_within(hostile + 1000);
+    let runtime = runtime();
+    let done = Arc::new(Done::default());
+    for number in 0..hostile {
+        runtime.spawn(hostile_connection(number, server, done.clone()));
+    }
+    for _ in std::io::stdin().lines() {
+        let (open, dialled, sent) = (&done.open, &done.dialled, &done.sent);
+        println!(
+            "{} connected as they see it, {} connections made and {} times something sent",
+            open.load(Ordering::Relaxed),
+            dialled.load(Ordering::Relaxed),
+            sent.load(Ordering::Relaxed)
+        );
+    }
+}
+
+#[derive(Default)]
+struct Done {
+    open: AtomicUsize,
+    dialled: AtomicU64,
+    sent: AtomicU64,
 }
 
 fn runtime() -> Runtime {
@@ -202,12 +263,15 @@ fn ask(server: SocketAddr, what: &str, body: &str) {
     assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
 }
 
-async fn hostile_connection(number: usize, server: SocketAddr, open: Arc<AtomicUsize>) {
+async fn hostile_connection(number: usize, server: SocketAddr, done: Arc<Done>) {
+    // They do not know of each other, so what they do each second they do not do all at once.
+    sleep(Duration::from_millis(number as u64 * 7 % 1000)).await;
     loop {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.2:0".parse().expect("an address")).expect("ours");
         if let Ok(Ok(mut stream)) = timeout(AGAIN, socket.connect(server)).await {
-            open.fetch_add(1, Ordering::Relaxed);
+            done.open.fetch_add(1, Ordering::Relaxed);
+            done.dialled.fetch_add(1, Ordering::Relaxed);
             let said: &[u8] = match number % 4 {
                 0 => b"",
                 1 => b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
@@ -221,6 +285,7 @@ async fn hostile_connection(number: usize, server: SocketAddr, open: Arc<AtomicU
             while still_open {
                 // Those that are slow go on, a byte a second; those that ask ask again, and read nothing.
                 sleep(Duration::from_secs(1)).await;
+                done.sent.fetch_add(u64::from(number % 4 != 0), Ordering::Relaxed);
                 still_open = match number % 4 {
                     0 => true,
                     1 | 3 => stream.write_all(b"x").await.is_ok(),
@@ -234,7 +299,7 @@ async fn hostile_connection(number: usize, server: SocketAddr, open: Arc<AtomicU
                     still_open &= !matches!(read, Ok(Ok(0) | Err(_)));
                 }
             }
-            open.fetch_sub(1, Ordering::Relaxed);
+            done.open.fetch_sub(1, Ordering::Relaxed);
         }
         sleep(AGAIN).await;
     }
