@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use steadfast_core::time::Timestamp;
@@ -28,9 +28,12 @@ use steadfast_store::Blobs;
 
 use crate::callbacks::CallbackHandler;
 use crate::commands::JobCommands;
+use crate::dashboard;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
 use crate::queries::JobReader;
+
+use query::Names;
 
 pub use callbacks::serve_callbacks;
 pub use workers::WorkerQueries;
@@ -84,7 +87,9 @@ pub fn router(app: App) -> Router {
             "/openapi.json",
             axum::routing::get(move || std::future::ready(json_text(document.to_string()))),
         )
-        .fallback(nothing_here)
+        .route("/", axum::routing::get(dashboard_page))
+        .route("/assets/{*name}", axum::routing::get(dashboard_asset))
+        .fallback(elsewhere)
         .method_not_allowed_fallback(not_this_method)
         .with_state(app)
 }
@@ -92,6 +97,31 @@ pub fn router(app: App) -> Router {
 /// What `/openapi.json` shows.
 pub fn document(limits: Limits) -> serde_json::Value {
     documented::routes(limits).finish().1
+}
+
+async fn dashboard_page(headers: HeaderMap) -> Result<Response, ApiError> {
+    dashboard::page(&headers)
+}
+
+async fn dashboard_asset(
+    Names(name): Names<String>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    dashboard::asset(&name, &headers)
+}
+
+/// An address of the page's own, or nothing.
+async fn elsewhere(method: Method, uri: Uri, headers: HeaderMap) -> Result<Response, ApiError> {
+    let path = uri.path();
+    if dashboard::asks_for_page(&method, path, &headers) {
+        return dashboard::page(&headers);
+    }
+    if (method == Method::GET || method == Method::HEAD)
+        && let Some(file) = dashboard::file(path, &headers)
+    {
+        return Ok(file);
+    }
+    Err(nothing_here(uri).await)
 }
 
 async fn nothing_here(uri: Uri) -> ApiError {

@@ -9,6 +9,7 @@ pub mod caller;
 pub mod clock;
 pub mod commands;
 pub mod config;
+mod dashboard;
 pub mod end_of_job;
 pub mod error;
 pub mod grpc;
