@@ -164,7 +164,12 @@ impl JobSource for FolderSource {
         let Self { data, store, .. } = self;
         let Some(store) = store else { return Ok(Answer::Made(JobsPage::default())) };
         let ListArgs { state, name, label, cursor, limit, .. } = query;
-        let filter = JobFilter { state: *state, name: name.clone(), label: label.clone() };
+        let filter = JobFilter {
+            states: state.iter().copied().collect(),
+            name: name.clone(),
+            label: label.clone(),
+            ..JobFilter::default()
+        };
         let is_run = |job: &str| data.storage.is_run(job);
         let page = queries::list(&mut **store, &is_run, &filter, cursor.as_deref(), *limit);
         Ok(Answer::Made(page.map_err(text)?))

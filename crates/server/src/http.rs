@@ -10,9 +10,11 @@ mod documented;
 mod events;
 mod jobs;
 mod logs;
+mod plan;
 mod problem;
 mod query;
 mod schemas;
+mod views;
 mod workers;
 
 use std::fmt;

@@ -17,6 +17,7 @@ pub mod guard;
 mod hand_over;
 pub mod health;
 pub mod http;
+pub mod job_changes;
 pub mod listen;
 pub mod notifications;
 pub mod observability;
