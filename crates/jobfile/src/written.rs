@@ -86,7 +86,9 @@ fn step(plan: &Plan, of: &Step) -> Map<String, Value> {
             ForEach::Range(items) => Some(json!({ "range": items })),
             ForEach::Output { step, path } => {
                 let path = path.iter().map(|part| format!(".{part}"));
-                Some(json!({ "output": std::iter::once(step.clone()).chain(path).collect::<String>() }))
+                Some(
+                    json!({ "output": std::iter::once(step.clone()).chain(path).collect::<String>() }),
+                )
             }
         },
     );
@@ -218,7 +220,8 @@ fn not_before(of: NotBefore) -> Value {
     match of {
         NotBefore::InMs(ms) => json!(format!("in {}", duration_text(ms))),
         NotBefore::At(at) => {
-            let at = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+            let at =
+                i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
             json!(at.map(|at| at.to_string()))
         }
     }
@@ -282,7 +285,9 @@ fn retry(draft: &PolicyDraft) -> Map<String, Value> {
 
 fn rule(of: &RuleDraft) -> Value {
     let mut to = Map::new();
-    for (key, codes) in [("exit", &of.exit), ("signal", &of.signal), ("http_status", &of.http_status)] {
+    for (key, codes) in
+        [("exit", &of.exit), ("signal", &of.signal), ("http_status", &of.http_status)]
+    {
         if let Some(codes) = codes {
             to.insert(key.into(), json!(codes));
         }
@@ -332,7 +337,8 @@ fn block(value: &Value, indent: usize, to: &mut String) {
             Value::String(text) if is_script(text) => {
                 to.push_str(if text.ends_with('\n') { " |\n" } else { " |-\n" });
                 for line in text.trim_end_matches('\n').split('\n') {
-                    let line = if line.is_empty() { String::new() } else { format!("{margin}  {line}") };
+                    let line =
+                        if line.is_empty() { String::new() } else { format!("{margin}  {line}") };
                     to.push_str(&format!("{line}\n"));
                 }
             }

@@ -3,6 +3,7 @@
 //! Translates and answers. Who may ask is seen to before a request comes here; what is asked goes to
 //! the reader and to the commands, as gRPC's does.
 
+mod actions;
 mod body;
 mod bulk;
 mod callbacks;
@@ -33,6 +34,7 @@ use crate::commands::JobCommands;
 use crate::dashboard;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
+use crate::observability::RecentActivity;
 use crate::queries::JobReader;
 
 use query::Names;
@@ -52,6 +54,9 @@ pub struct App {
     pub workers: Arc<dyn WorkerQueries>,
     pub blobs: Arc<dyn Blobs>,
     pub limits: Limits,
+    pub recent: RecentActivity,
+    /// Of the server.
+    pub started_at: Timestamp,
 }
 
 impl fmt::Debug for App {

@@ -102,14 +102,17 @@ fn find(
         (found, next)
     };
     match state {
-        Some(ItemState::Failed) => page(step.failed.range(from..).map(|(i, _)| *i).take(limit + 1).collect()),
+        Some(ItemState::Failed) => {
+            page(step.failed.range(from..).map(|(i, _)| *i).take(limit + 1).collect())
+        }
         Some(ItemState::Running | ItemState::AwaitingCallback | ItemState::BackingOff) => {
             let live = step.live.range(from..).map(|(index, _)| *index);
             page(live.filter(|index| fits(*index)).take(limit + 1).collect())
         }
         _ => {
             let end = step.items.min(from.saturating_add(LOOKED_AT));
-            let (found, next) = page((from..end).filter(|index| fits(*index)).take(limit + 1).collect());
+            let (found, next) =
+                page((from..end).filter(|index| fits(*index)).take(limit + 1).collect());
             (found, next.or((end < step.items && from < end).then_some(end)))
         }
     }

@@ -60,8 +60,8 @@ fn step(plan: &Plan, index: u32) -> Value {
 
 /// Who gave a value is not stored; whether it is the built-in one can be seen.
 fn policy(step: &Step) -> Map<String, Value> {
-    let [own, built_in] = [&step.policy, &Policy::default()]
-        .map(|policy| policy_view(policy, &Sources::default()));
+    let [own, built_in] =
+        [&step.policy, &Policy::default()].map(|policy| policy_view(policy, &Sources::default()));
     own.into_iter()
         .zip(built_in)
         .map(|((key, value, _), (_, built_in, _))| {

@@ -8,15 +8,17 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use steadfast_api::ItemState;
+use steadfast_core::time::Timestamp;
 
 use super::events::KEEP_ALIVE;
 use super::query::{Names, Params};
 use super::{App, body, jobs, plan};
 use crate::error::ApiError;
+use crate::observability::ActivityOverview;
 use crate::queries::wire_counts;
 use crate::tokens::{Granted, Scope};
 
@@ -32,9 +34,9 @@ pub(super) async fn me(
     let may = |scope: Scope| granted.as_ref().is_none_or(|token| token.scope.allows(scope));
     let scopes = [Scope::Read, Scope::Submit, Scope::Admin, Scope::Worker];
     // A server without tokens has workers that need none.
-    let scopes = scopes.into_iter().filter(|scope| {
-        may(*scope) && (granted.is_some() || *scope != Scope::Worker)
-    });
+    let scopes = scopes
+        .into_iter()
+        .filter(|scope| may(*scope) && (granted.is_some() || *scope != Scope::Worker));
     let scopes: Vec<&str> = scopes.map(Scope::name).collect();
     let answer = json!({
         "name": granted.as_ref().and_then(|token| token.name.as_deref()),
@@ -106,6 +108,35 @@ pub(super) async fn budget(
     Names(id): Names<String>,
 ) -> Result<Response, ApiError> {
     super::json(StatusCode::OK, &app.reader.budget_use(&id).await?)
+}
+
+/// What this server has seen lately.
+pub(super) async fn overview(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    const MOST: u64 = 60;
+    let minutes = params.number("minutes", "a whole number from 1 to 60")?.unwrap_or(MOST);
+    if !(1..=MOST).contains(&minutes) {
+        let why = format!("`minutes` must be a whole number from 1 to {MOST}, not {minutes}");
+        return Err(ApiError::BadRequest(why));
+    }
+    // Without the engine's word on its queue the rest is still true.
+    let queue = app.workers.queue_by_reason().await.unwrap_or_default();
+    let queue = queue.into_iter().map(|(reason, jobs)| json!({ "reason": reason, "jobs": jobs }));
+    let overview = Overview {
+        activity: app.recent.overview(minutes, (app.clock)()),
+        queue: queue.collect(),
+        since_ms: app.started_at,
+        scope: "this server",
+    };
+    super::json(StatusCode::OK, &overview)
+}
+
+#[derive(Debug, Serialize)]
+struct Overview {
+    #[serde(flatten)]
+    activity: ActivityOverview,
+    queue: Vec<Value>,
+    since_ms: Timestamp,
+    scope: &'static str,
 }
 
 #[derive(Debug, Deserialize)]

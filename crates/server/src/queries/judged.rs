@@ -66,9 +66,7 @@ pub fn what_if(
         policy.insert("retry_budget".to_owned(), json!({ "from": from, "to": budget }));
     }
     let mut judge = WhatIfJudge::new(change, only);
-    each_event(reader, id, (0, u64::MAX), |record| {
-        judge.see(&record).map_err(ApiError::internal)
-    })?;
+    each_event(reader, id, (0, u64::MAX), |record| judge.see(&record).map_err(ApiError::internal))?;
     let judged = judge.what_if().map_err(ApiError::internal)?;
     Ok(WhatIfAnswer { policy, judged })
 }

@@ -37,7 +37,8 @@ pub struct JobFilter {
 impl JobFilter {
     /// What the store can say by itself.
     fn stored(&self) -> Filter {
-        let filter = Filter { name: self.name.clone(), label: self.label.clone(), ..Filter::default() };
+        let filter =
+            Filter { name: self.name.clone(), label: self.label.clone(), ..Filter::default() };
         match self.states[..] {
             [ShownState::Of(state)] => Filter { state: Some(state), ..filter },
             [ShownState::Interrupted] => Filter { local: Some(true), over: Some(false), ..filter },
@@ -146,7 +147,8 @@ fn cut(
     fits: impl Fn(&Row) -> bool,
     most: usize,
 ) -> Result<(), StoreError> {
-    let last = page.jobs.iter().enumerate().filter(|(_, row)| fits(row)).nth(most.saturating_sub(1));
+    let last =
+        page.jobs.iter().enumerate().filter(|(_, row)| fits(row)).nth(most.saturating_sub(1));
     match last.map(|(place, _)| place + 1) {
         Some(taken) if taken < page.jobs.len() => {
             *page = reader.list(stored, cursor, taken)?;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use utoipa::openapi::path::HttpMethod;
 
-use super::super::{Limits, schemas, views};
+use super::super::{Limits, actions, schemas, views};
 use super::{Described, Routes, path, query};
 
 impl Routes {
@@ -47,7 +47,22 @@ impl Routes {
         .body("application/json", "WhatIf", true)
         .answer(200, "Each recorded decision, and what it would have been.", "WhatIfAnswer")
         .problems(&[400, 404, 413]);
+        let minutes = json!({"type": "integer", "minimum": 1, "maximum": 60});
+        let overview = Described::new("getOverview", "What this server has seen in the last hour")
+            .parameter(query("minutes", "Only the last so many; default 60.", &minutes))
+            .answer(200, "In buckets of ten seconds, since the server started at most.", "Overview")
+            .problems(&[400]);
+        let actions = Described::new("actOnJobs", "Cancel, pause, resume or retry many jobs")
+            .body("application/json", "Actions", true)
+            .answer(
+                200,
+                "What was done, or would be, for each; at most 500, then `next`.",
+                "ActionsAnswer",
+            )
+            .problems(&[400, 413]);
         self.add(&get, "/v1/me", views::me, me)
+            .add(&get, "/v1/overview", views::overview, overview)
+            .add(&post, "/v1/jobs/actions", actions::act, actions)
             .add(&get, "/v1/jobs/changes", views::changes, changes)
             .add(&get, "/v1/jobs/{id}/steps/{step}/items", views::items, items)
             .add(&get, "/v1/jobs/{id}/plan", views::stored_plan, plan)

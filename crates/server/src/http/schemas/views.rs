@@ -23,6 +23,9 @@ pub(super) fn views() -> Vec<(&'static str, Value)> {
         ("WhatIf", what_if()),
         ("WhatIfAnswer", what_if_answer()),
         ("JudgedVerdict", judged_verdict()),
+        ("Overview", overview()),
+        ("Actions", actions()),
+        ("ActionsAnswer", actions_answer()),
     ]
 }
 
@@ -226,6 +229,107 @@ fn what_if_answer() -> Value {
         ("summary", text()),
         ("differs", count()),
         ("left_out", count()),
+    ])
+}
+
+fn overview() -> Value {
+    let retries = object(&[("failure", count()), ("preemption", count()), ("deferral", count())]);
+    let bucket = object(&[
+        ("at_ms", count()),
+        ("submitted", count()),
+        ("succeeded", count()),
+        ("failed", count()),
+        ("attempts", count()),
+        ("failures", count()),
+        ("retries", retries),
+        ("lateness_p50_ms", or_null(count())),
+        ("lateness_p99_ms", or_null(count())),
+    ]);
+    let failing = object(&[
+        ("job_name", text()),
+        ("step", text()),
+        ("failures", count()),
+        ("last_error", text()),
+        ("last_job", super::id()),
+    ]);
+    let budget = object(&[
+        ("job", super::id()),
+        ("name", text()),
+        ("account", json!({"type": "string", "enum": ["job_budget", "step_budget"]})),
+        ("used", count()),
+        ("limit", count()),
+    ]);
+    let cell = object(&[("worker", text()), ("failures", count()), ("successes", count())]);
+    let row =
+        object(&[("job", super::id()), ("step", text()), ("item", text()), ("cells", list(&cell))]);
+    object(&[
+        ("from_ms", count()),
+        ("bucket_ms", count()),
+        ("throughput", list(&bucket)),
+        ("top_failing_steps", list(&failing)),
+        ("budgets_near_end", list(&budget)),
+        ("grid", object(&[("workers", list(&text())), ("items", list(&row))])),
+        ("queue", list(&object(&[("reason", text()), ("jobs", count())]))),
+        ("since_ms", count()),
+        ("scope", text()),
+    ])
+}
+
+fn actions() -> Value {
+    let many = json!({"oneOf": [super::job_states(), list(&super::job_states())]});
+    let filter = json!({
+        "type": ["object", "null"],
+        "additionalProperties": false,
+        "minProperties": 1,
+        "description": "As the list of jobs takes them. At least one.",
+        "properties": {
+            "state": or_null(many),
+            "name": or_null(text()),
+            "label": {"type": ["string", "null"], "pattern": "^[^=]+="},
+            "text": or_null(text()),
+            "since_ms": or_null(count()),
+            "until_ms": or_null(count()),
+            "reason": or_null(json!({"type": "string"})),
+        },
+    });
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["action"],
+        "description": "With `ids` or with `filter`.",
+        "properties": {
+            "action": {"type": "string", "enum": ["cancel", "pause", "resume", "retry"]},
+            "ids": {"type": ["array", "null"], "maxItems": 500, "items": {"type": "string"}},
+            "filter": filter,
+            "grant": {
+                "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX,
+                "description": "Of a retry: so many more attempts and so much more budget.",
+            },
+            "reason": super::reason(),
+            "dry_run": {"type": "boolean", "default": false, "description": "Say what would be done."},
+            "cursor": {"type": ["string", "null"], "description": "The `next` of the answer before."},
+            "idempotency_key": {
+                "type": ["string", "null"],
+                "description": "Of a retry: each job's is this, a slash and its id, so that the same may be sent again.",
+            },
+        },
+    })
+}
+
+fn actions_answer() -> Value {
+    let mut result = object(&[
+        ("id", text()),
+        ("name", or_null(text())),
+        ("state", or_null(super::job_states())),
+        ("outcome", json!({"type": "string", "enum": ["ok", "would", "refused"]})),
+    ]);
+    result["properties"]["new_id"] = super::id();
+    result["properties"]["problem"] = reference("Problem");
+    object(&[
+        ("matched", count()),
+        ("more", flag()),
+        ("next", or_null(text())),
+        ("results", list(&result)),
     ])
 }
 
