@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use steadfast_core::backoff::{Backoff, Jitter};
 use steadfast_core::duration::duration_text;
 use steadfast_core::plan::{
-    Action, AfterFailure, Budget, BudgetCounts, Cwd, DAY_MS, ForEach, Http, HttpExpect, HttpMode,
-    MaxFailed, NotBefore, Plan, ProcessEnvironment, Step,
+    Action, AfterFailure, Allowance, Budget, BudgetCounts, Cwd, DAY_MS, ForEach, Http, HttpExpect,
+    HttpMode, MaxFailed, NotBefore, Plan, ProcessEnvironment, Step,
 };
 use steadfast_core::policy::{PolicyDraft, RuleAction, RuleDraft};
 
@@ -200,11 +200,13 @@ fn surroundings(of: &ProcessEnvironment, to: &mut Map<String, Value>) {
 
 fn budget(of: &Budget) -> Value {
     let mut to = Map::new();
+    // AD-44's 0 asks for the default, which a native 0 does not.
+    let asked = |of: Allowance| if of.requested == 0 { of.effective } else { of.requested };
     if let Some(total) = of.total {
-        to.insert("total".into(), json!(total.requested));
+        to.insert("total".into(), json!(asked(total)));
     }
     if let Some(share) = of.per_step {
-        to.insert("per_step".into(), json!(share.requested));
+        to.insert("per_step".into(), json!(asked(share)));
     }
     if let Some(ratio) = of.ratio {
         to.insert("ratio".into(), json!(ratio.ratio));
@@ -409,6 +411,10 @@ mod tests {
     fn native(plan: &Plan) -> PlanDraft {
         let mut draft = plan.draft();
         draft.spelling = Spelling::default();
+        let shares = draft.budget.iter_mut().flat_map(|it| [&mut it.total, &mut it.per_step]);
+        for share in shares.flatten().filter(|share| share.requested == 0) {
+            share.requested = share.effective;
+        }
         for step in &mut draft.steps {
             step.spelling = Spelling::default();
         }
