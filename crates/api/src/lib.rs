@@ -21,6 +21,6 @@ pub use pages::{
 pub use shown_state::{InvalidState, ShownState};
 pub use status::{
     AttemptState, AttemptStatus, Attempts, BestEffortStatus, CompletionStatus, ItemProgress,
-    ItemState, ItemStatus, JobStatus, MinDatacenters, RequestInfo, RetryBudgetStatus, RetryLimits,
-    RunStatus, StepStatus, Totals, is_process,
+    ItemRow, ItemState, ItemStatus, ItemsPage, JobStatus, MinDatacenters, NoSuchPlace, RequestInfo,
+    RetryBudgetStatus, RetryLimits, RunStatus, StepStatus, Totals, is_process,
 };

@@ -36,6 +36,9 @@ pub struct JobRow {
     pub finished_at_ms: Option<Timestamp>,
     pub labels: BTreeMap<String, String>,
     pub retried_from: Option<String>,
+    /// Of a job that failed or is partial: why an item of it was given up, or why it ended, as far as the end of its log tells.
+    #[serde(default)]
+    pub stop_reason: Option<String>,
     /// Of a job that is stuck: what is wrong with what is stored of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

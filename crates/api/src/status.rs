@@ -2,6 +2,7 @@
 //! command line and the Rust library have these types and no others.
 
 mod attempts;
+mod items;
 mod of_job;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use steadfast_core::verdict::StopReason;
 use crate::ShownState;
 
 pub use attempts::Attempts;
+pub use items::{ItemRow, ItemsPage, NoSuchPlace};
 
 /// Of a step the first `SHOWN` items are in a status, and of an item the last `SHOWN` attempts.
 const SHOWN: usize = 100;
@@ -226,6 +228,32 @@ pub enum ItemState {
 }
 
 impl ItemState {
+    pub const ALL: [Self; 9] = [
+        Self::AwaitingCallback,
+        Self::BackingOff,
+        Self::Cancelled,
+        Self::Failed,
+        Self::Ready,
+        Self::Running,
+        Self::Skipped,
+        Self::Succeeded,
+        Self::Waiting,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AwaitingCallback => "awaiting_callback",
+            Self::BackingOff => "backing_off",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Skipped => "skipped",
+            Self::Succeeded => "succeeded",
+            Self::Waiting => "waiting",
+        }
+    }
+
     /// An attempt of it is at a worker, or at a service that has taken it.
     pub const fn is_under_way(self) -> bool {
         matches!(self, Self::Running | Self::AwaitingCallback)

@@ -14,9 +14,9 @@ use steadfast_worker::http::{Allowed, Outbound};
 use crate::client::Token;
 
 pub(crate) use jobs::{
-    CancelArgs, DrainArgs, EitherJobArgs, ExplainArgs, HistoryArgs, ListArgs, LogsArgs, PauseArgs,
-    ReadinessArgs, ReasonArg, ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs, WaitArgs,
-    WorkersArgs,
+    CancelArgs, DrainArgs, EitherJobArgs, ExplainArgs, HistoryArgs, ListArgs, LogsArgs, OpenArgs,
+    PauseArgs, ReadinessArgs, ReasonArg, ResumeArgs, RetryArgs, ServerJobArgs, SubmitArgs,
+    WaitArgs, WorkersArgs,
 };
 pub(crate) use serve::{
     AuthArg, BackupArgs, DoctorArgs, MigrateArgs, PurgeArgs, ScopeArg, ServeArgs, ServerArgs,
@@ -96,6 +96,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example: steadfast history last")]
     History(HistoryArgs),
     Explain(ExplainArgs),
+    Open(OpenArgs),
     Readiness(ReadinessArgs),
     /// Fold a job's log again and compare it with the live state
     ///

@@ -10,6 +10,7 @@
 //! | `submit_each` | a file with a job in each line |
 //! | `follow`, `sse` | a job followed to its end, over restarts of the server |
 //! | `commands` | what a server is told to do; its workers |
+//! | `open` | the dashboard, in a browser |
 //!
 //! Nothing here but `routing` and `locate` opens a data folder.
 
@@ -19,6 +20,7 @@ mod files;
 mod find;
 mod follow;
 mod locate;
+mod open;
 mod overview;
 mod profile;
 mod routing;
@@ -34,7 +36,8 @@ use api::Client;
 use source::ServerSource;
 
 use crate::args::{
-    DrainArgs, Output, PauseArgs, Remote, ServerJobArgs, SubmitArgs, WaitArgs, WorkersArgs,
+    DrainArgs, OpenArgs, Output, PauseArgs, Remote, ServerJobArgs, SubmitArgs, WaitArgs,
+    WorkersArgs,
 };
 use crate::error::{CliError, conclude};
 use crate::{Done, Exit};
@@ -79,6 +82,10 @@ pub(crate) fn workers(args: &WorkersArgs) -> Done {
     on_server(&args.remote, args.output, async |client| {
         commands::workers(client, args.output).await
     })
+}
+
+pub(crate) fn open(args: &OpenArgs) -> Done {
+    on_server(&args.remote, Output::Human, async |client| open::open(client, args).await)
 }
 
 pub(crate) fn drain(args: &DrainArgs) -> Done {

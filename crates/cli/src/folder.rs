@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
+use serde_json::Value;
 use steadfast_api::{AttemptName, Attempts, JobStatus, JobsPage, LogRow, ReadinessPage};
 use steadfast_core::apply::apply;
 use steadfast_core::event::{Event, ItemId};
@@ -14,13 +15,13 @@ use steadfast_core::plan::Plan;
 use steadfast_core::select::ItemSelector;
 use steadfast_core::time::Timestamp;
 use steadfast_server::arriving::is_arriving;
-use steadfast_server::queries::{self, FoldedJob, JobFilter};
+use steadfast_server::queries::{self, FoldedJob, JobFilter, NoAnswer, WhatIfAnswer};
 use steadfast_store::{Blobs, LogName, Reader};
 
 use crate::args::{ListArgs, LocalArgs, Output};
 use crate::data::{self, Data, JobOwner};
 use crate::error::{CliError, conclude};
-use crate::input::Wrong;
+use crate::input::{self, Wrong};
 use crate::logs::Times;
 use crate::source::{
     Activity, Answer, JobSource, ListWords, Replay, SeePiece, StoredEvent, fold_events,
@@ -164,7 +165,12 @@ impl JobSource for FolderSource {
         let Self { data, store, .. } = self;
         let Some(store) = store else { return Ok(Answer::Made(JobsPage::default())) };
         let ListArgs { state, name, label, cursor, limit, .. } = query;
-        let filter = JobFilter { state: *state, name: name.clone(), label: label.clone() };
+        let filter = JobFilter {
+            states: state.iter().copied().collect(),
+            name: name.clone(),
+            label: label.clone(),
+            ..JobFilter::default()
+        };
         let is_run = |job: &str| data.storage.is_run(job);
         let page = queries::list(&mut **store, &is_run, &filter, cursor.as_deref(), *limit);
         Ok(Answer::Made(page.map_err(text)?))
@@ -222,6 +228,29 @@ impl JobSource for FolderSource {
         let mut explainer = Explainer::new(self.select(id, step)?);
         data::each_event(self.store()?, id, 0, |record| explainer.see(&record).map_err(text))?;
         Ok(Answer::Made(explainer.explanation(clock::now()).map_err(text)?))
+    }
+
+    fn what_if(
+        &mut self,
+        id: &str,
+        step: Option<&str>,
+        with: &Value,
+    ) -> Result<Answer<WhatIfAnswer>, CliError> {
+        let operator = input::operator()?;
+        self.select(id, step)?;
+        let answer =
+            queries::what_if(self.store()?, id, step, with.to_string().as_bytes(), &operator);
+        let answer = answer.map_err(|why| match why {
+            NoAnswer::Failed(why) => text(why),
+            NoAnswer::Invalid(problems) => {
+                let each = problems.iter().map(|problem| {
+                    let help = problem.help.as_ref().map(|help| format!(" ({help})"));
+                    format!("{}{}", problem.message, help.unwrap_or_default())
+                });
+                format!("the policy is not valid: {}", each.collect::<Vec<_>>().join("; "))
+            }
+        })?;
+        Ok(Answer::Made(answer))
     }
 
     fn readiness(

@@ -123,6 +123,7 @@ fn main() -> ExitCode {
         Command::History(args) => routing.history(args),
         Command::Replay(args) => routing.replay(args),
         Command::Explain(args) => routing.explain(args),
+        Command::Open(args) => client::open(args),
         Command::Readiness(args) => routing.readiness(args),
         Command::Workers(args) => client::workers(args),
         Command::Drain(args) => client::drain(args),

@@ -354,6 +354,7 @@ async fn asked_to_stop() {
 fn tell(running: &Running, what: &str) {
     let address = paint(BOLD, running.url());
     anstream::println!("steadfast {what} {address}");
+    anstream::println!("{}", paint(DIM, "its dashboard is there too: `steadfast open`"));
     anstream::println!("{}", paint(DIM, "Ctrl-C stops it; jobs go on when it is started again"));
 }
 

@@ -17,6 +17,8 @@ use steadfast_core::job::Job;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
 
+use steadfast_server::queries::WhatIfAnswer;
+
 use crate::args::ListArgs;
 use crate::error::CliError;
 use crate::input;
@@ -52,6 +54,14 @@ pub(crate) trait JobSource {
     fn unreadable(&self, why: &dyn Display) -> CliError;
 
     fn explain(&mut self, id: &str, step: Option<&str>) -> Result<Answer<Explanation>, CliError>;
+
+    /// What another policy would have decided; `with`: keys of a `retry` block.
+    fn what_if(
+        &mut self,
+        id: &str,
+        step: Option<&str>,
+        with: &Value,
+    ) -> Result<Answer<WhatIfAnswer>, CliError>;
 
     fn readiness(
         &mut self,

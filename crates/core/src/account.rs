@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::backoff::Draw;
+use crate::outcome::Outcome;
 use crate::plan::BudgetCounts;
 use crate::time::Timestamp;
-use crate::verdict::StopReason;
+use crate::verdict::{Cause, FREE_UNSTARTED, StopReason};
 
 /// What a work item has been through. Only applied verdicts move it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,46 @@ pub struct History {
     pub downtime_ms: u64,
     pub last_delay_ms: Option<u64>,
     pub first_failure_at: Option<Timestamp>,
+}
+
+impl History {
+    /// An attempt has ended so. What it costs is the verdict's to say.
+    pub(crate) fn attempt_ended(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Lost { started: true, .. } => {
+                self.losses_in_row = self.losses_in_row.saturating_add(1);
+                self.unstarted_in_row = 0;
+            }
+            Outcome::Lost { started: false, .. } => {
+                if self.unstarted_in_row >= FREE_UNSTARTED {
+                    self.losses_in_row = self.losses_in_row.saturating_add(1);
+                }
+                self.unstarted_in_row = self.unstarted_in_row.saturating_add(1);
+            }
+            Outcome::Succeeded { .. } | Outcome::Failed(_) => {
+                self.losses_in_row = 0;
+                self.unstarted_in_row = 0;
+            }
+        }
+    }
+
+    /// Debits what a verdict took at that time.
+    pub(crate) fn charge(&mut self, charged: Charges, at: Timestamp) {
+        self.failures += charged.failures;
+        self.preemptions += charged.preemptions;
+        self.deferrals += charged.deferrals;
+        self.delay_spent_ms = self.delay_spent_ms.saturating_add(charged.delay_ms);
+        if charged.failures > 0 {
+            self.first_failure_at = self.first_failure_at.or(Some(at));
+        }
+    }
+
+    /// The next attempt comes after so long.
+    pub(crate) fn backs_off(&mut self, cause: Cause, delay_ms: u64) {
+        if cause == Cause::Failure {
+            self.last_delay_ms = Some(delay_ms);
+        }
+    }
 }
 
 /// The accounts that an item shares with others, and what else the job knows, at one decision.

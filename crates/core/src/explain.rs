@@ -5,11 +5,14 @@
 //! [`verdict`] is asked again: what is explained is what decided, never a second opinion. Times in
 //! sentences are told from `now`; the fields have them as they are.
 
+mod binding;
+mod budget;
 mod change;
 mod counterfactual;
 mod summary;
 mod verdicts;
 mod waiting;
+mod what_if;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,12 +31,15 @@ use crate::select::ItemSelector;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, StopReason, Verdict, accounts_after, expired, verdict};
 
+pub use binding::NextLimit;
+pub use budget::{AccountUse, BudgetAuditor, BudgetUse, Draw, MOST_DRAWS, StepUse};
 pub use change::{Change, WrittenChange};
 pub use counterfactual::Counterfactual;
 pub use summary::{JobExplanation, StepExplanation};
 pub use verdicts::{Account, DecisionSummary, Rule, VerdictExplanation};
 pub use waiting::{Waiting, WaitingReason, WaitsFor};
 pub(crate) use waiting::{unmet, waits_for};
+pub use what_if::{JudgedVerdict, PolicyChange, WhatIf, WhatIfJudge};
 
 use counterfactual::{Case, DecisionBasis, NO_WORKER, Rules};
 
@@ -195,14 +201,20 @@ struct ObservedState {
     items_started: u64,
 }
 
-/// What is noted while the log is folded.
+/// Sees of each verdict what it is given on.
 #[derive(Debug, Default)]
-struct VerdictCollector {
-    only: ItemSelector,
+struct VerdictObserver {
     /// An attempt that has ended; its verdict is the next event.
     ended: Option<ObservedState>,
     /// What items had been through before the engine came back.
     before_restart: BTreeMap<ItemId, History>,
+}
+
+/// What is noted while the log is folded.
+#[derive(Debug, Default)]
+struct VerdictCollector {
+    only: ItemSelector,
+    observer: VerdictObserver,
     /// What the latest retry of each item was charged.
     charged: BTreeMap<ItemId, Charges>,
     /// Successes, retries, stops.
@@ -210,9 +222,9 @@ struct VerdictCollector {
     count: u64,
 }
 
-impl VerdictCollector {
-    /// Looks at an event before it is folded.
-    fn look(&mut self, job: &Job, record: &RecordedEvent) {
+impl VerdictObserver {
+    /// Looks at an event before it is folded. Of a verdict, what it was given on.
+    fn look(&mut self, job: &Job, record: &RecordedEvent) -> Option<ObservedState> {
         match &record.event {
             Event::AttemptEnded { item, attempt, outcome, .. } => {
                 let outcome = match outcome {
@@ -227,16 +239,8 @@ impl VerdictCollector {
                 self.before_restart =
                     job.all_live().map(|(item, live)| (item, live.history)).collect();
             }
-            Event::ItemSucceeded { item, .. } => {
-                self.charged.remove(item);
-                self.judged(record, 0);
-            }
-            Event::RetryScheduled { item, charged, .. } => {
-                self.charged.insert(*item, *charged);
-                self.judged(record, 1);
-            }
+            Event::ItemSucceeded { .. } | Event::RetryScheduled { .. } => return self.ended.take(),
             Event::ItemFailed { item, on, attempt, .. } => {
-                self.charged.remove(item);
                 if *on != FailedOn::Outcome {
                     let ground = match job.live(*item).map(|live| live.phase) {
                         Some(Phase::BackingOff { due_at, budget_expires_at, .. }) => {
@@ -253,14 +257,39 @@ impl VerdictCollector {
                         seen.history_before = before.copied().unwrap_or(seen.history);
                     }
                 }
-                self.judged(record, 2);
+                return self.ended.take();
             }
             _ => {}
         }
+        None
+    }
+}
+
+impl VerdictCollector {
+    /// Looks at an event before it is folded.
+    fn look(&mut self, job: &Job, record: &RecordedEvent) {
+        let seen = self.observer.look(job, record);
+        let class = match &record.event {
+            Event::ItemSucceeded { item, .. } => {
+                self.charged.remove(item);
+                0
+            }
+            Event::RetryScheduled { item, charged, .. } => {
+                self.charged.insert(*item, *charged);
+                1
+            }
+            Event::ItemFailed { item, .. } => {
+                self.charged.remove(item);
+                2
+            }
+            _ => return,
+        };
+        if let Some(on) = seen.filter(|seen| self.only.has(seen.item)) {
+            self.judged(record, on, class);
+        }
     }
 
-    fn judged(&mut self, record: &RecordedEvent, class: usize) {
-        let Some(on) = self.ended.take().filter(|seen| self.only.has(seen.item)) else { return };
+    fn judged(&mut self, record: &RecordedEvent, on: ObservedState, class: usize) {
         self.count += 1;
         let kept = &mut self.kept[class];
         if kept.len() == MOST_VERDICTS {

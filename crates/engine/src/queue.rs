@@ -191,6 +191,12 @@ impl Queue {
         steps.map(|(run, step, class)| ((*run, *step), self.classes.needs(*class)))
     }
 
+    /// What is waited for, and by how many jobs.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Needs, usize)> {
+        let waiting = self.waiting.iter().filter(|(_, jobs)| !jobs.is_empty());
+        waiting.map(|(class, jobs)| (self.classes.needs(*class), jobs.len()))
+    }
+
     /// What no worker could serve when last looked.
     pub(crate) fn unplaceable(&self) -> impl Iterator<Item = &Needs> + Clone {
         self.unplaceable.iter().map(|class| self.classes.needs(*class))

@@ -266,6 +266,12 @@ impl Engine {
             .collect()
     }
 
+    /// How many jobs wait for a worker, by why none takes them: once for each kind of worker that they want.
+    pub fn queue_by_reason(&self) -> Vec<(String, u64)> {
+        let Placement::Fleet(fleet) = &self.room else { return Vec::new() };
+        self.queue.waiting().map(|(needs, jobs)| (fleet.why_not(needs), jobs as u64)).collect()
+    }
+
     fn lose(&mut self, lost: Vec<(AttemptId, Held)>, why: &str, now: Timestamp, batch: &mut Batch) {
         for (AttemptId { job, token }, held) in lost {
             let outcome = Outcome::Lost { started: true, why: Some(why.into()) };

@@ -116,7 +116,7 @@ impl Reader<'_> {
         (Some(budget), sources)
     }
 
-    fn native_budget(&mut self, at: &At) -> Option<(Option<Budget>, BudgetSources)> {
+    pub(crate) fn native_budget(&mut self, at: &At) -> Option<(Option<Budget>, BudgetSources)> {
         let block = self.block(at, None, &keys::BUDGET)?;
         let by_ratio = block.has("ratio");
         let mut sources = BudgetSources::default();

@@ -7,14 +7,17 @@
 //! | `job`, `step`, `action` | what a job is made of |
 //! | `retry`, `budget`, `fluster` | retry rules and budgets, also in the dialects' spellings |
 //! | `policy` | blocks laid over each other, with the source of each value |
+//! | `altered` | keys laid over the policy of a step that is stored, to ask what if |
 //! | `references` | whether what `{{ … }}` names is there |
 //! | `warn`, `scripts` | what is valid and will still surprise |
+//! | `written` | a plan put back into the words of a file |
 //! | `schema` | the same keys as a JSON Schema |
 //!
 //! A file is refused with everything that is wrong with it, or becomes a plan. Nothing here opens a
 //! file, prints, or decides a retry; nothing beyond here knows that dialects exist.
 
 mod action;
+mod altered;
 mod budget;
 mod builder;
 mod document;
@@ -35,9 +38,11 @@ mod step;
 mod units;
 mod values;
 mod warn;
+mod written;
 
 use steadfast_core::plan::Plan;
 
+pub use altered::{WrittenPolicyChange, policy_change};
 pub use budget::{BestEffortSources, BudgetSources};
 pub use document::{Limits, document};
 pub use node::{Entry, Node, Scalar, Span};
@@ -47,6 +52,7 @@ pub use problem::{PROBLEM_CODES, Problem, WARNING_CODES, Warning};
 pub use schema::schema;
 pub use steadfast_core::duration::{duration_text, parse_duration};
 pub use units::{parse_size, size_text};
+pub use written::job_text;
 
 /// A job that can run, and where its settings came from.
 #[derive(Clone, Debug)]

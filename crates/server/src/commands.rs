@@ -4,6 +4,7 @@
 //! one key is one job however many ask at once, and each is told its id.
 
 mod control;
+mod dry_run;
 mod files;
 mod keys;
 mod loaded;
@@ -30,6 +31,7 @@ use crate::queries::JobReader;
 use keys::{Keys, check_key};
 use loaded::Loaded;
 
+pub use dry_run::JobAction;
 pub use files::Attached;
 pub use steadfast_store::AttachedFile;
 
@@ -272,11 +274,7 @@ impl JobCommands {
         }
         let new = self.new_id()?;
         let accepted = retry_job(&old, new.clone(), from.as_deref(), grant);
-        let mut accepted = accepted.map_err(|why| match why {
-            CannotRetry::NoSuchStep { .. } => ApiError::NotFound(why.to_string()),
-            CannotRetry::Grant { .. } => ApiError::BadRequest(why.to_string()),
-            why => ApiError::NotPossible(why.to_string()),
-        })?;
+        let mut accepted = accepted.map_err(cannot_retry)?;
         accepted.source = None;
         accepted.requested = requested;
         self.fits(&accepted.plan)?;
@@ -441,6 +439,15 @@ impl JobCommands {
             ));
         }
         files::has_no_source(plan)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "errors are handed over as they come")]
+fn cannot_retry(why: CannotRetry) -> ApiError {
+    match why {
+        CannotRetry::NoSuchStep { .. } => ApiError::NotFound(why.to_string()),
+        CannotRetry::Grant { .. } => ApiError::BadRequest(why.to_string()),
+        why => ApiError::NotPossible(why.to_string()),
     }
 }
 

@@ -19,6 +19,8 @@ pub enum ApiError {
     NotFound(String),
     #[error("the job file is not valid: {}", first(.0))]
     InvalidJob(Vec<Problem>),
+    #[error("the policy is not valid: {}", first(.0))]
+    InvalidPolicy(Vec<Problem>),
     #[error(
         "the idempotency key was used for job {job} with another body; use a new key for a new job"
     )]
@@ -98,6 +100,7 @@ impl ApiError {
         match self {
             Self::NotFound(_) => "not_found",
             Self::InvalidJob(_) => "invalid_job",
+            Self::InvalidPolicy(_) => "invalid_policy",
             Self::IdempotencyConflict { .. } => "idempotency_conflict",
             Self::AlreadyEnded { .. } => "already_ended",
             Self::NotPossible(_) => "not_possible",
@@ -122,6 +125,7 @@ impl ApiError {
         match self {
             Self::NotFound(_) => "There is no such thing",
             Self::InvalidJob(_) => "The job file is not valid",
+            Self::InvalidPolicy(_) => "The policy is not valid",
             Self::IdempotencyConflict { .. } => "The idempotency key belongs to another body",
             Self::AlreadyEnded { .. } => "The job has ended",
             Self::NotPossible(_) => "Not possible as the job is now",
@@ -148,6 +152,7 @@ impl ApiError {
             Self::Unconfirmed { .. } => 202,
             Self::NotFound(_) => 404,
             Self::InvalidJob(_)
+            | Self::InvalidPolicy(_)
             | Self::BadCursor(_)
             | Self::BadRequest(_)
             | Self::FilesMissing(_) => 400,
@@ -169,6 +174,7 @@ impl ApiError {
         match self {
             Self::NotFound(_) => tonic::Code::NotFound,
             Self::InvalidJob(_)
+            | Self::InvalidPolicy(_)
             | Self::BadCursor(_)
             | Self::BadRequest(_)
             | Self::FilesMissing(_)
@@ -190,7 +196,7 @@ impl ApiError {
     /// What is wrong with a job file, as far as that is the trouble.
     pub fn problems(&self) -> &[Problem] {
         match self {
-            Self::InvalidJob(problems) => problems,
+            Self::InvalidJob(problems) | Self::InvalidPolicy(problems) => problems,
             _ => &[],
         }
     }

@@ -299,8 +299,12 @@ impl Jobs for JobsService {
         request: Request<proto::ListJobsRequest>,
     ) -> Result<Response<proto::ListJobsResponse>, Status> {
         let proto::ListJobsRequest { state, name, label, limit, cursor } = request.into_inner();
-        let filter =
-            JobFilter { state: read_state(&state)?, name: key(name), label: read_label(&label)? };
+        let filter = JobFilter {
+            states: read_state(&state)?.into_iter().collect(),
+            name: key(name),
+            label: read_label(&label)?,
+            ..JobFilter::default()
+        };
         let page = self.reader.list(filter, key(cursor), self.limit(limit)?).await?;
         Ok(Response::new(proto::ListJobsResponse {
             jobs: page.jobs.into_iter().map(summary).collect(),

@@ -3,6 +3,7 @@
 //! Translates and answers. Who may ask is seen to before a request comes here; what is asked goes to
 //! the reader and to the commands, as gRPC's does.
 
+mod actions;
 mod body;
 mod bulk;
 mod callbacks;
@@ -10,16 +11,18 @@ mod documented;
 mod events;
 mod jobs;
 mod logs;
+mod plan;
 mod problem;
 mod query;
 mod schemas;
+mod views;
 mod workers;
 
 use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use steadfast_core::time::Timestamp;
@@ -28,9 +31,13 @@ use steadfast_store::Blobs;
 
 use crate::callbacks::CallbackHandler;
 use crate::commands::JobCommands;
+use crate::dashboard;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
+use crate::observability::RecentActivity;
 use crate::queries::JobReader;
+
+use query::Names;
 
 pub use callbacks::serve_callbacks;
 pub use workers::WorkerQueries;
@@ -47,6 +54,9 @@ pub struct App {
     pub workers: Arc<dyn WorkerQueries>,
     pub blobs: Arc<dyn Blobs>,
     pub limits: Limits,
+    pub recent: RecentActivity,
+    /// Of the server.
+    pub started_at: Timestamp,
 }
 
 impl fmt::Debug for App {
@@ -84,7 +94,9 @@ pub fn router(app: App) -> Router {
             "/openapi.json",
             axum::routing::get(move || std::future::ready(json_text(document.to_string()))),
         )
-        .fallback(nothing_here)
+        .route("/", axum::routing::get(dashboard_page))
+        .route("/assets/{*name}", axum::routing::get(dashboard_asset))
+        .fallback(elsewhere)
         .method_not_allowed_fallback(not_this_method)
         .with_state(app)
 }
@@ -92,6 +104,31 @@ pub fn router(app: App) -> Router {
 /// What `/openapi.json` shows.
 pub fn document(limits: Limits) -> serde_json::Value {
     documented::routes(limits).finish().1
+}
+
+async fn dashboard_page(headers: HeaderMap) -> Result<Response, ApiError> {
+    dashboard::page(&headers)
+}
+
+async fn dashboard_asset(
+    Names(name): Names<String>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    dashboard::asset(&name, &headers)
+}
+
+/// An address of the page's own, or nothing.
+async fn elsewhere(method: Method, uri: Uri, headers: HeaderMap) -> Result<Response, ApiError> {
+    let path = uri.path();
+    if dashboard::asks_for_page(&method, path, &headers) {
+        return dashboard::page(&headers);
+    }
+    if (method == Method::GET || method == Method::HEAD)
+        && let Some(file) = dashboard::file(path, &headers)
+    {
+        return Ok(file);
+    }
+    Err(nothing_here(uri).await)
 }
 
 async fn nothing_here(uri: Uri) -> ApiError {

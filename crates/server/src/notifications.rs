@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use steadfast_core::event::{Event, JobId, RecordedEvent};
 use tokio::sync::watch;
 
+use crate::job_changes::JobChanges;
+
 /// Jobs that nobody follows any more are looked for when there are so many, and then at every
 /// doubling.
 const SWEEP: usize = 64;
@@ -17,7 +19,10 @@ const SWEEP: usize = 64;
 const LOG_MOST: usize = 64;
 
 #[derive(Clone, Debug, Default)]
-pub struct Notifications(Arc<Mutex<Followed>>);
+pub struct Notifications {
+    followed: Arc<Mutex<Followed>>,
+    changes: JobChanges,
+}
 
 /// How far a job's log is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,10 +52,16 @@ impl Notifications {
         Self::default()
     }
 
+    /// Which jobs change, whoever they are.
+    pub fn changes(&self) -> &JobChanges {
+        &self.changes
+    }
+
     /// These are durable. Waits for nobody.
     pub fn told(&self, job: &JobId, records: &[RecordedEvent]) {
         let Some(last) = records.last() else { return };
-        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changes.told(job);
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Follow { sender, log }) = followed.jobs.get_mut(job) else { return };
         if let Some(kept) = log {
             if kept.len() + records.len() <= LOG_MOST {
@@ -82,12 +93,12 @@ impl Notifications {
 
     /// All of the job's log, if it was followed from the start and is short.
     pub fn log(&self, job: &str) -> Option<Vec<RecordedEvent>> {
-        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         followed.jobs.get_mut(job)?.log.take()
     }
 
     fn begin(&self, job: &str, log: Option<Vec<RecordedEvent>>) -> watch::Receiver<Durable> {
-        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         if followed.jobs.len() >= followed.sweep_at.max(SWEEP) {
             followed.jobs.retain(|_, follow| !follow.sender.is_closed());
             followed.sweep_at = followed.jobs.len() * 2;
@@ -104,7 +115,7 @@ impl Notifications {
 
     /// Jobs that somebody follows and that are such.
     pub(crate) fn followed(&self, is_such: impl Fn(&JobId) -> bool) -> Vec<JobId> {
-        let followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = |follow: &Follow| !follow.sender.is_closed();
         let jobs = followed.jobs.iter().filter(|(job, follow)| is_open(follow) && is_such(job));
         jobs.map(|(job, _)| job.clone()).collect()
@@ -112,7 +123,7 @@ impl Notifications {
 
     /// Another server has made a job durable up to this event.
     pub(crate) fn moved_on(&self, job: &JobId, seq: u64, ended: bool) {
-        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(Follow { sender, log }) = followed.jobs.get_mut(job) else { return };
         if seq > sender.borrow().seq {
             *log = None;
@@ -127,7 +138,8 @@ impl Notifications {
 
     /// Nothing more is told: whoever follows is let go, so that a server can end.
     pub fn close(&self) {
-        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changes.close();
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         followed.closed = true;
         followed.jobs.clear();
     }
@@ -141,7 +153,7 @@ mod tests {
     use super::*;
 
     fn followed(notifications: &Notifications) -> usize {
-        notifications.0.lock().unwrap().jobs.len()
+        notifications.followed.lock().unwrap().jobs.len()
     }
 
     fn record(seq: u64, event: Event) -> RecordedEvent {

@@ -4,6 +4,7 @@
 mod attempts;
 mod cache;
 mod folded;
+mod judged;
 mod list;
 mod outputs;
 mod projections;
@@ -12,15 +13,18 @@ mod readiness;
 
 use std::sync::Arc;
 
-use steadfast_api::{AttemptsPage, JobStatus, JobsPage, OutputsPage, ReadinessPage, ShownState};
+use steadfast_api::{
+    AttemptsPage, ItemState, ItemsPage, JobStatus, JobsPage, OutputsPage, ReadinessPage, ShownState,
+};
 use steadfast_core::event::{Event, ItemId, JobId, RecordedEvent};
-use steadfast_core::explain::{Explainer, Explanation};
+use steadfast_core::explain::{BudgetUse, Explainer, Explanation};
 use steadfast_core::job::Job;
 use steadfast_core::plan::Plan;
 use steadfast_core::select::{ItemSelector, NoSuchPart};
 use steadfast_core::time::Timestamp;
 use steadfast_engine::Unreadable;
-use steadfast_store::{JobCounts, Reader, Row, Storage, StoreError};
+use steadfast_jobfile::Operator;
+use steadfast_store::{JobCounts, Reader, Row, Storage, StoreError, is_postgres};
 use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
@@ -29,7 +33,8 @@ use readers::Readers;
 
 pub use attempts::{AttemptEnd, HowEnded};
 pub use folded::FoldedJob;
-pub use list::{JobFilter, interrupted, list, shown_state};
+pub use judged::{NoAnswer, WhatIfAnswer, what_if};
+pub use list::{JobFilter, LOOKED_INTO, LOOKED_THROUGH, interrupted, list, shown_state};
 pub use projections::{PROJECT_EVERY, Projector};
 pub use readiness::readiness;
 
@@ -227,6 +232,73 @@ impl JobReader {
             .await
     }
 
+    /// What another policy would have decided about the recorded outcomes of the job, or of a step.
+    pub async fn what_if(
+        &self,
+        id: &str,
+        step: Option<String>,
+        with: Vec<u8>,
+        operator: Arc<Operator>,
+    ) -> Result<WhatIfAnswer, ApiError> {
+        let id = job_id(id)?;
+        let turn = self.explaining.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        self.readers
+            .read(move |reader| {
+                let _turn = turn;
+                Ok(what_if(reader, &id, step.as_deref(), &with, &operator)?)
+            })
+            .await
+    }
+
+    /// Who drew on the accounts that the items of a job share.
+    pub async fn budget_use(&self, id: &str) -> Result<BudgetUse, ApiError> {
+        let id = job_id(id)?;
+        let turn = self.explaining.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        self.readers
+            .read(move |reader| {
+                let _turn = turn;
+                judged::budget_use(reader, &id)
+            })
+            .await
+    }
+
+    /// Items of a step, by index.
+    pub async fn items(
+        &self,
+        id: &str,
+        place: (String, Option<String>),
+        state: Option<ItemState>,
+        from: u32,
+        limit: usize,
+    ) -> Result<ItemsPage, ApiError> {
+        let id = job_id(id)?;
+        let mut folded = self.cache.of(&id).lock_owned().await;
+        let cache = self.cache.clone();
+        self.readers
+            .read(move |reader| {
+                let (step, datacenter) = (place.0.as_str(), place.1.as_deref());
+                let page = folded
+                    .with_attempts(reader, &id)
+                    .inspect_err(|_| cache.forget(&id))
+                    .map(|(job, attempts)| {
+                        ItemsPage::new(job, attempts, (step, datacenter), state, from, limit)
+                    })?;
+                cache.holds(&id, folded.bytes());
+                page.map_err(|why| ApiError::NotFound(format!("job {id}: {}", why.0)))
+            })
+            .await
+    }
+
+    /// `sqlite` or `postgres`.
+    pub fn store(&self) -> &'static str {
+        if is_postgres(&self.storage.place()) { "postgres" } else { "sqlite" }
+    }
+
+    /// Other servers may write here too.
+    pub fn is_shared(&self) -> bool {
+        self.storage.exchange().is_some()
+    }
+
     /// All attempts of a job, in the order in which they began.
     pub async fn attempts(
         &self,
@@ -255,6 +327,14 @@ impl JobReader {
         let key = key.to_owned();
         self.readers.read(move |reader| Ok(reader.key(&key)?)).await
     }
+}
+
+/// As REST tells it.
+pub(crate) fn wire_counts(counts: &JobCounts) -> steadfast_api::JobCounts {
+    let by_state = counts.by_state.iter().map(|(state, jobs)| (state.name(), *jobs));
+    let by_state = by_state.chain([(ShownState::Stuck.name(), counts.stuck)]);
+    let by_state = by_state.map(|(state, jobs)| (state.to_owned(), jobs)).collect();
+    steadfast_api::JobCounts { by_state, open: counts.open() }
 }
 
 /// A step or item that the job does not have.

@@ -352,6 +352,8 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
                 most: config.limits.items_per_page_max as usize,
             },
         },
+        recent: watch.recent().clone(),
+        started_at: about.started_at,
     });
     let (shown, told) = (fleet.clone(), metrics.clone());
     let readiness = Readiness { health, fleet };

@@ -360,6 +360,10 @@ impl WorkerQueries for FleetQueries {
         let job = job.to_owned();
         self.ask(move |engine| engine.why_not_running(&job)).await
     }
+
+    async fn queue_by_reason(&self) -> Result<Vec<(String, u64)>, ApiError> {
+        self.ask(steadfast_engine::Engine::queue_by_reason).await
+    }
 }
 
 fn shown(view: steadfast_engine::WorkerInfo) -> WorkerInfo {

@@ -18,6 +18,8 @@ mod server;
 mod starts;
 #[path = "rest/streams.rs"]
 mod streams;
+#[path = "rest/views.rs"]
+mod views;
 #[path = "rest/watched.rs"]
 mod watched;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use steadfast_core::event::{ItemId, Requester, Role, StepFailure, StepState};
-use steadfast_core::job::{AuxiliaryItem, Job, Phase};
+use steadfast_core::job::{AuxiliaryItem, Job, Phase, StepRun};
 use steadfast_core::plan::Plan;
 use steadfast_core::result::{OrderedMap, ShownOutputs};
 use steadfast_core::time::Timestamp;
@@ -74,7 +74,7 @@ impl JobStatus {
 
 /// Room for outputs, and for the values of items.
 #[derive(Default)]
-struct Shown {
+pub(super) struct Shown {
     outputs: ShownOutputs,
     values: ShownOutputs,
 }
@@ -84,25 +84,9 @@ impl StepStatus {
         let state = &job.runs[run as usize].steps[step as usize];
         let mut item =
             |role, index| ItemStatus::new(job, attempts, shown, ItemId { run, step, role, index });
-        let mut counts = BTreeMap::new();
-        let mut count = |state: ItemState, n: u32| {
-            if n > 0 {
-                *counts.entry(state).or_default() += n;
-            }
-        };
-        count(ItemState::Succeeded, state.succeeded.len());
-        count(ItemState::Failed, state.failed.len() as u32);
-        count(ItemState::Skipped, state.skipped);
-        count(ItemState::Cancelled, state.cancelled);
-        for live in state.live.values() {
-            count(live.phase.into(), 1);
-        }
-        let untouched = state.open_items().saturating_sub(state.live.len() as u32);
-        let waits = state.state == StepState::Waiting;
-        count(if waits { ItemState::Waiting } else { ItemState::Ready }, untouched);
         Self {
             state: state.state,
-            counts,
+            counts: counts(state),
             retries_used: job.step_retries[step as usize],
             skipped_because: state.because.map(|because| job.plan.step(because).name.clone()),
             error: match &state.failure {
@@ -114,6 +98,27 @@ impl StepStatus {
             compensation: state.compensation.as_ref().map(|_| item(Role::Compensation, 0)),
         }
     }
+}
+
+/// All items of a step, by their state.
+pub(super) fn counts(state: &StepRun) -> BTreeMap<ItemState, u32> {
+    let mut counts = BTreeMap::new();
+    let mut count = |state: ItemState, n: u32| {
+        if n > 0 {
+            *counts.entry(state).or_default() += n;
+        }
+    };
+    count(ItemState::Succeeded, state.succeeded.len());
+    count(ItemState::Failed, state.failed.len() as u32);
+    count(ItemState::Skipped, state.skipped);
+    count(ItemState::Cancelled, state.cancelled);
+    for live in state.live.values() {
+        count(live.phase.into(), 1);
+    }
+    let untouched = state.open_items().saturating_sub(state.live.len() as u32);
+    let waits = state.state == StepState::Waiting;
+    count(if waits { ItemState::Waiting } else { ItemState::Ready }, untouched);
+    counts
 }
 
 impl From<Phase> for ItemState {
@@ -128,7 +133,7 @@ impl From<Phase> for ItemState {
 }
 
 impl ItemStatus {
-    fn new(job: &Job, attempts: &Attempts, shown: &mut Shown, id: ItemId) -> Self {
+    pub(super) fn new(job: &Job, attempts: &Attempts, shown: &mut Shown, id: ItemId) -> Self {
         let step = &job.runs[id.run as usize].steps[id.step as usize];
         let history = attempts.items.get(&id);
         let live = job.live(id);
@@ -165,7 +170,7 @@ impl ItemStatus {
     }
 }
 
-fn item_state(job: &Job, id: ItemId) -> ItemState {
+pub(super) fn item_state(job: &Job, id: ItemId) -> ItemState {
     if let Some(live) = job.live(id) {
         return live.phase.into();
     }

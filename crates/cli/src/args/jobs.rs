@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::Value;
 use steadfast_api::ShownState;
 use steadfast_core::event::Requester;
 
@@ -276,15 +277,48 @@ pub(crate) struct LogsArgs {
 }
 
 /// Say why a job is where it is: each decision, its accounts, and what would have changed it
+///
+/// With --with, what would have been decided about the same outcomes under another policy: each recorded outcome is judged anew.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: steadfast explain last publish")]
+#[command(after_help = "Examples: steadfast explain last publish\n          \
+                  steadfast explain last fetch --with max_attempts=6 --with initial_delay=2s")]
 pub(crate) struct ExplainArgs {
     #[arg(value_name = "JOB", help = JOB)]
     pub(crate) job: String,
     /// Only of this step or item, as it is printed: fetch, index[2], eu-west/index[2], publish!
     pub(crate) step: Option<String>,
+    /// What if this key of its retry policy had been so, as a job file writes it: max_attempts=6, exit_codes.stop=[2], retry_budget.total=5
+    #[arg(long = "with", value_name = "KEY=VALUE", value_parser = policy_key)]
+    pub(crate) with: Vec<(String, Value)>,
     #[command(flatten)]
     pub(crate) common: LocalArgs,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+}
+
+/// A value as a job file has it: JSON, or text without quotes.
+fn policy_key(text: &str) -> Result<(String, Value), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
+            let value = value.trim();
+            let read = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+            Ok((key.trim().to_owned(), read))
+        }
+        _ => Err("write it as KEY=VALUE, such as max_attempts=6".to_owned()),
+    }
+}
+
+/// Open the dashboard of a server in a browser, and print its address
+///
+/// With a job, the page of that job. The browser is that of $BROWSER, or the system's.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: steadfast open last")]
+pub(crate) struct OpenArgs {
+    #[arg(value_name = "JOB", help = JOB)]
+    pub(crate) job: Option<String>,
+    /// Only print the address
+    #[arg(long)]
+    pub(crate) print: bool,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }

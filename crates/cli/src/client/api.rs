@@ -161,6 +161,16 @@ impl Client {
         self.ask(request.json(&serde_json::json!({ "reason": reason }))).await
     }
 
+    pub(crate) async fn what_if(
+        &self,
+        id: &str,
+        step: Option<&str>,
+        with: &serde_json::Value,
+    ) -> Result<String, CliError> {
+        let request = self.request(Method::POST, &["jobs", id, "what-if"], &[]);
+        self.answer(request.json(&serde_json::json!({ "step": step, "with": with }))).await
+    }
+
     pub(crate) async fn retry(
         &self,
         id: &str,

@@ -11,6 +11,7 @@ use steadfast_api::{
 use steadfast_core::explain::Explanation;
 use steadfast_core::plan::Plan;
 use steadfast_core::time::Timestamp;
+use steadfast_server::queries::WhatIfAnswer;
 use tokio::runtime::Runtime;
 
 use super::api::{Address, Client};
@@ -138,6 +139,16 @@ impl JobSource for ServerSource {
     fn explain(&mut self, id: &str, step: Option<&str>) -> Result<Answer<Explanation>, CliError> {
         let query = step.map(|step| ("step", step));
         self.get(&["jobs", id, "explain"], query.as_slice())
+    }
+
+    fn what_if(
+        &mut self,
+        id: &str,
+        step: Option<&str>,
+        with: &Value,
+    ) -> Result<Answer<WhatIfAnswer>, CliError> {
+        let text = self.ask(async |client| client.what_if(id, step, with).await)?;
+        Ok(Answer::Sent { text, address: self.client.address() })
     }
 
     fn readiness(

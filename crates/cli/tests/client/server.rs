@@ -25,6 +25,7 @@ use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
+use steadfast_server::observability::RecentActivity;
 use steadfast_server::queries::JobReader;
 use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
 use tokio::runtime::Runtime;
@@ -145,6 +146,10 @@ impl WorkerQueries for OneWorker {
         (name == "rack-3").then_some(()).ok_or_else(none)
     }
 
+    async fn queue_by_reason(&self) -> Result<Vec<(String, u64)>, ApiError> {
+        Ok(vec![])
+    }
+
     async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, ApiError> {
         Ok(vec![])
     }
@@ -204,6 +209,8 @@ impl Server {
             workers: Arc::new(OneWorker),
             blobs: folder.storage().blobs(),
             limits: Limits::default(),
+            recent: RecentActivity::default(),
+            started_at: now(),
         };
         let address = address.parse().expect("an address");
         let live = Some(live);

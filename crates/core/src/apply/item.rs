@@ -10,7 +10,7 @@ use crate::event::{Event, ItemId, Role};
 use crate::job::{AuxiliaryItem, Phase, Progress, StoppedItem, WorkItem};
 use crate::outcome::Outcome;
 use crate::time::Timestamp;
-use crate::verdict::{Cause, FREE_UNSTARTED, retries_counted};
+use crate::verdict::{Cause, retries_counted};
 
 impl Fold<'_> {
     pub(super) fn attempt_started(
@@ -113,23 +113,7 @@ impl Fold<'_> {
         }
         item.phase = Phase::Ready;
         item.since = at;
-        let history = &mut item.history;
-        match outcome {
-            Outcome::Lost { started: true, .. } => {
-                history.losses_in_row = history.losses_in_row.saturating_add(1);
-                history.unstarted_in_row = 0;
-            }
-            Outcome::Lost { started: false, .. } => {
-                if history.unstarted_in_row >= FREE_UNSTARTED {
-                    history.losses_in_row = history.losses_in_row.saturating_add(1);
-                }
-                history.unstarted_in_row = history.unstarted_in_row.saturating_add(1);
-            }
-            Outcome::Succeeded { .. } | Outcome::Failed(_) => {
-                history.losses_in_row = 0;
-                history.unstarted_in_row = 0;
-            }
-        }
+        item.history.attempt_ended(outcome);
         if let Outcome::Failed(failure) = outcome {
             item.last_failure = Some(failure.gist());
         }
@@ -195,13 +179,7 @@ impl Fold<'_> {
             return Err("its attempt has not ended");
         }
         let mut history = item.history;
-        history.failures += charged.failures;
-        history.preemptions += charged.preemptions;
-        history.deferrals += charged.deferrals;
-        history.delay_spent_ms = history.delay_spent_ms.saturating_add(charged.delay_ms);
-        if charged.failures > 0 {
-            history.first_failure_at = history.first_failure_at.or(Some(at));
-        }
+        history.charge(charged, at);
         let recorded = (accounts.failures, accounts.preemptions, accounts.deferrals);
         if recorded != (history.failures, history.preemptions, history.deferrals)
             || accounts.delay_spent_ms != history.delay_spent_ms
@@ -214,9 +192,7 @@ impl Fold<'_> {
         self.job.step_retries[id.step as usize] += retries;
         match event {
             Event::RetryScheduled { cause, delay_ms, due_at, .. } => {
-                if *cause == Cause::Failure {
-                    history.last_delay_ms = Some(*delay_ms);
-                }
+                history.backs_off(*cause, *delay_ms);
                 self.back_off(id, history, *cause, *delay_ms, *due_at)?;
             }
             Event::ItemSucceeded { .. } => self.conclude(id, Ok(()))?,

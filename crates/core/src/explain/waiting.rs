@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::binding::{NextLimit, next_limit};
 use super::words::{and, count, since, until};
 use super::{ItemName, MOST_SHOWN};
 use crate::account::Charges;
@@ -32,6 +33,9 @@ pub struct Waiting {
     /// Why no worker takes it, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
+    /// Of an item: which limit stops it if it keeps failing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<NextLimit>,
     /// What follows the name.
     pub sentence: String,
     /// The run and the step.
@@ -203,6 +207,7 @@ fn waiting_step(job: &Job, run: u32, step: u32, now: Timestamp) -> Waiting {
         since: None,
         until: pending.then_some(job.starts_at),
         because: None,
+        binding: None,
         place: (run, step),
         sentence: step_waits(job, run, step, now),
     }
@@ -221,6 +226,7 @@ fn not_started(job: &Job, run: u32, step: u32, state: &StepRun, now: Timestamp) 
         since: state.starved_since,
         until,
         because: None,
+        binding: None,
         place: (run, step),
         sentence: format!("{items_wait}, {queued}"),
     }
@@ -337,6 +343,7 @@ fn waiting_item(
         since: Some(item.since),
         until: end,
         because: None,
+        binding: Some(next_limit(job, id, item, now)),
         place: (id.run, id.step),
         sentence,
     }

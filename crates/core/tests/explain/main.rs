@@ -3,6 +3,7 @@
 
 mod property;
 mod told;
+mod what_if;
 mod would_change;
 
 use std::sync::Arc;

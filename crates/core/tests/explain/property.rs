@@ -1,12 +1,13 @@
 //! Whatever stops an item, the change that is offered makes it a retry, and less would not.
 
+use crate::what_if::what_if;
 use crate::{Driven, budget, defaults, step};
 
 use proptest::prelude::*;
 use steadfast_core::apply::replay;
 use steadfast_core::backoff::{Backoff, Jitter};
 use steadfast_core::event::{Event, RecordedEvent};
-use steadfast_core::explain::{Change, DecisionSummary, VerdictExplanation};
+use steadfast_core::explain::{Change, DecisionSummary, PolicyChange, VerdictExplanation};
 use steadfast_core::job::Phase;
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::{ForEach, MaxFailed, PlanDraft, Ratio};
@@ -135,7 +136,11 @@ proptest! {
             job.now = job.now.plus(ms);
             job.report(item, outcome(choice));
         }
+        // The same policy decides the same.
+        let same = what_if(&job.log, PolicyChange::default());
+        prop_assert_eq!(same.differs, 0, "{}", same.summary);
         let explanation = job.explain();
+        prop_assert_eq!(same.verdicts.len(), explanation.verdicts.len());
         for explained in &explanation.verdicts {
             let DecisionSummary::Stop { reason } = explained.decision else { continue };
             let Some(would) = &explained.would_change else {

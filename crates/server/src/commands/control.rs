@@ -89,7 +89,7 @@ impl JobCommands {
 }
 
 /// A `run` has it, and is asked where it is.
-fn of_run(job: JobId, state: JobState) -> ApiError {
+pub(super) fn of_run(job: JobId, state: JobState) -> ApiError {
     if state.is_terminal() {
         return ApiError::AlreadyEnded { job, state };
     }

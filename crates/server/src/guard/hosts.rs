@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 
 use super::refusal::Refusal;
 use crate::config::{ServerSettings, is_loopback};
+use crate::dashboard::is_page;
 
 #[derive(Debug)]
 pub(super) struct Hosts {
@@ -113,14 +114,15 @@ impl Caller {
 }
 
 /// Browsers also tell of requests without an origin, such as those for a picture, or of a page that leads here.
-/// Following a link to the dashboard, as a page of its own, is the one thing that others' pages may have done.
+/// Following a link to the dashboard, or to a job in it, as a page of its own, is the one thing that others' pages may have
+/// done.
 fn comes_from_elsewhere(request: &Request) -> bool {
     let headers = request.headers();
     let is = |name: &str, values: &[&str]| {
         headers.get(name).is_some_and(|value| values.iter().any(|known| value == known))
     };
     let opens_dashboard = request.method() == Method::GET
-        && request.uri().path() == "/"
+        && is_page(request.uri().path())
         && is("sec-fetch-mode", &["navigate"])
         && is("sec-fetch-dest", &["document"]);
     is("sec-fetch-site", &["cross-site", "same-site"]) && !opens_dashboard

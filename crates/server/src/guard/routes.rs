@@ -3,14 +3,18 @@
 //! Paths are compared as they were sent, as the router does: an escaped one is another path, and no
 //! open one.
 
+use axum::extract::Request;
 use axum::http::Method;
 
+use crate::dashboard;
 use crate::tokens::Scope;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// Anybody may: it says nothing, or has a token of its own.
     Open,
+    /// Whatever it is good for.
+    AnyToken,
     Scope(Scope),
 }
 
@@ -20,8 +24,22 @@ pub(super) fn is_grpc(path: &str) -> bool {
     GRPC.iter().any(|prefix| path.starts_with(prefix))
 }
 
+/// The dashboard's page and files are the same for everybody.
+pub(super) fn need_of(request: &Request) -> Need {
+    let (method, path) = (request.method(), request.uri().path());
+    let is_page = dashboard::asks_for_page(method, path, request.headers());
+    if is_page || (is_read(method) && dashboard::is_file(path)) {
+        return Need::Open;
+    }
+    need(method, path)
+}
+
+fn is_read(method: &Method) -> bool {
+    method == Method::GET || method == Method::HEAD
+}
+
 pub(super) fn need(method: &Method, path: &str) -> Need {
-    let reads = method == Method::GET || method == Method::HEAD;
+    let reads = is_read(method);
     if is_grpc(path) {
         return need_of_grpc(path);
     }
@@ -31,13 +49,21 @@ pub(super) fn need(method: &Method, path: &str) -> Need {
     let open = reads && (file || matches!(path, "/" | "/healthz" | "/readyz"));
     if open || (callback && method == Method::POST) {
         Need::Open
-    } else if reads {
+    } else if reads && path == "/v1/me" {
+        Need::AnyToken
+    } else if reads || (method == Method::POST && asks_only(path)) {
         Need::Scope(Scope::Read)
     } else if method == Method::POST && (path == "/v1/jobs" || path.starts_with("/v1/jobs/")) {
         Need::Scope(Scope::Submit)
     } else {
         Need::Scope(Scope::Admin)
     }
+}
+
+/// What is asked with a body, and changes nothing.
+fn asks_only(path: &str) -> bool {
+    let job = path.strip_prefix("/v1/jobs/").and_then(|rest| rest.strip_suffix("/what-if"));
+    job.is_some_and(|job| !job.contains('/'))
 }
 
 fn need_of_grpc(path: &str) -> Need {
@@ -84,6 +110,11 @@ mod tests {
             (Method::GET, "/openapi.json", read),
             (Method::GET, "/nowhere", read),
             (Method::POST, "/v1/jobs", submit),
+            (Method::GET, "/v1/me", Need::AnyToken),
+            (Method::POST, "/v1/me", admin),
+            (Method::POST, "/v1/jobs/1/what-if", read),
+            (Method::POST, "/v1/jobs/1/2/what-if", submit),
+            (Method::POST, "/v1/jobs/actions", submit),
             (Method::POST, "/v1/jobs/1/cancel", submit),
             (Method::POST, "/v1/jobsx", admin),
             (Method::DELETE, "/v1/jobs/1", admin),

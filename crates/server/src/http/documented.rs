@@ -1,5 +1,7 @@
 //! The routes, each with its description: what is served and what is described are one list.
 
+mod views;
+
 use axum::Router;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
@@ -63,12 +65,33 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .also(bulk::LINES)
         .problems(&[400, 413]);
     let list = Described::new("listJobs", "List jobs, the newest first")
-        .parameter(query("state", "Only jobs in this state.", &states))
+        .parameter(query(
+            "state",
+            "Only jobs in this state; given several times, in any of them.",
+            &json!({"type": "array", "items": states}),
+        ))
         .parameter(query("name", "Only jobs with this name.", &text()))
         .parameter(query("label", "Only jobs with this label: NAME=VALUE.", &label))
+        .parameter(query(
+            "text",
+            "Only jobs with this in their name, in whatever case, or whose ids begin with it.",
+            &text(),
+        ))
+        .parameter(query("since_ms", "Only jobs submitted then or later.", &number()))
+        .parameter(query("until_ms", "Only jobs submitted then or sooner.", &number()))
+        .parameter(query(
+            "reason",
+            "Only jobs that ended for this: why the job did, or why one of its items was given up.",
+            &schemas::end_reasons(),
+        ))
         .parameter(query("cursor", "The `next` of the page before.", &job_cursor))
         .parameter(limit(limits.jobs))
-        .answer(200, "A page of jobs.", "JobsPage")
+        .answer(
+            200,
+            "A page of jobs. A request looks through at most 20,000 jobs, and into the logs of 2,000: the page may be short, or \
+             empty, with `next`.",
+            "JobsPage",
+        )
         .problems(&[400]);
     let status = Described::of_job("getJob", "Where a job is")
         .answer(200, "Its status.", "JobStatus")
@@ -206,6 +229,7 @@ pub(super) fn routes(limits: Limits) -> Routes {
         .add(&get, "/v1/workers", workers::list, list_workers)
         .add(&post, "/v1/workers/{name}/drain", workers::drain, drain)
         .add(&post, "/v1/workers/{name}/undrain", workers::undrain, undrain)
+        .with_views(limits)
 }
 
 impl Routes {
@@ -306,6 +330,11 @@ impl Described {
     fn answer_text(self, status: u16, about: &str) -> Self {
         let content = Content::new(Some(schema(&json!({"type": "string"}))));
         self.respond(status, about, "text/plain", content)
+    }
+
+    fn stream(self, about: &str, name: &str) -> Self {
+        let content = Content::new(Some(component(name)));
+        self.respond(200, about, "text/event-stream", content)
     }
 
     /// The answer before may come in another content type, as text.

@@ -33,7 +33,7 @@ const PAGE_BYTES: usize = 8 << 20;
 /// The process of a `run` tells nobody of its events, so they are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 /// Shorter than what proxies take for silence.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const A_NUMBER: &str = "the number of an event, 0 or more";
 

@@ -10,8 +10,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use steadfast_api::{JobCounts, JobStatus, ShownState};
-use steadfast_core::event::Requester;
+use steadfast_api::{JobStatus, ShownState};
+use steadfast_core::event::{CompletionReason, Requester};
+use steadfast_core::time::Timestamp;
+use steadfast_core::verdict::StopReason;
 use tokio::time::timeout;
 
 use super::query::{Names, Params};
@@ -20,7 +22,7 @@ use crate::caller::Caller;
 use crate::commands::{AttachedFile, RetryRequest, Submitted};
 use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
-use crate::queries::JobFilter;
+use crate::queries::{JobFilter, wire_counts};
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
 /// Beside the job file and the files: the rest of a submission's JSON.
@@ -68,7 +70,7 @@ struct CommandBody {
 /// JSON knows no whole numbers: 2.0 is 2.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "f64")]
-struct Whole(u32);
+pub(super) struct Whole(pub(super) u32);
 
 impl TryFrom<f64> for Whole {
     type Error = String;
@@ -136,7 +138,7 @@ fn submission(bytes: &[u8]) -> Result<(Vec<u8>, Vec<AttachedFile>), ApiError> {
     Ok((body.file.into_bytes(), files.collect::<Result<_, ApiError>>()?))
 }
 
-fn read_json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, ApiError> {
+pub(super) fn read_json<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, ApiError> {
     // An array of its values would be read as one, too.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(ApiError::BadRequest("a body here is a JSON object, {…}".to_owned()));
@@ -172,37 +174,50 @@ fn created(submitted: &Submitted, ended: Option<&JobStatus>) -> Result<Response,
 }
 
 pub(super) async fn counts(State(app): State<App>) -> Result<Response, ApiError> {
-    let counts = app.reader.counts().await?;
-    let open = counts.open();
-    let by_state = counts.by_state.iter().map(|(state, jobs)| (state.name(), *jobs));
-    let by_state = by_state.chain([(ShownState::Stuck.name(), counts.stuck)]);
-    let by_state = by_state.map(|(state, jobs)| (state.to_owned(), jobs)).collect();
-    super::json(StatusCode::OK, &JobCounts { by_state, open })
+    super::json(StatusCode::OK, &wire_counts(&app.reader.counts().await?))
 }
 
 pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
-    let state = match params.text("state")? {
-        None => None,
-        Some(text) => {
-            let state = text.parse::<ShownState>();
-            Some(state.map_err(|why| ApiError::BadRequest(format!("`state`: {why}")))?)
-        }
+    let states = params.all("state").map(read_state).collect::<Result<_, _>>()?;
+    let text = |name| Ok::<_, ApiError>(params.text(name)?.map(str::to_owned));
+    let at = |name| Ok::<_, ApiError>(params.number(name, A_TIME)?.map(Timestamp));
+    let filter = JobFilter {
+        states,
+        name: text("name")?,
+        label: params.text("label")?.map(read_label).transpose()?,
+        text: text("text")?,
+        since: at("since_ms")?,
+        until: at("until_ms")?,
+        reason: params.text("reason")?.map(read_reason).transpose()?,
     };
-    let label = match params.text("label")? {
-        None => None,
-        Some(text) => {
-            let wrong =
-                || ApiError::BadRequest(format!("`label` must be NAME=VALUE, not {text:?}"));
-            let (name, value) =
-                text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
-            Some((name.to_owned(), value.to_owned()))
-        }
-    };
-    let name = params.text("name")?.map(str::to_owned);
-    let cursor = params.text("cursor")?.map(str::to_owned);
-    let filter = JobFilter { state, name, label };
-    let page = app.reader.list(filter, cursor, params.limit(app.limits.jobs)?).await?;
+    let page = app.reader.list(filter, text("cursor")?, params.limit(app.limits.jobs)?).await?;
     super::json(StatusCode::OK, &page)
+}
+
+const A_TIME: &str = "a time in Unix milliseconds";
+
+pub(super) fn read_state(text: &str) -> Result<ShownState, ApiError> {
+    text.parse().map_err(|why| ApiError::BadRequest(format!("`state`: {why}")))
+}
+
+pub(super) fn read_label(text: &str) -> Result<(String, String), ApiError> {
+    let wrong = || ApiError::BadRequest(format!("`label` must be NAME=VALUE, not {text:?}"));
+    let (name, value) =
+        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Why a job ended, or an item was given up.
+pub(super) fn read_reason(text: &str) -> Result<String, ApiError> {
+    let stops = StopReason::ALL.iter().map(|reason| reason.name());
+    let mut known = stops.chain(CompletionReason::ALL.iter().map(|reason| reason.name()));
+    match known.any(|known| known == text) {
+        true => Ok(text.to_owned()),
+        false => {
+            let why = format!("`reason`: {text:?} is none; docs/stop-reasons.md lists them");
+            Err(ApiError::BadRequest(why))
+        }
+    }
 }
 
 pub(super) async fn status(
@@ -297,7 +312,7 @@ async fn command(caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Req
 }
 
 /// Nothing, or JSON.
-async fn optional_json<T>(headers: &HeaderMap, body: Body) -> Result<T, ApiError>
+pub(super) async fn optional_json<T>(headers: &HeaderMap, body: Body) -> Result<T, ApiError>
 where
     T: Default + for<'de> Deserialize<'de>,
 {

@@ -37,7 +37,7 @@ impl ApiError {
             "code": self.code(),
             "detail": self.to_string(),
         });
-        if let Self::InvalidJob(problems) = self {
+        if let Self::InvalidJob(problems) | Self::InvalidPolicy(problems) = self {
             body["errors"] = json!(problems);
         }
         // So that a client that cannot read job files knows what to attach.

@@ -49,6 +49,11 @@ impl Params {
         Ok(first)
     }
 
+    /// Every value that is given.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
     /// `what` it must be, for whoever wrote something else.
     pub(super) fn number(&self, name: &str, what: &str) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.text(name)? else { return Ok(None) };

@@ -1,12 +1,14 @@
 //! The shapes of bodies, for the document. What a job file may hold comes from the table that reads it.
 
 mod status;
+mod views;
 
 use serde_json::{Map, Value, json};
 use steadfast_api::ShownState;
 use steadfast_core::event::LONGEST_REASON;
 
 use status::{attempt, item, job_status, run, step};
+pub(super) use views::{end_reasons, item_states};
 
 /// All schemas that the routes name.
 pub(super) fn schemas() -> Map<String, Value> {
@@ -46,7 +48,7 @@ pub(super) fn schemas() -> Map<String, Value> {
         ("Worker", worker()),
         ("Problem", problem()),
     ];
-    all.extend(more.map(|(name, schema)| (name.to_owned(), schema)));
+    all.extend(more.into_iter().chain(views::views()).map(|(name, it)| (name.to_owned(), it)));
     all
 }
 
@@ -271,6 +273,7 @@ fn job_row() -> Value {
         ("finished_at_ms", or_null(count())),
         ("labels", texts()),
         ("retried_from", or_null(id())),
+        ("stop_reason", or_null(text())),
     ]);
     // What cannot be read of one that is stuck.
     row["properties"]["reason"] = text();

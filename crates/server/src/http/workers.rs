@@ -25,6 +25,9 @@ pub trait WorkerQueries: fmt::Debug + Send + Sync {
 
     /// Of every step of the job that has something to start: why it has not.
     async fn why_not_running(&self, job: &str) -> Result<Vec<((u32, u32), String)>, ApiError>;
+
+    /// How many jobs wait for a worker, by why none takes them.
+    async fn queue_by_reason(&self) -> Result<Vec<(String, u64)>, ApiError>;
 }
 
 pub(super) async fn list(State(app): State<App>) -> Result<Response, ApiError> {

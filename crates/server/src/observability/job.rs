@@ -18,6 +18,7 @@ use steadfast_core::verdict::StopReason;
 use super::log_events::{self, Retry};
 use super::metrics::Counters;
 use super::per_job::Shown;
+use super::recent::{EndedAttempt, RecentActivity};
 use super::trace::{Attempt, Spans};
 
 /// Items of one job whose wait is timed; of a fan-out with more in backoff, a sample is enough.
@@ -65,6 +66,7 @@ struct Running {
 pub(super) struct Sinks<'a> {
     pub(super) counted: &'a Counters,
     pub(super) spans: Option<&'a Spans>,
+    pub(super) recent: &'a RecentActivity,
 }
 
 impl ObservedJob {
@@ -170,6 +172,7 @@ impl ObservedJob {
         match &record.event {
             Event::JobAccepted(accepted) => {
                 told.counted.job_accepted();
+                told.recent.submitted(at);
                 log_events::accepted(accepted);
             }
             Event::JobStarted | Event::MinDatacentersReached => {
@@ -218,6 +221,7 @@ impl ObservedJob {
             }
             Event::RetryScheduled { item, attempt, cause, delay_ms, due_at, charged, accounts } => {
                 told.counted.retry(*cause);
+                told.recent.retry((&self.id, self.plan.name()), *cause, accounts, at);
                 if charged.job_retries > 0 {
                     self.consumed += u64::from(charged.job_retries);
                     told.counted.budgets.consumed(charged.job_retries);
@@ -236,6 +240,7 @@ impl ObservedJob {
             Event::RetryDue { item } => {
                 if let Some(waiting) = self.waiting.get_mut(item) {
                     told.counted.late(at.since(waiting.at));
+                    told.recent.late(at, at.since(waiting.at));
                     waiting.at = at;
                 }
             }
@@ -307,6 +312,11 @@ impl ObservedJob {
         let took_ms = at.since(running.since);
         told.counted.attempt_ended(name, outcome.map(|_| took_ms));
         let Running { attempt, token, ref worker, since, retries } = *running;
+        if let Some(outcome) = outcome {
+            let ended =
+                EndedAttempt { job: &self.id, plan: &self.plan, item, attempt, worker, outcome };
+            told.recent.attempt_ended(ended, at);
+        }
         log_events::attempt_ended(self, item, attempt, worker, (name, outcome), took_ms);
         if let Some(spans) = told.spans {
             let attempt =
@@ -366,6 +376,7 @@ impl ObservedJob {
     fn job_ended(&mut self, state: JobState, completion: Completion, at: Timestamp, told: Sinks) {
         self.ended = true;
         told.counted.job_ended(state);
+        told.recent.job_ended(&self.id, state, at);
         if self.plan.best_effort().is_some() {
             let Completion { reason, succeeded, of } = completion;
             told.counted.best_effort_completed(reason, succeeded, of);

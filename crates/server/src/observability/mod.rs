@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Observability`] | told of everything; an [`Observer`] of the engine |
 //! | [`Metrics`] | what `/metrics` shows |
+//! | [`RecentActivity`] | the last hour, for people |
 //! | [`init`], [`Log`] | structured logs |
 //! | [`Spans`] | OpenTelemetry |
 //! | [`requests`] | counts HTTP requests |
@@ -19,8 +20,10 @@ mod lines;
 mod log;
 mod log_events;
 mod metrics;
+mod overview;
 mod per_job;
 mod queue;
+mod recent;
 mod requests;
 mod text;
 mod trace;
@@ -39,7 +42,12 @@ use job::{ObservedJob, Sinks};
 pub use journal::TimedJournal;
 pub use log::{Log, LogError, LogFormat, LogOptions, init, init_stderr, subscriber};
 pub use metrics::{Metrics, ProcessFacts};
+pub use overview::{
+    ActivityOverview, BudgetRow, FailingStepRow, FailureGrid, GridCell, GridRow, RetryCounts,
+    ThroughputBucket,
+};
 pub use per_job::PER_JOB_MOST;
+pub use recent::RecentActivity;
 pub use requests::requests;
 pub use text::CONTENT_TYPE;
 pub use trace::{Spans, TraceError};
@@ -53,17 +61,23 @@ pub struct Observability(Arc<Inner>);
 struct Inner {
     metrics: Metrics,
     spans: Option<Spans>,
+    recent: RecentActivity,
     /// Jobs under way.
     jobs: Mutex<HashMap<JobId, ObservedJob>>,
 }
 
 impl Observability {
     pub fn new(metrics: Metrics, spans: Option<Spans>) -> Self {
-        Self(Arc::new(Inner { metrics, spans, jobs: Mutex::default() }))
+        let recent = RecentActivity::default();
+        Self(Arc::new(Inner { metrics, spans, recent, jobs: Mutex::default() }))
     }
 
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    pub fn recent(&self) -> &RecentActivity {
+        &self.0.recent
     }
 
     /// A stored job that the engine will go on with. Before the engine is told, because its events
@@ -122,7 +136,7 @@ impl Observability {
 
     fn heard(&self, id: &JobId, records: &[RecordedEvent]) {
         let counted = self.0.metrics.counted();
-        let told = Sinks { counted, spans: self.0.spans.as_ref() };
+        let told = Sinks { counted, spans: self.0.spans.as_ref(), recent: &self.0.recent };
         let mut jobs = self.jobs();
         if let Some(RecordedEvent { at, event: Event::JobAccepted(accepted), .. }) = records.first()
         {

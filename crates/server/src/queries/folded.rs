@@ -43,6 +43,17 @@ impl FoldedJob {
         Ok(status.get_or_insert_with(|| Arc::new(JobStatus::new(job, attempts))).clone())
     }
 
+    /// As it is stored now, with what is kept of its attempts.
+    pub(super) fn with_attempts(
+        &mut self,
+        reader: &mut dyn Reader,
+        id: &JobId,
+    ) -> Result<(&Job, &Attempts), ApiError> {
+        self.job(reader, id)?;
+        let job = self.job.as_ref().ok_or_else(|| ApiError::no_job(id))?;
+        Ok((job, &self.attempts))
+    }
+
     /// As it is stored now.
     pub(super) fn job(&mut self, reader: &mut dyn Reader, id: &JobId) -> Result<&Job, ApiError> {
         if let Err(trouble) = self.catch_up(reader, id) {

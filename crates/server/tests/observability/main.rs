@@ -3,6 +3,7 @@
 mod logs;
 mod metrics;
 mod page;
+mod recent;
 mod requests;
 mod traces;
 mod world;

@@ -23,6 +23,7 @@ use steadfast_server::error::ApiError;
 use steadfast_server::health::Health;
 use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
+use steadfast_server::observability::RecentActivity;
 use steadfast_server::queries::{JobReader, Projector};
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
 use steadfast_server::unread::{Client, Unread};
@@ -132,6 +133,10 @@ impl WorkerQueries for OneWorker {
         }])
     }
 
+    async fn queue_by_reason(&self) -> Result<Vec<(String, u64)>, ApiError> {
+        Ok(vec![])
+    }
+
     async fn why_not_running(&self, _: &str) -> Result<Vec<((u32, u32), String)>, ApiError> {
         Ok(vec![])
     }
@@ -214,6 +219,8 @@ impl Server {
             workers: Arc::new(OneWorker),
             blobs: folder.storage().blobs(),
             limits: Limits::default(),
+            recent: RecentActivity::default(),
+            started_at: now(),
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

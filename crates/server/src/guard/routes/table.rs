@@ -15,7 +15,7 @@ const ENDS: &str = "<!-- routes: ends -->\n";
 
 fn row(shown: &str, need: Need) -> String {
     let may = |scope: Scope| match need {
-        Need::Open => "yes",
+        Need::Open | Need::AnyToken => "yes",
         Need::Scope(wanted) if scope.allows(wanted) => "yes",
         Need::Scope(_) => "",
     };
