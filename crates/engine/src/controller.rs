@@ -49,6 +49,8 @@ pub struct Controller {
     horizon: Option<Timestamp>,
     /// See [`RESTING_MOST`].
     resting_most: usize,
+    /// See [`SNAPSHOT_EVERY`](group::SNAPSHOT_EVERY).
+    snapshot_every: u64,
     /// What was said about jobs that are being loaded.
     waiting: HashMap<JobId, Vec<(Option<ReplyId>, Request)>>,
     /// Jobs that have left memory because they are over, and whose end is not durable yet: the store still has them open, and
@@ -116,6 +118,7 @@ impl Controller {
             owned: HashMap::new(),
             horizon: None,
             resting_most: RESTING_MOST,
+            snapshot_every: group::SNAPSHOT_EVERY,
             waiting: HashMap::new(),
             ending: HashSet::new(),
             told_again: Vec::new(),
@@ -142,6 +145,12 @@ impl Controller {
     #[must_use]
     pub fn resting_at_most(self, jobs: usize) -> Self {
         Self { resting_most: jobs, ..self }
+    }
+
+    /// After how many events, and as many as a job has parts, its state is stored.
+    #[must_use]
+    pub fn storing_state_every(self, events: u64) -> Self {
+        Self { snapshot_every: events, ..self }
     }
 
     /// From now on jobs are loaded when they are needed, and those that are to be done nothing about until
