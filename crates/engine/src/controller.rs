@@ -17,7 +17,7 @@ use steadfast_core::event::{AttemptId, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Plans, Write};
+use steadfast_store::{IdempotencyKey, Plans, Refused, Write};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
@@ -191,6 +191,12 @@ impl Controller {
                 let id = adopted.job.id.clone();
                 self.adopt(*adopted, now);
                 (id, Ok(()))
+            }
+            // It was read before another word about it, which is not in a group yet: it is to be read again.
+            Request::Note { job, .. } if self.engine.job(&job.id).is_some() => {
+                let found = self.engine.job(&job.id).map_or(0, |live| live.seq);
+                let why = Refused::Conflict { expected: job.seq, found };
+                (job.id.clone(), Err(CommandError::Taken { job: job.id.clone(), why }))
             }
             Request::Note { job, input } => {
                 let (id, snapshot_seq) = (job.id.clone(), job.seq);

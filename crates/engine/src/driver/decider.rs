@@ -62,6 +62,8 @@ pub(super) struct Decider {
     begun_anew: Vec<Reply<()>>,
     /// They wait for what was decided since the last group.
     arrived: Vec<Arrived>,
+    /// Groups that the writer was handed.
+    pub(super) sent: u64,
 }
 
 /// From one sleep to the next.
@@ -100,6 +102,7 @@ impl Decider {
             changes: VecDeque::new(),
             begun_anew: Vec::new(),
             arrived: Vec::new(),
+            sent: 0,
         }
     }
 
@@ -426,7 +429,10 @@ impl Decider {
         for last in [false, true] {
             let Some(unsent) = self.unsent.take() else { return Ok(()) };
             match self.groups.try_send(unsent) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.sent += 1;
+                    return Ok(());
+                }
                 Err(TrySendError::Disconnected(_)) => return Err(()),
                 Err(TrySendError::Full(unsent)) => self.unsent = Some(unsent),
             }

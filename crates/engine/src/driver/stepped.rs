@@ -13,6 +13,7 @@ use super::{Clock, Observer, Ownership, Parts, Stopped, Workers};
 use crate::controller::Controller;
 use crate::inbox::Inbox;
 use crate::load::Unreadable;
+use crate::mailbox::Lane;
 
 /// A [`Live`](super::Live) controller whose threads are called by hand. What a turn does is what the thread does between two sleeps, so
 /// that only what happens at the same time is left out. **The clock's `pause` must return at once**, and what fails must not fail twice.
@@ -24,6 +25,8 @@ pub struct Stepped {
     recovered: Receiver<Result<(), Unreadable>>,
     /// None: the writer is gone.
     turn: Option<Turn>,
+    /// Of the groups that the writer was handed, those that were there when it last had a turn.
+    written: u64,
 }
 
 impl std::fmt::Debug for Stepped {
@@ -44,7 +47,7 @@ impl Stepped {
         let parts = Parts::new(journal, clock, controller, ownership, make_workers, observer);
         let Parts { inbox, mut decider, writer, loading, recovered } = parts;
         let turn = decider.prepare();
-        Self { inbox, decider, writer, loading, recovered, turn }
+        Self { inbox, decider, writer, loading, recovered, turn, written: 0 }
     }
 
     pub fn inbox(&self) -> &Inbox {
@@ -71,7 +74,21 @@ impl Stepped {
 
     /// Makes what was decided durable, and lets out what waits for it. False: there was nothing.
     pub fn write(&mut self) -> Result<bool, Stopped> {
-        self.writer.step()
+        self.written = self.decider.sent;
+        let written = self.writer.step()?;
+        // What it kept back is next.
+        self.written -= u64::from(self.writer.kept.is_some());
+        Ok(written)
+    }
+
+    /// There is something to write.
+    pub fn has_unwritten(&self) -> bool {
+        self.decider.sent > self.written
+    }
+
+    /// There is something to read.
+    pub fn has_unread(&self) -> bool {
+        self.loading.as_ref().is_some_and(|loading| !loading.loads.is_empty(Lane::Work))
     }
 
     /// Reads the next of what is to be loaded. False: there was nothing.

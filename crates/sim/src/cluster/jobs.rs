@@ -80,8 +80,10 @@ fn text(rng: &mut Rng, number: usize) -> String {
     datacenters(rng, &mut text);
     text.push_str("steps:\n");
     let steps = rng.between(1, 4) as usize;
+    let mut fan_outs = Vec::new();
     for step in 0..steps {
-        step_text(rng, step, &mut text);
+        let fans_out = step_text(rng, step, &fan_outs, &mut text);
+        fan_outs.push(fans_out);
     }
     text
 }
@@ -109,7 +111,8 @@ fn datacenters(rng: &mut Rng, text: &mut String) {
     }
 }
 
-fn step_text(rng: &mut Rng, step: usize, text: &mut String) {
+/// `fan_outs`: which of the steps before have many items. Whether this one has.
+fn step_text(rng: &mut Rng, step: usize, fan_outs: &[bool], text: &mut String) -> bool {
     text.push_str(&format!("  s{step}:\n"));
     let has_timeout = action(rng, text);
     let mut key = |line: String| text.push_str(&format!("    {line}\n"));
@@ -121,7 +124,11 @@ fn step_text(rng: &mut Rng, step: usize, text: &mut String) {
     }
     let mut items = 1;
     match (rng.below(10), fan_out_of) {
-        (0, Some(of)) => key(format!("for_each: {{ output: s{of}.list }}")),
+        (0, Some(of)) => {
+            items = 2;
+            let path = if fan_outs[of] { "" } else { ".list" };
+            key(format!("for_each: {{ output: s{of}{path} }}"));
+        }
         (1..4, _) => {
             items = rng.between(2, 9);
             key(format!("for_each: {{ range: {items} }}"));
@@ -177,6 +184,7 @@ fn step_text(rng: &mut Rng, step: usize, text: &mut String) {
         )),
         _ => {}
     }
+    items > 1
 }
 
 /// Whether it says how long it may take.

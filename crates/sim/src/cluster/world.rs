@@ -8,6 +8,7 @@ mod network;
 use std::collections::BTreeMap;
 
 use steadfast_core::event::JobId;
+use steadfast_engine::Stepped;
 
 use super::check::{Checked, Checker, LIVENESS, Violation, violated};
 use super::clock::WorldTime;
@@ -25,7 +26,9 @@ const RENEW_MS: u64 = 1000;
 const FIRST_LOOK_MS: u64 = 250;
 const POLL_MS: u64 = 50;
 /// How often all that runs is held against all that is stored.
-const LOOK_MS: u64 = 97;
+const LOOK_MS: u64 = 250;
+/// However much there is to do, it is done by then.
+const LONGEST_MS: u64 = 45 * 60 * 1000;
 /// A world that does more than this does not end.
 const MOST_EVENTS: u64 = 3_000_000;
 
@@ -193,7 +196,7 @@ impl World {
     /// To the end: all jobs are over, something is wrong, or it takes too long.
     pub(super) fn run(mut self) -> Ended {
         let bounds = self.scenario.jobs.iter().map(|job| bound_ms(&job.plan));
-        let bound = self.scenario.heal_at + bounds.max().unwrap_or(0) * 2 + 600_000;
+        let bound = self.scenario.heal_at + bounds.sum::<u64>().min(LONGEST_MS);
         while self.violation.is_none() && !self.is_done() {
             let Some(((at, _), happening)) = self.queue.pop_first() else { break };
             self.happened += 1;
@@ -249,11 +252,20 @@ impl World {
 
     fn happens(&mut self, happening: Happening) {
         if let Some(until) = self.stands_still(&happening) {
+            match happening {
+                Happening::Decide(server, _) => self.decides_at[server] = Some(until),
+                Happening::Wake(worker, _) => self.wakes_at[worker] = Some(until),
+                _ => {}
+            }
             return self.at(until, happening);
         }
         match happening {
             Happening::StartServer(server) => self.start_server(server),
             Happening::Decide(server, life) if self.is_life(server, life) => {
+                // It was woken earlier, and sleeps again.
+                if self.decides_at[server] != Some(self.time.now()) {
+                    return;
+                }
                 self.decides_at[server] = None;
                 self.servers[server].decide();
                 self.after_turn(server);
@@ -265,8 +277,10 @@ impl World {
                     return self.load_soon(server, 250);
                 }
                 if self.servers[server].load() {
-                    self.load_soon(server, 1);
                     self.decide_soon(server);
+                }
+                if self.servers[server].stepped().is_some_and(Stepped::has_unread) {
+                    self.load_soon(server, 1);
                 }
                 self.server_did(server);
             }
@@ -278,8 +292,9 @@ impl World {
                 self.server_did(server);
             }
             Happening::Poll(server, life) if self.is_life(server, life) => {
-                self.servers[server].poll();
-                self.decide_soon(server);
+                if self.servers[server].poll() {
+                    self.decide_soon(server);
+                }
                 self.server_did(server);
                 if !self.store.held().database.inputs.is_empty() || !self.clients.open().is_empty() {
                     self.after(POLL_MS, Happening::Poll(server, life));
@@ -290,12 +305,14 @@ impl World {
             Happening::StartWorker(worker) => {
                 if !self.workers[worker].up {
                     self.workers[worker].start();
+                    self.wakes_at[worker] = None;
                     trace!(self, "w{worker} starts, life {}", self.workers[worker].life);
                     self.wake(worker);
                 }
             }
             Happening::Wake(worker, life) => {
-                if self.workers[worker].up && self.workers[worker].life == life {
+                let is_due = self.wakes_at[worker] == Some(self.time.now());
+                if is_due && self.workers[worker].up && self.workers[worker].life == life {
                     self.wakes_at[worker] = None;
                     self.wake(worker);
                 }
@@ -337,7 +354,7 @@ impl World {
             Happening::Look => {
                 let checked = self.check_all();
                 self.violation = self.violation.take().or(checked.err());
-                self.after(LOOK_MS, Happening::Look);
+                self.after(if self.healed { 4 * LOOK_MS } else { LOOK_MS }, Happening::Look);
             }
             Happening::Heal => self.heal(),
             Happening::ResumePaused => self.resume_paused(),
@@ -408,12 +425,9 @@ impl World {
         }
     }
 
-    /// The deciding thread sleeps again; the others have something to do.
-    fn after_turn(&mut self, server: usize) {
-        let Some(stepped) = self.servers[server].stepped() else { return };
-        let sleeps = stepped.sleeps().as_millis() as u64;
-        self.decide_at(server, self.time.now() + sleeps.max(1));
-        if self.writes_at[server].is_none() {
+    fn write_soon(&mut self, server: usize) {
+        let has_unwritten = self.servers[server].stepped().is_some_and(Stepped::has_unwritten);
+        if self.writes_at[server].is_none() && has_unwritten {
             let slow = self.slow_until > self.time.now();
             let takes = if slow { self.rng.between(500, 3000) } else { self.rng.between(1, 8) };
             let at = self.time.now() + takes;
@@ -421,7 +435,18 @@ impl World {
             let life = self.servers[server].life;
             self.at(at, Happening::Write(server, life));
         }
-        self.load_soon(server, 1);
+    }
+
+    /// The deciding thread sleeps again; the others have something to do.
+    fn after_turn(&mut self, server: usize) {
+        let Some(stepped) = self.servers[server].stepped() else { return };
+        let sleeps = stepped.sleeps().as_millis() as u64;
+        let has_unread = stepped.has_unread();
+        self.write_soon(server);
+        if has_unread {
+            self.load_soon(server, 1);
+        }
+        self.decide_at(server, self.time.now() + sleeps.max(1));
         self.server_did(server);
     }
 
@@ -454,6 +479,7 @@ impl World {
             Ok(true) => {
                 self.server_did(server);
                 self.decide_soon(server);
+                self.write_soon(server);
             }
             Ok(false) => self.server_did(server),
         }
@@ -474,8 +500,18 @@ impl World {
             let store = self.store.clone();
             let shard_of =
                 |job: &str| database.then(|| store.held().database.shard_of(job));
+            let written = match &observed {
+                Observed::Committed(committed) => Some((committed.server, committed.job.clone())),
+                _ => None,
+            };
             let checked = self.checker.observed(observed, shard_of);
             self.violation = self.violation.take().or(checked.err());
+            if let Some((server, job)) = written
+                && let Some(stepped) = self.servers[server].stepped()
+            {
+                let checked = self.checker.live(server, stepped.controller(), &job);
+                self.violation = self.violation.take().or(checked.err());
+            }
         }
     }
 
@@ -490,7 +526,7 @@ impl World {
         self.look_at_store();
         for server in &self.servers {
             if let Some(stepped) = server.stepped() {
-                self.checker.live(server.index, stepped.controller())?;
+                self.checker.all_live(server.index, stepped.controller())?;
             }
         }
         let shared = self.store.held();
@@ -553,7 +589,7 @@ impl World {
         self.worker_did(worker);
         let Some(at) = self.workers[worker].next_wake() else { return };
         let at = at.max(self.time.now() + 1);
-        if self.wakes_at[worker].is_none_or(|before| before > at || before <= self.time.now()) {
+        if self.wakes_at[worker].is_none_or(|before| before > at) {
             self.wakes_at[worker] = Some(at);
             let life = self.workers[worker].life;
             self.at(at, Happening::Wake(worker, life));

@@ -120,11 +120,12 @@ impl Server {
         self.asked.push((input, request));
     }
 
-    /// Looks at what other servers ask, and at what they have answered.
-    pub(crate) fn poll(&mut self) {
+    /// Looks at what other servers ask, and at what they have answered. Whether something is asked of this one.
+    pub(crate) fn poll(&mut self) -> bool {
         if !self.is_up() || !self.can_reach_store() || !self.shards.are_shared() {
-            return;
+            return false;
         }
+        let before = self.answering.len();
         let asked = self.store.held().database.asked(&self.owner.id);
         for input in asked {
             if self.answering.insert(input) {
@@ -147,6 +148,7 @@ impl Server {
                 None => self.answer(request, Answer::Again("the question is gone")),
             }
         }
+        self.answering.len() > before
     }
 
     pub(super) fn request_out(&mut self, out: RequestOut) {
