@@ -108,9 +108,11 @@ impl Membership {
         &self.incarnation
     }
 
-    /// Servers that have ended are told again with the next renewal.
-    pub fn forget_ended(&mut self) {
+    /// The server begins with what it has. What its looks until then came to was told nobody, and is told with the next renewal: servers
+    /// that have ended, and shards to be given away, which it has until then.
+    pub fn begun(&mut self) {
         self.ended.clear();
+        self.giving.clear();
     }
 
     /// `at`: by a clock that cannot be set, as it says how long the server was held up.
@@ -313,6 +315,53 @@ mod tests {
         assert_eq!(two.moves(None, "b", FORMAT), Moves::default(), "it waits for them");
         let late = look(15, &[("a", 18), ("b", 14)], &all("a"));
         assert_eq!(late.moves(None, "a", FORMAT).give, [], "it may be dead");
+    }
+
+    /// Rows that stay as they are.
+    struct Fixed(Look);
+
+    impl MemberRows for Fixed {
+        type Error = std::convert::Infallible;
+
+        fn keep(&mut self, _: &str, _: &str) -> Result<bool, Self::Error> {
+            Ok(true)
+        }
+
+        fn rejoin(&mut self, _: &str) -> Result<String, Self::Error> {
+            Ok("i".to_owned())
+        }
+
+        fn look(&mut self) -> Result<Look, Self::Error> {
+            Ok(self.0.clone())
+        }
+
+        fn fence(&mut self, _: &str, _: &Member) -> Result<Option<u64>, Self::Error> {
+            Ok(None)
+        }
+
+        fn claim(
+            &mut self,
+            _: &str,
+            _: &str,
+            _: &[u16],
+            _: Timestamp,
+        ) -> Result<Vec<(u16, u64)>, Self::Error> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn what_a_server_is_to_give_away_before_it_has_begun_is_given_when_it_has() {
+        let mut rows = Fixed(look(11, &[("a", 14), ("b", 14)], &all("a")));
+        let mut member = Membership::new("a".into(), "i".to_owned(), FORMAT);
+        let mut renew = |member: &mut Membership, at| {
+            let Ok(renewal) = member.renew(&mut rows, Duration::from_secs(at), Timestamp(0));
+            renewal.give.into_values().flatten().count()
+        };
+        assert_eq!(renew(&mut member, 0), 8, "nobody hears of it yet");
+        member.begun();
+        assert_eq!((member.giving.len(), renew(&mut member, 1)), (0, 8), "it is told again");
+        assert_eq!(renew(&mut member, 2), 0, "once");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_core::event::JobId;
+use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{
     Assignment, Clock as _, Controller, CreditNotice, FleetNotification, FleetRules, Loader,
@@ -44,6 +45,8 @@ enum Out {
     Refused(Refused),
     Parked(JobId, String),
     Fleet(FleetNotification),
+    Woken(JobId),
+    Slept(JobId),
 }
 
 type Outbox = Arc<Mutex<VecDeque<Out>>>;
@@ -87,6 +90,14 @@ impl Observer for Exit {
         put(&self.0, Out::Refused(why.clone()));
     }
 
+    fn woken(&mut self, job: &Job) {
+        put(&self.0, Out::Woken(job.id.clone()));
+    }
+
+    fn slept(&mut self, job: &JobId) {
+        put(&self.0, Out::Slept(job.clone()));
+    }
+
     fn parked(&mut self, job: &JobId, why: &str) {
         put(&self.0, Out::Parked(job.clone(), why.to_owned()));
     }
@@ -100,6 +111,8 @@ pub(crate) enum Did {
     /// A report was said to count, or not to.
     Judged { name: AttemptName, report: steadfast_api::WorkerReport, counted: bool },
     Parked { job: JobId, why: String },
+    Loaded(JobId),
+    Slept(JobId),
     Note(String),
 }
 
@@ -300,7 +313,8 @@ impl Server {
         self.shards.set(&membership.has, &membership.giving);
         if let Phase::Joining { since } = self.phase {
             if !membership.has.is_empty() || since + FIRST_MS <= self.time.now() {
-                membership.forget_ended();
+                membership.begun();
+                self.shards.set(&membership.has, &membership.giving);
                 self.begin();
             }
             return;
@@ -389,6 +403,14 @@ impl Server {
                     }
                     .to_owned(),
                 )),
+                Out::Woken(job) => {
+                    let stored = self.store.held().database.stored(&job);
+                    if stored.is_some_and(|stored| stored.snapshot.is_some()) {
+                        self.did.push(Did::Note("job loaded from a stored state".to_owned()));
+                    }
+                    self.did.push(Did::Loaded(job));
+                }
+                Out::Slept(job) => self.did.push(Did::Slept(job)),
                 Out::Parked(job, why) => self.did.push(Did::Parked { job, why }),
                 Out::Fleet(news) => {
                     let name = match news {

@@ -232,7 +232,14 @@ impl World {
             .open_jobs()
             .map(|job| {
                 let live: Vec<_> = job.all_live().map(|(id, live)| (id, live.phase, live.token)).collect();
-                format!("{} {} {live:?}", job.id, job.state())
+                let has = |server: &&Server| {
+                    server.stepped().is_some_and(|it| it.controller().job(&job.id).is_some())
+                };
+                let in_memory: Vec<usize> =
+                    self.servers.iter().filter(has).map(|server| server.index).collect();
+                let stored = self.store.held().database.stored(&job.id);
+                let row = stored.map(|it| (it.owner, it.row.wake_at, it.row.queued));
+                format!("{} {} {live:?}, in memory of {in_memory:?}, {row:?}", job.id, job.state())
             })
             .collect();
         let asks = self.clients.open();
@@ -507,6 +514,7 @@ impl World {
             let checked = self.checker.observed(observed, shard_of);
             self.violation = self.violation.take().or(checked.err());
             if let Some((server, job)) = written
+                && self.store.held().database.is_owned(&job, &self.servers[server].owner.id)
                 && let Some(stepped) = self.servers[server].stepped()
             {
                 let checked = self.checker.live(server, stepped.controller(), &job);
@@ -526,7 +534,9 @@ impl World {
         self.look_at_store();
         for server in &self.servers {
             if let Some(stepped) = server.stepped() {
-                self.checker.all_live(server.index, stepped.controller())?;
+                let shared = self.store.held();
+                let has = |job: &str| shared.database.is_owned(job, &server.owner.id);
+                self.checker.all_live(server.index, stepped.controller(), has)?;
             }
         }
         let shared = self.store.held();
@@ -574,6 +584,11 @@ impl World {
                 ServerDid::Parked { job, why } => {
                     let parked: Checked = violated(super::check::REPLAY, format!("{job} was parked: {why}"));
                     self.violation = self.violation.take().or(parked.err());
+                }
+                ServerDid::Loaded(job) => trace!(self, "s{server} has loaded {job}"),
+                ServerDid::Slept(job) => {
+                    trace!(self, "s{server} has {job} no more in memory");
+                    self.checker.seen("job slept");
                 }
                 ServerDid::Note(note) => {
                     trace!(self, "s{server} {note}");

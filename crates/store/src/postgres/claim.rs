@@ -116,8 +116,9 @@ impl Claim for PostgresClaim {
             // All that it has is read when it begins.
             self.renew(now)?;
             if !self.inner().membership.has.is_empty() || begun.elapsed() > FIRST {
-                // Told with the next renewal.
-                self.inner().membership.forget_ended();
+                let mut inner = self.inner();
+                inner.membership.begun();
+                self.owned.set(&inner.membership.has, &inner.membership.giving);
                 return Ok(());
             }
             std::thread::sleep(FIRST_LOOK);

@@ -230,6 +230,10 @@ impl Database {
         }
     }
 
+    pub(crate) fn is_owned(&self, job: &str, owner: &str) -> bool {
+        self.owner_of(job).as_deref() == Some(owner)
+    }
+
     pub(crate) fn log(&self, job: &str) -> &[RecordedEvent] {
         self.jobs.get(job).map_or(&[], |kept| &kept.log)
     }
