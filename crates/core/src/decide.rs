@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::account::Charges;
 use crate::apply::{IllegalEvent, KilledAttempt, apply};
 use crate::event::{
-    AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester,
+    AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester, Role,
     RunEnd,
 };
 use crate::follow::follow;
@@ -348,7 +348,9 @@ fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal
 
 pub(crate) fn unschedulable(job: &Job, item: ItemId) -> Event {
     let live = job.live(item);
-    let history = live.map(|live| live.history).unwrap_or_default();
+    let step = job.step_run(item.run, item.step).filter(|_| item.role == Role::Item);
+    let before = || step.map(|step| step.history_before(item.index)).unwrap_or_default();
+    let history = live.map_or_else(before, |live| live.history);
     let policy = &job.plan.step(item.step).policy;
     let shared = job.shared(item, history.attempts);
     Event::ItemFailed {

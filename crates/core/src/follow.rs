@@ -37,7 +37,8 @@ pub fn follow(job: &Job, event: &Event) -> Option<Event> {
         }
         Event::JobEnded { reason, .. } => {
             let end = match reason {
-                reason if reason.leaves_runs() => return None,
+                // Nobody resumes a job that has ended: what a pause holds back would wait for ever.
+                reason if reason.leaves_runs() && job.paused_at.is_none() => return None,
                 CompletionReason::TimedOut => RunEnd::TimedOut,
                 _ => RunEnd::Cancelled,
             };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::account::SharedAccounts;
+use crate::account::{History, SharedAccounts};
 use crate::backoff::JitterSeed;
 use crate::event::{
     CompletionReason, ItemId, JobId, JobState, Requester, Role, SourceFile, StepFailure, StepState,
@@ -468,6 +468,12 @@ impl StepRun {
 
     pub fn failing(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// What an item that was not touched yet has been through: in the job that this one retries.
+    pub(crate) fn history_before(&self, index: u32) -> History {
+        let failures = self.carried.get(&index).copied().unwrap_or(0);
+        History { failures, ..History::default() }
     }
 
     /// Items that have neither succeeded nor failed nor been given up.

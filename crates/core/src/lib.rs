@@ -28,6 +28,7 @@ pub mod answer;
 pub mod apply;
 pub mod backoff;
 pub mod decide;
+pub mod defects;
 pub mod duration;
 pub mod event;
 pub mod explain;

@@ -83,7 +83,11 @@ fn undone(step: &StepRun) -> bool {
 
 fn keep(run: u32, step: u32, state: &StepRun, with_failures: bool) -> Option<KeptStep> {
     let failures: Vec<(u32, u32)> = if with_failures {
-        state.failed.iter().map(|(&index, stopped)| (index, stopped.history.failures)).collect()
+        let failed = state.failed.iter().map(|(&index, stopped)| (index, stopped.history.failures));
+        // Those that it had brought along itself, and that never came to their turn.
+        let untouched = |index: &u32| !state.failed.contains_key(index) && *index >= state.next;
+        let carried = state.carried.iter().filter(|(index, _)| untouched(index));
+        failed.chain(carried.map(|(&index, &failures)| (index, failures))).collect()
     } else {
         vec![]
     };

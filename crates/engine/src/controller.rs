@@ -17,7 +17,7 @@ use steadfast_core::event::{AttemptId, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_store::{IdempotencyKey, Plans, Write};
+use steadfast_store::{IdempotencyKey, Plans, Refused, Write};
 
 use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
@@ -49,6 +49,8 @@ pub struct Controller {
     horizon: Option<Timestamp>,
     /// See [`RESTING_MOST`].
     resting_most: usize,
+    /// See [`SNAPSHOT_EVERY`](group::SNAPSHOT_EVERY).
+    snapshot_every: u64,
     /// What was said about jobs that are being loaded.
     waiting: HashMap<JobId, Vec<(Option<ReplyId>, Request)>>,
     /// Jobs that have left memory because they are over, and whose end is not durable yet: the store still has them open, and
@@ -116,6 +118,7 @@ impl Controller {
             owned: HashMap::new(),
             horizon: None,
             resting_most: RESTING_MOST,
+            snapshot_every: group::SNAPSHOT_EVERY,
             waiting: HashMap::new(),
             ending: HashSet::new(),
             told_again: Vec::new(),
@@ -142,6 +145,12 @@ impl Controller {
     #[must_use]
     pub fn resting_at_most(self, jobs: usize) -> Self {
         Self { resting_most: jobs, ..self }
+    }
+
+    /// After how many events, and as many as a job has parts, its state is stored.
+    #[must_use]
+    pub fn storing_state_every(self, events: u64) -> Self {
+        Self { snapshot_every: events, ..self }
     }
 
     /// From now on jobs are loaded when they are needed, and those that are to be done nothing about until
@@ -182,6 +191,12 @@ impl Controller {
                 let id = adopted.job.id.clone();
                 self.adopt(*adopted, now);
                 (id, Ok(()))
+            }
+            // It was read before another word about it, which is not in a group yet: it is to be read again.
+            Request::Note { job, .. } if self.engine.job(&job.id).is_some() => {
+                let found = self.engine.job(&job.id).map_or(0, |live| live.seq);
+                let why = Refused::Conflict { expected: job.seq, found };
+                (job.id.clone(), Err(CommandError::Taken { job: job.id.clone(), why }))
             }
             Request::Note { job, input } => {
                 let (id, snapshot_seq) = (job.id.clone(), job.seq);

@@ -7,6 +7,7 @@
 
 mod decider;
 mod loading;
+mod stepped;
 mod writer;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver as ChannelReceiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use steadfast_core::event::{JobId, RecordedEvent};
 use steadfast_core::job::Job;
@@ -30,6 +32,7 @@ use crate::placement::Placement;
 use crate::work::Work;
 use decider::Decider;
 use loading::Loading;
+pub use stepped::Stepped;
 use writer::Writer;
 
 /// Messages that wait in each lane of the mailbox; a sender beyond that waits, or is told.
@@ -46,6 +49,11 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 
     /// Milliseconds since some moment, whatever is done to the clock.
     fn monotonic_ms(&self) -> u64;
+
+    /// Lets some time pass before something is tried again.
+    fn pause(&self, longest: Duration) {
+        std::thread::park_timeout(longest);
+    }
 }
 
 /// Who runs attempts. Called after the events that say so are durable.
@@ -142,44 +150,14 @@ impl Live {
         make_workers: impl FnOnce(Inbox) -> W,
         observer: Box<dyn Observer>,
     ) -> Self {
-        let (sender, messages) = mailbox(INBOX);
-        let (groups, unsynced) = sync_channel(UNSYNCED);
-        let inbox = Inbox::new(sender.clone());
-        let workers = Box::new(make_workers(inbox.clone()));
-        let clock: Arc<dyn Clock> = clock.into();
-        let signals = Arc::new(WriterSignals::default());
-        let controller = Controller::new(room).keeping_readiness(journal.keeps_readiness());
-        let Ownership { owner, shards, loader, patience } = ownership;
-        // One word, once.
-        let (recovered_to, recovered) = sync_channel(1);
-        let (loads, to_load) = mailbox(LOADS);
-        let loads = loader.is_some().then_some(loads);
-        let loader = loader.map(|loader| {
-            let decider = sender.clone();
-            let loading = Loading { loader, loads: to_load, decider, insists: false };
-            thread("load", move || loading.run())
-        });
-        let writer = Writer {
-            journal,
-            owner,
-            workers,
-            observer,
-            unsynced,
-            patience,
-            clock: clock.clone(),
-            decider: sender,
-            signals: signals.clone(),
-            refused: HashMap::new(),
-            refusals: 0,
-        };
-        let decider =
-            Decider::new(controller, clock, messages, groups, signals, loads, recovered_to)
-                .with_shards(shards);
+        let controller = Controller::new(room);
+        let parts = Parts::new(journal, clock.into(), controller, ownership, make_workers, observer);
+        let Parts { inbox, decider, writer, loading, recovered } = parts;
         Self {
             inbox,
+            loader: loading.map(|loading| thread("load", move || loading.run())),
             decider: thread("decide", move || decider.run()),
             writer: thread("store", move || writer.run()),
-            loader,
             recovered: Mutex::new(recovered),
         }
     }
@@ -205,6 +183,60 @@ impl Live {
             let _ = loader.join();
         }
         written.and(decided)
+    }
+}
+
+/// What the threads do, and the ways between them.
+struct Parts {
+    inbox: Inbox,
+    decider: Decider,
+    writer: Writer,
+    loading: Option<Loading>,
+    recovered: ChannelReceiver<Result<(), Unreadable>>,
+}
+
+impl Parts {
+    fn new<W: Workers + 'static>(
+        journal: Box<dyn Journal>,
+        clock: Arc<dyn Clock>,
+        controller: Controller,
+        ownership: Ownership,
+        make_workers: impl FnOnce(Inbox) -> W,
+        observer: Box<dyn Observer>,
+    ) -> Self {
+        let (sender, messages) = mailbox(INBOX);
+        let (groups, unsynced) = sync_channel(UNSYNCED);
+        let inbox = Inbox::new(sender.clone());
+        let workers = Box::new(make_workers(inbox.clone()));
+        let signals = Arc::new(WriterSignals::default());
+        let controller = controller.keeping_readiness(journal.keeps_readiness());
+        let Ownership { owner, shards, loader, patience } = ownership;
+        // One word, once.
+        let (recovered_to, recovered) = sync_channel(1);
+        let (loads, to_load) = mailbox(LOADS);
+        let loads = loader.is_some().then_some(loads);
+        let loading = loader.map(|loader| {
+            let (decider, clock) = (sender.clone(), clock.clone());
+            Loading { loader, loads: to_load, decider, insists: false, clock }
+        });
+        let writer = Writer {
+            journal,
+            owner,
+            workers,
+            observer,
+            unsynced,
+            kept: None,
+            patience,
+            clock: clock.clone(),
+            decider: sender,
+            signals: signals.clone(),
+            refused: HashMap::new(),
+            refusals: 0,
+        };
+        let decider =
+            Decider::new(controller, clock, messages, groups, signals, loads, recovered_to)
+                .with_shards(shards);
+        Self { inbox, decider, writer, loading, recovered }
     }
 }
 

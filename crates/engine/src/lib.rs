@@ -31,7 +31,7 @@ pub use controller::{
     Arrival, Controller, Group, Loaded, Outgoing, Outputs, Parked, ReplyId, Request,
 };
 pub use crash::crash_point;
-pub use driver::{Clock, Live, Observer, Ownership, Patience, Stopped, Workers};
+pub use driver::{Clock, Live, Observer, Ownership, Patience, Stepped, Stopped, Workers};
 pub use engine::Engine;
 pub use fleet::{
     CreditNotice, Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,

@@ -2,8 +2,10 @@
 //!
 //! Nothing here decides anything about retries; it hands the engine the outcomes of a [`Script`] at
 //! their virtual times, and writes down what the engine decided. Same plan, same script: the same
-//! bytes.
+//! bytes. With the feature `cluster` there is a whole cluster in it, with everything that can go wrong.
 
+#[cfg(feature = "cluster")]
+pub mod cluster;
 mod outcome;
 mod record;
 mod report;

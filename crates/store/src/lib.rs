@@ -25,6 +25,7 @@ mod events;
 mod folder;
 mod journal;
 mod lock;
+pub mod members;
 mod memory;
 mod model;
 mod objects;

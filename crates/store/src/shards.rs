@@ -27,13 +27,14 @@ impl OwnedShards {
         Self::of(0)
     }
 
-    pub(crate) fn of(shards: u16) -> Self {
+    /// Of a store with so many, none of which it has yet.
+    pub fn of(shards: u16) -> Self {
         let terms = (0..shards).map(|_| AtomicU64::new(0)).collect();
         Self { shards, has: Default::default(), terms }
     }
 
     /// `giving`: those of them that are to be another one's: nothing new is taken for them.
-    pub(crate) fn set(&self, shards: &BTreeMap<u16, u64>, giving: &BTreeSet<u16>) {
+    pub fn set(&self, shards: &BTreeMap<u16, u64>, giving: &BTreeSet<u16>) {
         for (shard, term) in (0..).zip(&self.terms) {
             term.store(shards.get(&shard).copied().unwrap_or(0), Ordering::Release);
         }

@@ -13,7 +13,7 @@ pub type Source = usize;
 const WANTS_FOR: Duration = Duration::from_millis(300);
 
 #[derive(Debug)]
-pub(crate) struct Credits {
+pub struct Credits {
     slots: u32,
     accounts: Vec<Account>,
     /// How often more was granted.
@@ -48,9 +48,9 @@ enum Session {
 
 /// A word for a server: so many from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) slots: u32,
-    pub(crate) number: u64,
+pub struct Grant {
+    pub slots: u32,
+    pub number: u64,
 }
 
 impl Account {
@@ -71,11 +71,11 @@ impl Account {
 
 impl Credits {
     /// Of one server; others are [added](Self::add).
-    pub(crate) fn new(slots: u32) -> Self {
+    pub fn new(slots: u32) -> Self {
         Self { slots, accounts: vec![Account::default()], turns: 0 }
     }
 
-    pub(crate) fn add(&mut self) {
+    pub fn add(&mut self) {
         self.accounts.push(Account::default());
     }
 
@@ -84,7 +84,7 @@ impl Credits {
     }
 
     /// For a hello: what the server may use from the beginning. None: all there is, as there is no other server.
-    pub(crate) fn greet(&mut self, source: Source) -> Option<u32> {
+    pub fn greet(&mut self, source: Source) -> Option<u32> {
         let (free, servers) = (self.free(), self.accounts.len() as u32);
         let share = (self.slots / servers).max(1);
         let account = &mut self.accounts[source];
@@ -97,33 +97,33 @@ impl Credits {
         (servers > 1).then_some(account.granted)
     }
 
-    pub(crate) fn welcomed(&mut self, source: Source) {
+    pub fn welcomed(&mut self, source: Source) {
         self.accounts[source].session = Session::Open;
     }
 
     /// What it does not use is free.
-    pub(crate) fn session_ended(&mut self, source: Source) {
+    pub fn session_ended(&mut self, source: Source) {
         let account = &mut self.accounts[source];
         (account.session, account.before, account.wanted_at) = (Session::None, None, None);
     }
 
     /// It has something to run, and no credit left.
-    pub(crate) fn wanted(&mut self, source: Source, now: Duration) {
+    pub fn wanted(&mut self, source: Source, now: Duration) {
         self.accounts[source].wanted_at = Some(now);
     }
 
     /// Some server waits for another's credits.
-    pub(crate) fn is_wanted(&self, now: Duration) -> bool {
+    pub fn is_wanted(&self, now: Duration) -> bool {
         self.accounts.iter().any(|account| account.wants(now))
     }
 
     /// The server gives nothing new, or does again.
-    pub(crate) fn drains(&mut self, source: Source, drains: bool) {
+    pub fn drains(&mut self, source: Source, drains: bool) {
         self.accounts[source].drains = drains;
     }
 
     /// The server counts by the word of this number.
-    pub(crate) fn taken(&mut self, source: Source, number: u64) {
+    pub fn taken(&mut self, source: Source, number: u64) {
         let account = &mut self.accounts[source];
         if account.number == number {
             account.before = None;
@@ -131,28 +131,28 @@ impl Credits {
     }
 
     /// An attempt of it may have a slot: one of its own, or one that is nobody's.
-    pub(crate) fn may_begin(&self, source: Source) -> bool {
+    pub fn may_begin(&self, source: Source) -> bool {
         let account = &self.accounts[source];
         account.busy < account.reserved() || self.free() > 0
     }
 
-    pub(crate) fn began(&mut self, source: Source) {
+    pub fn began(&mut self, source: Source) {
         self.accounts[source].busy += 1;
     }
 
-    pub(crate) fn ended(&mut self, source: Source) {
+    pub fn ended(&mut self, source: Source) {
         self.accounts[source].busy -= 1;
     }
 
     /// An attempt of one is another's.
-    pub(crate) fn moved(&mut self, from: Source, to: Source) {
+    pub fn moved(&mut self, from: Source, to: Source) {
         self.ended(from);
         self.began(to);
     }
 
     /// What the server is to be told now. None: nothing, or not before it has taken the last word. `waiting`: how many
     /// of a server's attempts wait for a slot.
-    pub(crate) fn next(
+    pub fn next(
         &mut self,
         source: Source,
         waiting: impl Fn(Source) -> u32,

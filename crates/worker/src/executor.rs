@@ -81,13 +81,13 @@ struct Assigner {
 
 /// What is over with a lease.
 #[derive(Debug, PartialEq)]
-pub(crate) struct LeaseEnd<W> {
+pub struct LeaseEnd<W> {
     /// To be killed, also what uses up its grace.
-    pub(crate) running: Vec<AttemptId>,
+    pub running: Vec<AttemptId>,
     /// How many of them had not been cut short before.
-    pub(crate) cut: usize,
+    pub cut: usize,
     /// To be given back.
-    pub(crate) waiting: Vec<W>,
+    pub waiting: Vec<W>,
 }
 
 /// For a slot.
@@ -138,7 +138,7 @@ impl Cut {
 
 /// What became of an assignment.
 #[derive(Debug)]
-pub(crate) enum Assigned<W> {
+pub enum Assigned<W> {
     /// It is in hand already: the controller says again what it cannot know to have arrived.
     Known,
     Queued,
@@ -161,7 +161,7 @@ pub struct Settled<A> {
 
 impl<A> Settled<A> {
     /// Of an attempt that was not begun here.
-    pub(crate) fn not_begun(attempt: A, outcome: Outcome, why: String) -> Self {
+    pub fn not_begun(attempt: A, outcome: Outcome, why: String) -> Self {
         let report = WorkerReport::Ended(outcome);
         Self { attempt, report, why, started: false, withdrawn: false }
     }
@@ -190,7 +190,7 @@ fn settle(cut: Option<Cut>, said: Said, started: bool, why: &str) -> (WorkerRepo
 
 /// How it ended, as the process, the function or the service said.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub enum Said {
     Report(WorkerReport),
     /// It was told to stop, or dropped, before it ended by itself.
     Stopped,
@@ -207,7 +207,7 @@ impl From<Ended> for Said {
 
 impl<W: Work> Executor<W> {
     /// With no lease: what it runs may go on until told otherwise.
-    pub(crate) fn new(slots: u32) -> Self {
+    pub fn new(slots: u32) -> Self {
         Self {
             credits: Credits::new(slots),
             sources: vec![Assigner::default()],
@@ -220,37 +220,37 @@ impl<W: Work> Executor<W> {
     }
 
     /// Another one assigns too.
-    pub(crate) fn add_source(&mut self) {
+    pub fn add_source(&mut self) {
         self.credits.add();
         self.sources.push(Assigner::default());
     }
 
-    pub(crate) fn credits(&mut self) -> &mut Credits {
+    pub fn credits(&mut self) -> &mut Credits {
         &mut self.credits
     }
 
     /// What this source is to know about its credits.
-    pub(crate) fn next_grant(&mut self, source: Source, now: Duration) -> Option<Grant> {
+    pub fn next_grant(&mut self, source: Source, now: Duration) -> Option<Grant> {
         let queue = &self.queue;
         let waiting = |source| queue.iter().filter(|it| it.source == source).count() as u32;
         self.credits.next(source, waiting, now)
     }
 
-    pub(crate) fn holds(&self, key: &AttemptId) -> bool {
+    pub fn holds(&self, key: &AttemptId) -> bool {
         self.running.contains_key(key)
             || self.given_back.contains_key(key)
             || self.queue.iter().any(|waiting| waiting.is(key))
     }
 
     /// It waits or runs, and is this one's.
-    pub(crate) fn is_from(&self, key: &AttemptId, source: Source) -> bool {
+    pub fn is_from(&self, key: &AttemptId, source: Source) -> bool {
         let waiting = || self.queue.iter().find(|waiting| waiting.is(key));
         let waiting = || waiting().is_some_and(|waiting| waiting.source == source);
         self.running.get(key).map_or_else(waiting, |running| running.source == source)
     }
 
     /// All of this one that waits, runs, or is being given back.
-    pub(crate) fn attempts(&self, source: Source) -> impl Iterator<Item = (AttemptId, W::Attempt)> {
+    pub fn attempts(&self, source: Source) -> impl Iterator<Item = (AttemptId, W::Attempt)> {
         let queued = self.queue.iter().filter(move |it| it.source == source);
         let queued = queued.map(|it| (it.key.clone(), it.work.attempt()));
         let running = self.running.iter().filter(move |(_, it)| it.source == source);
@@ -261,7 +261,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// Nothing waits, runs, or is being told of.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         !self.has_work() && self.given_back.is_empty()
     }
 
@@ -276,11 +276,11 @@ impl<W: Work> Executor<W> {
     }
 
     /// That it was given back is kept or delivered.
-    pub(crate) fn told(&mut self, key: &AttemptId) {
+    pub fn told(&mut self, key: &AttemptId) {
         self.given_back.remove(key);
     }
 
-    pub(crate) fn assign(&mut self, work: W, now: Duration) -> Assigned<W> {
+    pub fn assign(&mut self, work: W, now: Duration) -> Assigned<W> {
         let key = work.id();
         if self.holds(&key) {
             return Assigned::Known;
@@ -300,7 +300,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// What has waited longest of those that have a slot now. Who wakes late begins nothing that is another's by now.
-    pub(crate) fn ready(&self, now: Duration) -> Option<&W> {
+    pub fn ready(&self, now: Duration) -> Option<&W> {
         self.queue.get(self.first_ready(now)?).map(|waiting| &waiting.work)
     }
 
@@ -315,7 +315,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// The slot is its own from now on.
-    pub(crate) fn begin(&mut self, now: Duration) -> Option<(AttemptId, W)> {
+    pub fn begin(&mut self, now: Duration) -> Option<(AttemptId, W)> {
         let Waiting { key, source, work, .. } = self.queue.remove(self.first_ready(now)?)?;
         let attempt = work.attempt();
         let started = work.is_task();
@@ -326,14 +326,14 @@ impl<W: Work> Executor<W> {
     }
 
     /// There is a process.
-    pub(crate) fn started(&mut self, key: &AttemptId) {
+    pub fn started(&mut self, key: &AttemptId) {
         if let Some(running) = self.running.get_mut(key) {
             running.started = true;
         }
     }
 
     /// The attempt has ended, or never began: its slot is free. It stays in hand until it is [reported](Self::reported).
-    pub(crate) fn ended(
+    pub fn ended(
         &mut self,
         key: &AttemptId,
         said: Said,
@@ -354,20 +354,20 @@ impl<W: Work> Executor<W> {
     }
 
     /// Its report is kept or delivered. Some: the controller has withdrawn it by now.
-    pub(crate) fn reported(&mut self, key: &AttemptId) -> Option<W::Attempt> {
+    pub fn reported(&mut self, key: &AttemptId) -> Option<W::Attempt> {
         let running = self.running.remove(key)?;
         (running.cut == Some(Cut::Withdrawn)).then_some(running.attempt)
     }
 
     /// The controller does not want to hear of it any more. True: it runs, and is to be stopped.
-    pub(crate) fn withdraw(&mut self, key: &AttemptId) -> bool {
+    pub fn withdraw(&mut self, key: &AttemptId) -> bool {
         self.queue.retain(|waiting| !waiting.is(key));
         let running = self.running.get_mut(key);
         running.map(|running| Cut::Withdrawn.instead_of(&mut running.cut)).is_some()
     }
 
     /// What has waited too long for a slot: it may find one elsewhere.
-    pub(crate) fn overdue(&mut self, now: Duration) -> Vec<W> {
+    pub fn overdue(&mut self, now: Duration) -> Vec<W> {
         let kept = self.ending();
         let mut overdue = Vec::new();
         while self.queue.get(kept).is_some_and(|waiting| longest(waiting, now).is_zero())
@@ -385,7 +385,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// In how long something is [overdue](Self::overdue), or a lease over. None: neither will be.
-    pub(crate) fn look_again(&self, now: Duration) -> Option<Duration> {
+    pub fn look_again(&self, now: Duration) -> Option<Duration> {
         let waits = self.queue.get(self.ending()).map(|waiting| longest(waiting, now));
         let watched = self.sources.iter().filter(|it| self.has_work() && !it.lease_noticed);
         let leases = watched.filter_map(|it| it.lease.left(now)).map(|left| left.min(LOOK));
@@ -393,14 +393,14 @@ impl<W: Work> Executor<W> {
     }
 
     /// Something waits that has no slot, or runs under a lease: the clock is to be looked at.
-    pub(crate) fn needs_watch(&self, now: Duration) -> bool {
+    pub fn needs_watch(&self, now: Duration) -> bool {
         let waits = !self.queue.is_empty() && self.ready(now).is_none();
         waits || (self.has_work() && self.sources.iter().any(|it| it.lease.length().is_some()))
     }
 
     /// A lease is over: everything that its source has assigned is to be killed, and what waits goes back. Said once
     /// of each. None: none is, or nothing is in hand.
-    pub(crate) fn lease_ended(&mut self, now: Duration) -> Option<LeaseEnd<W>> {
+    pub fn lease_ended(&mut self, now: Duration) -> Option<LeaseEnd<W>> {
         for assigner in &mut self.sources {
             assigner.lease_noticed &= assigner.lease.is_over(now);
         }
@@ -424,7 +424,7 @@ impl<W: Work> Executor<W> {
     }
 
     /// Takes nothing new from now on; returns what waits, to be given back.
-    pub(crate) fn drain(&mut self, why: &str) -> Vec<W> {
+    pub fn drain(&mut self, why: &str) -> Vec<W> {
         if why == PREEMPTED {
             self.draining = Some(why.to_owned());
         }
@@ -433,32 +433,32 @@ impl<W: Work> Executor<W> {
     }
 
     /// The same of one source, on its order.
-    pub(crate) fn drain_source(&mut self, source: Source) -> Vec<W> {
+    pub fn drain_source(&mut self, source: Source) -> Vec<W> {
         self.sources[source].drains = true;
         self.credits.drains(source, true);
         self.take_queue(|it| it == source)
     }
 
     /// Takes new work from it again. Who is told to go by its own host goes, whatever a server takes back.
-    pub(crate) fn undrain_source(&mut self, source: Source) {
+    pub fn undrain_source(&mut self, source: Source) {
         self.sources[source].drains = false;
         self.credits.drains(source, false);
     }
 
     /// Why nothing new is taken from this source.
-    pub(crate) fn draining(&self, source: Source) -> Option<&str> {
+    pub fn draining(&self, source: Source) -> Option<&str> {
         let asked = self.sources[source].drains.then_some(SERVER_ASKED);
         self.draining.as_deref().or(asked)
     }
 
     /// Some source takes note when nothing of it is in hand any more.
-    pub(crate) fn is_draining(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.draining.is_some() || self.sources.iter().any(|it| it.drains)
     }
 
     /// The worker's host wants it gone: only successes are the attempts' own doing from now on. All of them, and
     /// whether there is a process or task.
-    pub(crate) fn preempt(&mut self) -> Vec<(AttemptId, bool)> {
+    pub fn preempt(&mut self) -> Vec<(AttemptId, bool)> {
         let all = self.running.iter_mut().map(|(key, running)| {
             Cut::Preempted.instead_of(&mut running.cut);
             (key.clone(), running.started)
@@ -466,11 +466,11 @@ impl<W: Work> Executor<W> {
         all.collect()
     }
 
-    pub(crate) fn lease(&mut self, source: Source) -> &mut Lease {
+    pub fn lease(&mut self, source: Source) -> &mut Lease {
         &mut self.sources[source].lease
     }
 
-    pub(crate) fn lease_is_over(&self, source: Source, now: Duration) -> bool {
+    pub fn lease_is_over(&self, source: Source, now: Duration) -> bool {
         self.sources[source].lease.is_over(now)
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn clock() -> Duration {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lease {
+pub struct Lease {
     length: Duration,
     until: Option<Duration>,
     /// Of this session, oldest first.
@@ -30,19 +30,19 @@ pub(crate) struct Lease {
 impl Lease {
     /// A session was opened: the welcome answers the hello. What was promised before is void, for the
     /// server may have been set up anew meanwhile.
-    pub(crate) fn welcome(&mut self, hello_sent: Duration, length: Duration) {
+    pub fn welcome(&mut self, hello_sent: Duration, length: Duration) {
         self.length = length;
         self.sent.clear();
         self.until = Some(hello_sent.saturating_add(length));
     }
 
     /// `None`: there never was one.
-    pub(crate) fn length(&self) -> Option<Duration> {
+    pub fn length(&self) -> Option<Duration> {
         self.until.map(|_| self.length)
     }
 
     /// The number of the next beat.
-    pub(crate) fn beat(&mut self, now: Duration) -> u64 {
+    pub fn beat(&mut self, now: Duration) -> u64 {
         if self.sent.len() == REMEMBERED {
             self.sent.pop_front();
         }
@@ -51,7 +51,7 @@ impl Lease {
         self.number
     }
 
-    pub(crate) fn answered(&mut self, number: u64) {
+    pub fn answered(&mut self, number: u64) {
         let Some(at) = self.sent.iter().position(|(sent, _)| *sent == number) else { return };
         let sent = self.sent[at].1;
         self.sent.drain(..=at);
@@ -60,11 +60,11 @@ impl Lease {
     }
 
     /// Zero: it has ended. `None`: there never was one.
-    pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
+    pub fn left(&self, now: Duration) -> Option<Duration> {
         self.until.map(|until| until.saturating_sub(now))
     }
 
-    pub(crate) fn is_over(&self, now: Duration) -> bool {
+    pub fn is_over(&self, now: Duration) -> bool {
         self.left(now).is_some_and(|left| left.is_zero())
     }
 }

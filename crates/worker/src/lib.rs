@@ -41,9 +41,10 @@ use std::time::{Duration, Instant};
 
 use steadfast_core::outcome::Outcome;
 
-pub use credits::Source;
+pub use credits::{Credits, Grant, Source};
 pub use driver::Driver;
-pub use executor::{Executor, LONGEST_WAIT, Settled, Work};
+pub use executor::{Assigned, Executor, LONGEST_WAIT, LeaseEnd, Said, Settled, Work};
+pub use lease::Lease;
 pub use folders::Folders;
 pub use mask::Mask;
 pub use orphans::adopt_orphans;

@@ -170,7 +170,9 @@ impl Fold<'_> {
         if unstarted && id.role == Role::Item {
             let step = self.step(id.run, id.step)?;
             if id.index == step.next && id.index < step.items {
-                step.live.insert(id.index, WorkItem::ready(at));
+                let mut item = WorkItem::ready(at);
+                item.history = step.history_before(id.index);
+                step.live.insert(id.index, item);
                 step.next = step.succeeded.next_gap(id.index + 1);
             }
         }

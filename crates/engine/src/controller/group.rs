@@ -17,7 +17,7 @@ use crate::inbox::{Answer, CommandError};
 use crate::work::Work;
 
 /// Events after which the state is stored too, so that recovery does not read a long log.
-const SNAPSHOT_EVERY: u64 = 1000;
+pub(super) const SNAPSHOT_EVERY: u64 = 1000;
 /// Of a job that has ended, this many events since the last stored state are read again when somebody looks at it;
 /// with more the state is stored.
 const SNAPSHOT_AT_END: u64 = 64;
@@ -212,7 +212,7 @@ impl Controller {
         let steps = job.runs.iter().flat_map(|run| &run.steps);
         let size = |step: &StepRun| step.live.len() + step.outputs.len() + step.failed.len();
         let size: usize = steps.map(size).sum();
-        let grown = job.seq - owned.snapshot_seq >= SNAPSHOT_EVERY + size as u64;
+        let grown = job.seq - owned.snapshot_seq >= self.snapshot_every + size as u64;
         // The plan is in the first event.
         let state = || serde_json::to_vec(&job.clone().with_plan(())).ok();
         let long = job.seq - owned.snapshot_seq >= SNAPSHOT_AT_END;

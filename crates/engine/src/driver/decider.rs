@@ -62,6 +62,16 @@ pub(super) struct Decider {
     begun_anew: Vec<Reply<()>>,
     /// They wait for what was decided since the last group.
     arrived: Vec<Arrived>,
+    /// Groups that the writer was handed.
+    pub(super) sent: u64,
+}
+
+/// From one sleep to the next.
+#[derive(Debug)]
+pub(super) struct Turn {
+    lane: Lane,
+    /// How long it sleeps, unless something comes.
+    pub(super) wait: Duration,
 }
 
 impl Decider {
@@ -92,6 +102,7 @@ impl Decider {
             changes: VecDeque::new(),
             begun_anew: Vec::new(),
             arrived: Vec::new(),
+            sent: 0,
         }
     }
 
@@ -107,43 +118,57 @@ impl Decider {
     }
 
     pub(super) fn run(mut self) {
-        let mut open = true;
-        while open {
-            if self.resend().is_err() {
-                return;
-            }
-            self.look_ahead();
-            // Before it sleeps: at the start nobody else would wake it, and nobody is served until this is read.
-            self.load();
-            let lane = if self.unsent.is_some() { Lane::Liveness } else { Lane::NewJobs };
-            self.controller.engine.hear(self.clock.monotonic_ms(), 0);
-            let wait = self.wait();
-            self.messages.wait_for(1, lane, wait);
+        while let Some(turn) = self.prepare() {
+            self.messages.wait_for(1, turn.lane, turn.wait);
             // Attempts in this process are better begun at once.
-            if lane == Lane::NewJobs && self.controller.engine.is_fleet() {
+            if turn.lane == Lane::NewJobs && self.controller.engine.is_fleet() {
                 self.gather_beside_the_writer();
             }
-            self.controller.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
-            open = self.gather(lane);
-            if !open {
-                // What was said before is decided, and its callers hear how it ended.
-                let rest = self.messages.take(usize::MAX, Lane::NewJobs);
-                self.take_all(rest);
+            if !self.act(&turn, true) {
+                break;
             }
-            if lane == Lane::NewJobs {
-                let heard_all = self.messages.is_empty(Lane::Work);
-                self.controller.due(self.clock.now(), heard_all);
-            }
-            self.load();
-            if let Some(group) = self.controller.group() {
-                crash_point("before-append");
-                self.send(group);
-            }
-            self.change_owners();
         }
         if let Some(unsent) = self.unsent.take() {
             let _ = self.groups.send(unsent);
         }
+    }
+
+    /// What comes before it sleeps. None: the writer is gone.
+    pub(super) fn prepare(&mut self) -> Option<Turn> {
+        self.resend().ok()?;
+        self.look_ahead();
+        // Before it sleeps: at the start nobody else would wake it, and nobody is served until this is read.
+        self.load();
+        let lane = if self.unsent.is_some() { Lane::Liveness } else { Lane::NewJobs };
+        self.controller.engine.hear(self.clock.monotonic_ms(), 0);
+        Some(Turn { lane, wait: self.wait() })
+    }
+
+    /// What comes after. `may_wait`: for a little more, while much is under way. False: we are to stop.
+    pub(super) fn act(&mut self, turn: &Turn, may_wait: bool) -> bool {
+        let Turn { lane, wait } = *turn;
+        self.controller.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
+        let open = self.gather(lane, may_wait);
+        if !open {
+            // What was said before is decided, and its callers hear how it ended.
+            let rest = self.messages.take(usize::MAX, Lane::NewJobs);
+            self.take_all(rest);
+        }
+        if lane == Lane::NewJobs {
+            let heard_all = self.messages.is_empty(Lane::Work);
+            self.controller.due(self.clock.now(), heard_all);
+        }
+        self.load();
+        if let Some(group) = self.controller.group() {
+            crash_point("before-append");
+            self.send(group);
+        }
+        self.change_owners();
+        open
+    }
+
+    pub(super) fn controller(&self) -> &Controller {
+        &self.controller
     }
 
     /// Has what is due within `HORIZON_MS` loaded, in time.
@@ -222,14 +247,17 @@ impl Decider {
     }
 
     /// Takes what has arrived, and waits for a little more while much is under way. False: we are to stop.
-    fn gather(&mut self, lane: Lane) -> bool {
+    fn gather(&mut self, lane: Lane, is_patient: bool) -> bool {
         let (mut open, mut taken, mut waits) = (true, 0, 0);
         while open && taken < GROUP && self.controller.jobs_decided() < JOBS {
             let messages = self.messages.take(JOBS.min(GROUP - taken), lane);
             let arrived = messages.len();
             open = self.take_all(messages);
             taken += arrived;
-            let may_wait = arrived > 0 && lane == Lane::NewJobs && !self.controller.owes_replies();
+            let may_wait = is_patient
+                && arrived > 0
+                && lane == Lane::NewJobs
+                && !self.controller.owes_replies();
             let more = self.more(taken, waits).filter(|_| may_wait);
             let Some((wanted, longest)) = more else { break };
             self.messages.wait_for(wanted, lane, longest.min(self.wait()));
@@ -401,7 +429,10 @@ impl Decider {
         for last in [false, true] {
             let Some(unsent) = self.unsent.take() else { return Ok(()) };
             match self.groups.try_send(unsent) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.sent += 1;
+                    return Ok(());
+                }
                 Err(TrySendError::Disconnected(_)) => return Err(()),
                 Err(TrySendError::Full(unsent)) => self.unsent = Some(unsent),
             }

@@ -1,10 +1,12 @@
 //! Reads stored jobs beside everything else. Only the callers that wait for one wait for this.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
+use super::Clock;
 use crate::inbox::{Adopted, Message};
 use crate::load::{Loader, Unreadable};
 use crate::mailbox::{Lane, Receiver, Sender};
@@ -49,6 +51,7 @@ pub(super) struct Loading {
     pub(super) decider: Sender<Message>,
     /// What cannot be read is read again until it can: from the moment on that the one that started this was told how it began.
     pub(super) insists: bool,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Loading {
@@ -61,6 +64,12 @@ impl Loading {
                 }
             }
         }
+    }
+
+    /// One of what is to be read. False: there is nothing, or nobody waits for it.
+    pub(super) fn step(&mut self) -> bool {
+        let load = self.loads.take(1, Lane::Work).pop_front();
+        load.is_some_and(|load| self.load(load).is_ok())
     }
 
     fn load(&mut self, load: Load) -> Result<(), Stop> {
@@ -160,7 +169,7 @@ impl Loading {
             match read(&mut self.loader) {
                 Ok(read) => return Ok(read),
                 Err(why) if !self.insists => return Err(Stop::Unreadable(why)),
-                Err(_) => std::thread::park_timeout(PAUSE),
+                Err(_) => self.clock.pause(PAUSE),
             }
             if self.loads.is_abandoned() {
                 return Err(Stop::Gone);

@@ -25,6 +25,8 @@ pub(super) struct Writer {
     pub(super) workers: Box<dyn Workers>,
     pub(super) observer: Box<dyn Observer>,
     pub(super) unsynced: ChannelReceiver<Sent>,
+    /// Taken from there, and not to be joined with what was before it.
+    pub(super) kept: Option<Sent>,
     pub(super) decider: Sender<Message>,
     pub(super) signals: Arc<WriterSignals>,
     /// Why the store took no write of these, until the decider knows: what it decides about them before is built on what was
@@ -45,25 +47,36 @@ struct Callers {
 
 impl Writer {
     pub(super) fn run(mut self) -> Result<(), Stopped> {
-        let mut kept = None;
-        while let Some(first) = kept.take().or_else(|| self.next()) {
-            let mut sent = vec![first];
-            while sent.last().is_some_and(|last| last.then.is_none())
-                && let Ok(next) = self.unsynced.try_recv()
-            {
-                if matches!(next.then, Some(Then::Write(_))) {
-                    kept = Some(next);
-                    break;
-                }
-                sent.push(next);
-            }
-            // There is room for the next one.
-            if self.signals.wants_room.swap(false, Ordering::SeqCst) {
-                self.tell_decider();
-            }
-            self.commit(sent)?;
+        while let Some(first) = self.kept.take().or_else(|| self.next()) {
+            self.turn(first)?;
         }
         Ok(())
+    }
+
+    /// One turn, if there is something to write. False: there is not.
+    pub(super) fn step(&mut self) -> Result<bool, Stopped> {
+        let first = self.kept.take().or_else(|| self.unsynced.try_recv().ok());
+        let Some(first) = first else { return Ok(false) };
+        self.turn(first)?;
+        Ok(true)
+    }
+
+    fn turn(&mut self, first: Sent) -> Result<(), Stopped> {
+        let mut sent = vec![first];
+        while sent.last().is_some_and(|last| last.then.is_none())
+            && let Ok(next) = self.unsynced.try_recv()
+        {
+            if matches!(next.then, Some(Then::Write(_))) {
+                self.kept = Some(next);
+                break;
+            }
+            sent.push(next);
+        }
+        // There is room for the next one.
+        if self.signals.wants_room.swap(false, Ordering::SeqCst) {
+            self.tell_decider();
+        }
+        self.commit(sent)
     }
 
     fn next(&mut self) -> Option<Sent> {
@@ -201,7 +214,7 @@ impl Writer {
             if !waits {
                 return done;
             }
-            std::thread::park_timeout(PAUSE);
+            self.clock.pause(PAUSE);
         }
     }
 

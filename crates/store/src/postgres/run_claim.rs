@@ -13,7 +13,7 @@ use steadfast_core::event::Requester;
 use steadfast_core::time::Timestamp;
 use tokio_postgres::types::Type;
 
-use super::claim::{LATE, RENEWAL, TERM};
+use crate::members::{LATE, RENEWAL, TERM};
 use super::connection::{Connection, Database};
 use super::fault::Fault;
 use super::param::{Text, at};

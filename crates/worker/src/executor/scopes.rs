@@ -7,7 +7,7 @@ use crate::credits::Source;
 
 impl<W: Work> Executor<W> {
     /// What is said in this epoch of the scope is said too late: another has what the scope had. Remembers the epoch.
-    pub(crate) fn is_fenced(&mut self, scope: &str, epoch: u64) -> bool {
+    pub fn is_fenced(&mut self, scope: &str, epoch: u64) -> bool {
         match self.epochs.get_mut(scope) {
             Some(seen) if epoch < *seen => true,
             Some(seen) => {
@@ -23,7 +23,7 @@ impl<W: Work> Executor<W> {
 
     /// These are this source's from now on: they go on under its lease, and their slots are counted as its. Returns those that are
     /// not in hand.
-    pub(crate) fn take_over<'a>(
+    pub fn take_over<'a>(
         &mut self,
         to: Source,
         keys: impl IntoIterator<Item = &'a AttemptId>,

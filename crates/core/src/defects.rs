@@ -1,0 +1,99 @@
+//! Defects that are switched on to see whether the simulation finds them. Without the feature `defects`, which no program has, none
+//! can be, and what asks for them costs nothing.
+
+macro_rules! defects {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Defect { $($(#[$doc])* $variant),+ }
+
+        impl Defect {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+    };
+}
+
+defects! {
+    /// A report counts whatever its token.
+    NoFence = "no-fence",
+    /// What waits for a group leaves before the group is written.
+    AcknowledgedBeforeSync = "acknowledged-before-sync",
+    /// A retry takes two from the budget of the job.
+    BudgetChargedTwice = "budget-charged-twice",
+    /// A job that is loaded has no timers.
+    TimerLostOnRecovery = "timer-lost-on-recovery",
+    /// A datacenter that succeeds after the end is counted as if it had been in time.
+    LateResultApplied = "late-result-applied",
+    /// The loss of a worker is charged to the attempts.
+    PreemptionChargedAsFailure = "preemption-charged-as-failure",
+    /// A delay is drawn anew when its event is read.
+    JitterNotReplayed = "jitter-not-replayed",
+    /// The server believes a silent worker for ever.
+    LeaseNeverExpires = "lease-never-expires",
+    /// The worker goes on with what it runs when its lease is over.
+    WorkerIgnoresItsLease = "worker-ignores-its-lease",
+    /// The store takes groups of an epoch that is over.
+    EpochNotCompared = "epoch-not-compared",
+    /// A worker believes a server that was taken over.
+    WorkerBelievesOldEpoch = "worker-believes-old-epoch",
+    /// A commit whose answer was lost is taken for done.
+    UnknownTakenForSuccess = "unknown-taken-for-success",
+    /// A commit whose answer was lost is taken for not done.
+    UnknownTakenForFailure = "unknown-taken-for-failure",
+    /// What is due is not read.
+    DueJobNotLoaded = "due-job-not-loaded",
+    /// A gap is charged from its beginning on, also what was charged before.
+    DowntimeAppliedTwice = "downtime-applied-twice",
+    /// A report about a job that is not in memory yet is acknowledged as unknown.
+    ReportBeforeLoadLost = "report-before-load-lost",
+    /// A shard is given away and kept, and the store does not compare who has it.
+    TwoControllersOnOneShard = "two-controllers-on-one-shard",
+    /// What was cut off by a cancel goes on.
+    WithdrawalLost = "withdrawal-lost",
+    /// A paused job starts what it has.
+    PauseIgnored = "pause-ignored",
+    /// The key of a submission is not written.
+    IdempotencyKeyForgotten = "idempotency-key-forgotten",
+    /// A step starts all that it has.
+    ParallelismIgnored = "parallelism-ignored",
+    /// A step starts before what it needs.
+    NeedsIgnored = "needs-ignored",
+    /// A retry is due when it is scheduled.
+    RetryDueAtOnce = "retry-due-at-once",
+    /// Events after the last stored state are not read.
+    TailNotReplayed = "tail-not-replayed",
+    /// What is decided on a refused write is let out.
+    RefusedEffectsLetOut = "refused-effects-let-out",
+    /// A worker gives more slots away than it has.
+    SlotsGivenTwice = "slots-given-twice",
+}
+
+#[cfg(feature = "defects")]
+mod switch {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ON: Cell<Option<super::Defect>> = const { Cell::new(None) };
+    }
+
+    /// From now on, on this thread.
+    pub fn switch_on(defect: Option<super::Defect>) {
+        ON.set(defect);
+    }
+
+    pub fn is_on(defect: super::Defect) -> bool {
+        ON.get() == Some(defect)
+    }
+}
+
+#[cfg(feature = "defects")]
+pub use switch::{is_on, switch_on};
+
+#[cfg(not(feature = "defects"))]
+#[inline]
+pub const fn is_on(_: Defect) -> bool {
+    false
+}

@@ -1,0 +1,103 @@
+//! The driver without threads: whoever has it says when each of them has a turn, and what time it is. A simulation does.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use steadfast_store::Journal;
+
+use super::decider::{Decider, Turn};
+use super::loading::Loading;
+use super::writer::Writer;
+use super::{Clock, Observer, Ownership, Parts, Stopped, Workers};
+use crate::controller::Controller;
+use crate::inbox::Inbox;
+use crate::load::Unreadable;
+use crate::mailbox::Lane;
+
+/// A [`Live`](super::Live) controller whose threads are called by hand. What a turn does is what the thread does between two sleeps, so
+/// that only what happens at the same time is left out. **The clock's `pause` must return at once**, and what fails must not fail twice.
+pub struct Stepped {
+    inbox: Inbox,
+    decider: Decider,
+    writer: Writer,
+    loading: Option<Loading>,
+    recovered: Receiver<Result<(), Unreadable>>,
+    /// None: the writer is gone.
+    turn: Option<Turn>,
+    /// Of the groups that the writer was handed, those that were there when it last had a turn.
+    written: u64,
+}
+
+impl std::fmt::Debug for Stepped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stepped").field("turn", &self.turn).finish_non_exhaustive()
+    }
+}
+
+impl Stepped {
+    pub fn start<W: Workers + 'static>(
+        journal: Box<dyn Journal>,
+        clock: Arc<dyn Clock>,
+        controller: Controller,
+        ownership: Ownership,
+        make_workers: impl FnOnce(Inbox) -> W,
+        observer: Box<dyn Observer>,
+    ) -> Self {
+        let parts = Parts::new(journal, clock, controller, ownership, make_workers, observer);
+        let Parts { inbox, mut decider, writer, loading, recovered } = parts;
+        let turn = decider.prepare();
+        Self { inbox, decider, writer, loading, recovered, turn, written: 0 }
+    }
+
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// The jobs in memory. They may be ahead of the store.
+    pub fn controller(&self) -> &Controller {
+        self.decider.controller()
+    }
+
+    /// How long the deciding thread sleeps, unless something comes.
+    pub fn sleeps(&self) -> Duration {
+        self.turn.as_ref().map_or(Duration::MAX, |turn| turn.wait)
+    }
+
+    /// Decides what has come and what is due.
+    pub fn decide(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            self.decider.act(&turn, false);
+            self.turn = self.decider.prepare();
+        }
+    }
+
+    /// Makes what was decided durable, and lets out what waits for it. False: there was nothing.
+    pub fn write(&mut self) -> Result<bool, Stopped> {
+        self.written = self.decider.sent;
+        let written = self.writer.step()?;
+        // What it kept back is next.
+        self.written -= u64::from(self.writer.kept.is_some());
+        Ok(written)
+    }
+
+    /// There is something to write.
+    pub fn has_unwritten(&self) -> bool {
+        self.decider.sent > self.written
+    }
+
+    /// There is something to read.
+    pub fn has_unread(&self) -> bool {
+        self.loading.as_ref().is_some_and(|loading| !loading.loads.is_empty(Lane::Work))
+    }
+
+    /// Reads the next of what is to be loaded. False: there was nothing.
+    pub fn load(&mut self) -> bool {
+        self.loading.as_mut().is_some_and(Loading::step)
+    }
+
+    /// Once: every stored job of which an attempt is under way is in memory, or why not.
+    pub fn recovered(&self) -> Option<Result<(), Unreadable>> {
+        self.recovered.try_recv().ok()
+    }
+}

@@ -1,0 +1,93 @@
+//! What workers and servers say to each other, in the words of the protocol (`workers.proto`), without its bytes.
+
+use std::collections::BTreeSet;
+
+use steadfast_api::WorkerReport;
+use steadfast_core::event::{AttemptId, ItemId};
+use steadfast_engine::{Assignment, Work};
+
+/// An attempt, as its server has named it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AttemptName {
+    pub(crate) id: AttemptId,
+    pub(crate) item: ItemId,
+    pub(crate) attempt: u32,
+}
+
+impl From<&Assignment> for AttemptName {
+    fn from(assignment: &Assignment) -> Self {
+        let Assignment { item, attempt, .. } = *assignment;
+        Self { id: assignment.id(), item, attempt }
+    }
+}
+
+/// How a worker introduces itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Hello {
+    pub(crate) incarnation: String,
+    pub(crate) returning: bool,
+    pub(crate) holds: BTreeSet<AttemptId>,
+    /// By scope: what others have assigned, and whether this life was welcome there.
+    pub(crate) elsewhere: Vec<(String, Vec<AttemptName>, bool)>,
+    pub(crate) credits: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum FromWorker {
+    Hello(Box<Hello>),
+    Beat(u64),
+    Report(AttemptName, WorkerReport),
+    Progress(AttemptName, u32),
+    Draining,
+    Undrained,
+    Credits { slots: u32, number: u64 },
+    Closed,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ToWorker {
+    Welcome { scope: String, epoch: u64 },
+    Beat(u64),
+    Assignment { work: Box<Work>, scope: String, epoch: u64 },
+    Withdrawal { id: AttemptId, scope: String, epoch: u64 },
+    TookOver { scope: String, epoch: u64, attempts: Vec<AttemptName> },
+    Acknowledged { id: AttemptId },
+    Drain,
+    Undrain,
+    CreditsTaken(u64),
+    Wanted,
+    Closed,
+}
+
+impl FromWorker {
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::Beat(_) => "beat",
+            Self::Report(..) => "report",
+            Self::Progress(..) => "progress",
+            Self::Draining => "draining",
+            Self::Undrained => "undrained",
+            Self::Credits { .. } => "credits",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl ToWorker {
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Welcome { .. } => "welcome",
+            Self::Beat(_) => "beat",
+            Self::Assignment { .. } => "assignment",
+            Self::Withdrawal { .. } => "withdrawal",
+            Self::TookOver { .. } => "took over",
+            Self::Acknowledged { .. } => "acknowledged",
+            Self::Drain => "drain",
+            Self::Undrain => "undrain",
+            Self::CreditsTaken(_) => "credits taken",
+            Self::Wanted => "wanted",
+            Self::Closed => "closed",
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Many seeds, on as many threads as are wanted: each is a world of its own. A failing one is made smaller before it is shown.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use steadfast_core::defects::Defect;
+
+use super::counts::Counts;
+use super::scenario::Parts;
+use super::{Run, Violation, run};
+
+/// Seeds that are known to have failed once, with the reason.
+const SEEDS: &str = include_str!("../../seeds.txt");
+
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    pub from: u64,
+    pub seeds: u64,
+    pub threads: usize,
+    pub defect: Option<Defect>,
+}
+
+/// A seed that fails.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub seed: u64,
+    pub violation: Violation,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Swept {
+    pub counts: Counts,
+    pub events: u64,
+    /// The first failing seed.
+    pub found: Option<Found>,
+    /// Seeds that were run.
+    pub seeds: u64,
+}
+
+impl Sweep {
+    /// Stops soon after the first seed that fails.
+    pub fn run(self) -> Swept {
+        let (next, swept) = (AtomicU64::new(self.from), Mutex::new(Swept::default()));
+        let failed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(|| {
+                    let mut own = Swept::default();
+                    while !failed.load(Ordering::Relaxed) {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= self.from + self.seeds {
+                            break;
+                        }
+                        let Run { violation, counts, events, .. } =
+                            run(seed, &Parts::default(), self.defect, false);
+                        own.counts.join(&counts);
+                        own.events += events;
+                        own.seeds += 1;
+                        if let Some(violation) = violation {
+                            failed.store(true, Ordering::Relaxed);
+                            own.found = Some(Found { seed, violation });
+                        }
+                    }
+                    let mut all = swept.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.counts.join(&own.counts);
+                    all.events += own.events;
+                    all.seeds += own.seeds;
+                    // The lowest, whichever thread was faster.
+                    let both = [all.found.take(), own.found];
+                    all.found = both.into_iter().flatten().min_by_key(|found| found.seed);
+                });
+            }
+        });
+        swept.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// After how many seeds a defect is found, and by which check. None: not within so many.
+pub fn hunt(defect: Defect, seeds: u64) -> Option<(u64, Violation)> {
+    (0..seeds).find_map(|seed| {
+        let violation = run(seed, &Parts::default(), Some(defect), false).violation?;
+        Some((seed + 1, violation))
+    })
+}
+
+/// Leaves jobs and faults out as long as the same invariant is violated.
+pub fn shrink(seed: u64, defect: Option<Defect>) -> (Parts, Option<Violation>) {
+    let whole = run(seed, &Parts::default(), defect, false);
+    let Some(violation) = whole.violation else { return (Parts::default(), None) };
+    let mut parts = Parts {
+        jobs: Some((0..whole.jobs).collect()),
+        faults: Some((0..whole.faults).collect()),
+    };
+    let mut smallest = violation;
+    loop {
+        let before = parts.clone();
+        for is_jobs in [false, true] {
+            let part = |parts: &Parts| if is_jobs { parts.jobs.clone() } else { parts.faults.clone() };
+            for left_out in part(&parts).unwrap_or_default() {
+                let mut kept = part(&parts).unwrap_or_default();
+                kept.retain(|n| *n != left_out);
+                let smaller = if is_jobs {
+                    Parts { jobs: Some(kept), faults: parts.faults.clone() }
+                } else {
+                    Parts { jobs: parts.jobs.clone(), faults: Some(kept) }
+                };
+                let again = run(seed, &smaller, defect, false).violation;
+                if let Some(again) = again.filter(|again| again.invariant == smallest.invariant) {
+                    (parts, smallest) = (smaller, again);
+                }
+            }
+        }
+        if parts == before {
+            return (parts, Some(smallest));
+        }
+    }
+}
+
+/// The seeds that are kept, with their reasons.
+pub fn regressions() -> Vec<(u64, &'static str)> {
+    let lines = SEEDS.lines().map(str::trim).filter(|line| !(line.is_empty() || line.starts_with('#')));
+    let parsed = lines.filter_map(|line| {
+        let (seed, reason) = line.split_once(' ')?;
+        Some((seed.parse().ok()?, reason.trim()))
+    });
+    parsed.collect()
+}
