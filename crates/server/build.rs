@@ -16,6 +16,7 @@ fn main() -> io::Result<()> {
     for path in found {
         let name = path.strip_prefix(&root).expect("it was found there");
         let name = name.to_str().expect("names are text").trim_end_matches(".br");
+        let path = path.to_str().expect("paths are text");
         table.push_str(&format!("    ({name:?}, include_bytes!({path:?}) as &[u8]),\n"));
     }
     table.push_str("]\n");

@@ -430,7 +430,7 @@ mod tests {
             for entry in std::fs::read_dir(folder).expect("the folder") {
                 let path = entry.expect("an entry").path();
                 let name = path.display().to_string();
-                if !path.extension().is_some_and(|ending| ending == "yaml") {
+                if path.extension().is_none_or(|ending| ending != "yaml") {
                     continue;
                 }
                 let text = std::fs::read(&path).expect("readable");

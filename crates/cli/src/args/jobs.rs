@@ -287,14 +287,16 @@ pub(crate) struct ExplainArgs {
     pub(crate) job: String,
     /// Only of this step or item, as it is printed: fetch, index[2], eu-west/index[2], publish!
     pub(crate) step: Option<String>,
-    /// What if this key of its retry policy had been so, as a job file writes it: max_attempts=6, exit_codes.stop=[2], retry_budget.total=5
-    #[arg(long = "with", value_name = "KEY=VALUE", value_parser = policy_key)]
+    #[arg(long = "with", value_name = "KEY=VALUE", value_parser = policy_key, help = WITH)]
     pub(crate) with: Vec<(String, Value)>,
     #[command(flatten)]
     pub(crate) common: LocalArgs,
     #[command(flatten)]
     pub(crate) remote: Remote,
 }
+
+const WITH: &str = "What if this key of its retry policy had been so, as a job file writes it: max_attempts=6, \
+                    exit_codes.stop=[2], retry_budget.total=5";
 
 /// A value as a job file has it: JSON, or text without quotes.
 fn policy_key(text: &str) -> Result<(String, Value), String> {

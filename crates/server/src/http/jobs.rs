@@ -211,13 +211,11 @@ pub(super) fn read_label(text: &str) -> Result<(String, String), ApiError> {
 pub(super) fn read_reason(text: &str) -> Result<String, ApiError> {
     let stops = StopReason::ALL.iter().map(|reason| reason.name());
     let mut known = stops.chain(CompletionReason::ALL.iter().map(|reason| reason.name()));
-    match known.any(|known| known == text) {
-        true => Ok(text.to_owned()),
-        false => {
-            let why = format!("`reason`: {text:?} is none; docs/stop-reasons.md lists them");
-            Err(ApiError::BadRequest(why))
-        }
+    if known.any(|known| known == text) {
+        return Ok(text.to_owned());
     }
+    let why = format!("`reason`: {text:?} is none; docs/stop-reasons.md lists them");
+    Err(ApiError::BadRequest(why))
 }
 
 pub(super) async fn status(

@@ -355,3 +355,59 @@ async fn a_body_over_the_limit_is_413_whether_it_says_its_size_or_not() {
     assert_eq!(post(unsaid(16)).await.text().await.expect("text"), "1024");
     assert_eq!(post(unsaid(17)).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
+
+/// The page needs no token; what it shows does, and any token may ask what it is good for.
+#[tokio::test]
+async fn a_page_is_opened_without_a_token_and_shows_nothing_by_itself() {
+    let server = Running::start(Auth::Required, ServerSettings::default()).await;
+    let get = |path: &str, accept: &'static str, site: &'static str| {
+        let request = Client::builder()
+            .no_proxy()
+            .build()
+            .expect("a client")
+            .get(server.url(path))
+            .header("accept", accept);
+        let request = request.header("sec-fetch-site", site).header("sec-fetch-mode", "navigate");
+        async {
+            request
+                .header("sec-fetch-dest", "document")
+                .send()
+                .await
+                .expect("answers")
+                .status()
+                .as_u16()
+        }
+    };
+    for site in ["none", "same-origin", "cross-site"] {
+        for path in ["/", "/jobs/01h", "/overview"] {
+            // 404: past the guard, where this server has no page.
+            let status = get(path, "text/html", site).await;
+            assert!(matches!(status, 200 | 404), "{path} from {site}: {status}");
+        }
+    }
+    assert_eq!(get("/v1/jobs", "text/html", "none").await, 401);
+    assert_eq!(get("/v1/jobs", "text/html", "cross-site").await, 403);
+    assert_eq!(get("/metrics", "text/html", "none").await, 401);
+    assert_eq!(get("/jobs/01h", "application/json", "none").await, 401);
+    for scope in Scope::ALL {
+        let token = server.token(scope);
+        let answer = Client::builder()
+            .no_proxy()
+            .build()
+            .expect("a client")
+            .get(server.url("/v1/me"))
+            .bearer_auth(token)
+            .send()
+            .await;
+        assert_eq!(answer.expect("answers").status(), 404, "past the guard");
+    }
+    let nobody = Client::builder()
+        .no_proxy()
+        .build()
+        .expect("a client")
+        .get(server.url("/v1/me"))
+        .send()
+        .await
+        .expect("answers");
+    assert_eq!(nobody.status(), 401);
+}
