@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::account::Charges;
 use crate::apply::{IllegalEvent, KilledAttempt, apply};
 use crate::event::{
-    AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester, Role,
-    RunEnd,
+    AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester,
+    Role, RunEnd,
 };
 use crate::follow::follow;
 use crate::job::{Job, Phase, Timer, WorkItem};

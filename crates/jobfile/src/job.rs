@@ -92,6 +92,7 @@ impl Reader<'_> {
                 }
                 let written = own.as_ref().or(job_block.as_ref());
                 step.spelling = written.map(|block| spelling(block.source)).unwrap_or_default();
+                step.policy_sources = from.given();
                 draft.steps.push(step);
                 sources.push(from);
                 step_blocks.push(own);

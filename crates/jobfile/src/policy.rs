@@ -2,6 +2,8 @@
 //!
 //! What is valid is core's to say: here things are only chosen.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use steadfast_core::backoff::{Backoff, Jitter};
@@ -72,6 +74,12 @@ impl Sources {
 
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, Source)> {
         KEYS.into_iter().zip(self.0)
+    }
+
+    /// Of the keys that are not left to their default, as a plan keeps them.
+    pub(crate) fn given(&self) -> BTreeMap<String, String> {
+        let given = self.iter().filter(|(_, source)| *source != Source::Default);
+        given.map(|(key, source)| (key.to_owned(), source.name().to_owned())).collect()
     }
 }
 

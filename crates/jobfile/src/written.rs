@@ -417,6 +417,7 @@ mod tests {
         }
         for step in &mut draft.steps {
             step.spelling = Spelling::default();
+            step.policy_sources.clear();
         }
         draft
     }

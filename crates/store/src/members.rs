@@ -288,7 +288,11 @@ mod tests {
         assert_eq!((moves.claim.len(), moves.give.len()), (64, 0));
         assert_eq!(now.moves(None, "b", FORMAT), Moves::default(), "it was held up itself");
         let before = look(10, &[("a", 8), ("b", 13)], &all("a"));
-        assert_eq!(now.moves(Some(&before), "b", FORMAT), Moves::default(), "it has renewed its row since");
+        assert_eq!(
+            now.moves(Some(&before), "b", FORMAT),
+            Moves::default(),
+            "it has renewed its row since"
+        );
         let now = look(11, &[("a", 12), ("b", 14)], &all("a"));
         assert_eq!(now.moves(Some(&now), "b", FORMAT), Moves::default(), "its term is not over");
     }

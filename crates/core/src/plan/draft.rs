@@ -103,6 +103,9 @@ pub struct StepDraft {
     /// What its author calls the keys of the policy.
     #[serde(default, skip_serializing_if = "Spelling::is_native")]
     pub spelling: Spelling,
+    /// Who gave the keys of the policy that were given: `operator`, `job`, `step`, or a dialect. Shown, and nothing is decided by it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub policy_sources: BTreeMap<String, String>,
 }
 
 impl StepDraft {
@@ -125,6 +128,7 @@ impl StepDraft {
             ports: vec![],
             surroundings: ProcessEnvironment::default(),
             spelling: Spelling::default(),
+            policy_sources: BTreeMap::new(),
         }
     }
 }

@@ -132,6 +132,7 @@ impl StepDraft {
             ports,
             surroundings,
             spelling,
+            policy_sources,
         } = self;
         *name == other.name
             && action.is_like(&other.action)
@@ -150,6 +151,7 @@ impl StepDraft {
             && *ports == other.ports
             && *surroundings == other.surroundings
             && *spelling == other.spelling
+            && *policy_sources == other.policy_sources
     }
 }
 

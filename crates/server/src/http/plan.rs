@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 use steadfast_core::forecast::{forecast, retries_at_most};
 use steadfast_core::plan::{Action, ForEach, Plan, Step};
-use steadfast_core::policy::Policy;
 use steadfast_jobfile::{Sources, job_text, policy_view};
 
 pub(super) fn view(plan: &Plan) -> Value {
@@ -58,17 +57,13 @@ fn step(plan: &Plan, index: u32) -> Value {
     })
 }
 
-/// Who gave a value is not stored; whether it is the built-in one can be seen.
 fn policy(step: &Step) -> Map<String, Value> {
-    let [own, built_in] =
-        [&step.policy, &Policy::default()].map(|policy| policy_view(policy, &Sources::default()));
-    own.into_iter()
-        .zip(built_in)
-        .map(|((key, value, _), (_, built_in, _))| {
-            let source = if value == built_in { "default" } else { "given" };
-            (key.to_owned(), json!({ "value": value, "source": source }))
-        })
-        .collect()
+    let keys = policy_view(&step.policy, &Sources::default()).into_iter();
+    keys.map(|(key, value, default)| {
+        let source = step.policy_sources.get(key).map_or(default.name(), |given| given);
+        (key.to_owned(), json!({ "value": value, "source": source }))
+    })
+    .collect()
 }
 
 const fn action_name(action: &Action) -> &'static str {

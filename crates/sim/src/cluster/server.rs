@@ -106,11 +106,25 @@ impl Observer for Exit {
 /// What a server does that others see, in order.
 #[derive(Debug)]
 pub(crate) enum Did {
-    Send { worker: usize, session: u64, message: ToWorker },
-    Answer { request: RequestId, answer: Answer },
+    Send {
+        worker: usize,
+        session: u64,
+        message: ToWorker,
+    },
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
     /// A report was said to count, or not to.
-    Judged { name: AttemptName, report: steadfast_api::WorkerReport, counted: bool },
-    Parked { job: JobId, why: String },
+    Judged {
+        name: AttemptName,
+        report: steadfast_api::WorkerReport,
+        counted: bool,
+    },
+    Parked {
+        job: JobId,
+        why: String,
+    },
     Loaded(JobId),
     Slept(JobId),
     Note(String),
@@ -120,7 +134,9 @@ pub(crate) enum Did {
 pub(crate) enum Phase {
     Down,
     /// It waits for its first shards.
-    Joining { since: u64 },
+    Joining {
+        since: u64,
+    },
     Up,
 }
 
@@ -376,9 +392,8 @@ impl Server {
 
     /// What came out of the engine goes on its way.
     fn let_out(&mut self) {
-        let taken = std::mem::take(
-            &mut *self.outbox.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let taken =
+            std::mem::take(&mut *self.outbox.lock().unwrap_or_else(PoisonError::into_inner));
         for out in taken {
             match out {
                 Out::Engine(Outgoing::Assign(work)) => self.assign(work),
@@ -420,7 +435,9 @@ impl Server {
                         FleetNotification::Left { .. } => "worker left",
                         FleetNotification::Draining { .. } => "worker drains",
                         FleetNotification::Undrained { .. } => "worker undrained",
-                        FleetNotification::Connected { .. } | FleetNotification::Away { .. } => continue,
+                        FleetNotification::Connected { .. } | FleetNotification::Away { .. } => {
+                            continue;
+                        }
                     };
                     self.did.push(Did::Note(name.to_owned()));
                 }

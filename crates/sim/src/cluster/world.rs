@@ -156,7 +156,14 @@ impl World {
                 self.scenario.heal_at
             );
             for (n, job) in jobs.iter().enumerate() {
-                trace!(self, "job {n} at {} key {:?} wants {:?}\n{}", job.at, job.key, job.commands, job.text);
+                trace!(
+                    self,
+                    "job {n} at {} key {:?} wants {:?}\n{}",
+                    job.at,
+                    job.key,
+                    job.commands,
+                    job.text
+                );
             }
             for (n, (at, fault)) in faults.iter().enumerate() {
                 trace!(self, "fault {n} at {at}: {fault:?}");
@@ -231,7 +238,8 @@ impl World {
             .checker
             .open_jobs()
             .map(|job| {
-                let live: Vec<_> = job.all_live().map(|(id, live)| (id, live.phase, live.token)).collect();
+                let live: Vec<_> =
+                    job.all_live().map(|(id, live)| (id, live.phase, live.token)).collect();
                 let has = |server: &&Server| {
                     server.stepped().is_some_and(|it| it.controller().job(&job.id).is_some())
                 };
@@ -294,7 +302,10 @@ impl World {
             Happening::Renew(server, life) if self.is_life(server, life) => {
                 self.servers[server].renew();
                 let joins = matches!(self.servers[server].phase, Phase::Joining { .. });
-                self.after(if joins { FIRST_LOOK_MS } else { RENEW_MS }, Happening::Renew(server, life));
+                self.after(
+                    if joins { FIRST_LOOK_MS } else { RENEW_MS },
+                    Happening::Renew(server, life),
+                );
                 self.decide_soon(server);
                 self.server_did(server);
             }
@@ -303,7 +314,8 @@ impl World {
                     self.decide_soon(server);
                 }
                 self.server_did(server);
-                if !self.store.held().database.inputs.is_empty() || !self.clients.open().is_empty() {
+                if !self.store.held().database.inputs.is_empty() || !self.clients.open().is_empty()
+                {
                     self.after(POLL_MS, Happening::Poll(server, life));
                 } else {
                     self.polls = false;
@@ -341,14 +353,17 @@ impl World {
             Happening::ToWorker { worker, life, server, session, message } => {
                 if self.workers[worker].up && self.workers[worker].life == life {
                     trace!(self, "w{worker} hears {} of s{server}", message.name());
-                    if matches!(message, ToWorker::TookOver { ref attempts, .. } if !attempts.is_empty()) {
+                    if matches!(message, ToWorker::TookOver { ref attempts, .. } if !attempts.is_empty())
+                    {
                         self.checker.seen("attempt adopted by another server");
                     }
                     self.workers[worker].hear(server, session, message);
                     self.wake(worker);
                 }
             }
-            Happening::Request { server, request, question } => self.request(server, request, question),
+            Happening::Request { server, request, question } => {
+                self.request(server, request, question)
+            }
             Happening::Answer { request, answer } => self.answered(request, answer),
             Happening::Ask(request) => self.ask(request),
             Happening::Retry(job) => self.retry_ended(job),
@@ -399,7 +414,8 @@ impl World {
         self.servers[server].start();
         let life = self.servers[server].life;
         trace!(self, "s{server} starts as {:?}", self.servers[server].owner);
-        (self.decides_at[server], self.writes_at[server], self.loads_at[server]) = (None, None, None);
+        (self.decides_at[server], self.writes_at[server], self.loads_at[server]) =
+            (None, None, None);
         self.after(1, Happening::Renew(server, life));
         if self.polls {
             self.after(POLL_MS, Happening::Poll(server, life));
@@ -501,12 +517,18 @@ impl World {
         for observed in observed {
             if let Observed::Committed(committed) = &observed {
                 for record in &committed.records {
-                    trace!(self, "s{} {} {} {:?}", committed.server, committed.job, record.seq, Short(record));
+                    trace!(
+                        self,
+                        "s{} {} {} {:?}",
+                        committed.server,
+                        committed.job,
+                        record.seq,
+                        Short(record)
+                    );
                 }
             }
             let store = self.store.clone();
-            let shard_of =
-                |job: &str| database.then(|| store.held().database.shard_of(job));
+            let shard_of = |job: &str| database.then(|| store.held().database.shard_of(job));
             let written = match &observed {
                 Observed::Committed(committed) => Some((committed.server, committed.job.clone())),
                 _ => None,
@@ -543,7 +565,8 @@ impl World {
         self.checker.clients.look(|job| shared.database.stored(job).is_some())?;
         drop(shared);
         let now = self.time.now();
-        let awake = self.workers.iter().enumerate().filter(|(_, it)| it.up && it.frozen_until.is_none());
+        let awake =
+            self.workers.iter().enumerate().filter(|(_, it)| it.up && it.frozen_until.is_none());
         let running: Vec<_> =
             awake.flat_map(|(n, worker)| worker.runs().map(move |name| (n, name))).collect();
         let mut attempts = std::mem::take(&mut self.checker.attempts);
@@ -582,7 +605,8 @@ impl World {
                     }
                 }
                 ServerDid::Parked { job, why } => {
-                    let parked: Checked = violated(super::check::REPLAY, format!("{job} was parked: {why}"));
+                    let parked: Checked =
+                        violated(super::check::REPLAY, format!("{job} was parked: {why}"));
                     self.violation = self.violation.take().or(parked.err());
                 }
                 ServerDid::Loaded(job) => trace!(self, "s{server} has loaded {job}"),

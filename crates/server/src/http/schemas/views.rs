@@ -154,7 +154,10 @@ fn stored_plan() -> Value {
 fn stored_step() -> Value {
     let value = object(&[
         ("value", json!({"description": "Durations in milliseconds; null is none or unlimited."})),
-        ("source", json!({"type": "string", "enum": ["default", "given"]})),
+        (
+            "source",
+            json!({"type": "string", "description": "Who gave it: `default`, `operator`, `job`, `step`, or the dialect that it was written in."}),
+        ),
     ]);
     let any = || or_null(json!({"type": "object"}));
     object(&[

@@ -34,7 +34,10 @@ impl Attempts {
         if let Some(before) = before
             && !self.is_restored
         {
-            return violated(FENCE, format!("{} began on w{before}, and again on w{worker}", name.id));
+            return violated(
+                FENCE,
+                format!("{} began on w{before}, and again on w{worker}", name.id),
+            );
         }
         Ok(())
     }
@@ -107,6 +110,9 @@ impl Attempts {
         if says_so {
             return Ok(());
         }
-        violated(FENCE, format!("{} was said to count with {report:?}, and the log has no such end", name.id))
+        violated(
+            FENCE,
+            format!("{} was said to count with {report:?}, and the log has no such end", name.id),
+        )
     }
 }
