@@ -146,6 +146,8 @@ pub(crate) struct Server {
     pub(crate) shards: Arc<OwnedShards>,
     membership: Option<Membership>,
     pub(crate) owner: Owner,
+    /// Others took it for dead before it had begun.
+    was_ended: bool,
     /// It has been taken over, and does not go on before nothing of that is in memory.
     begins_anew: bool,
     /// The scopes that were taken over, with their epochs.
@@ -186,6 +188,7 @@ impl Server {
             shards: Arc::new(OwnedShards::all()),
             membership: None,
             owner: Owner { id: Owner::SHARD.into(), epoch: 0 },
+            was_ended: false,
             begins_anew: false,
             taken_over: BTreeMap::new(),
             renewed_at: 0,
@@ -222,7 +225,7 @@ impl Server {
     pub(crate) fn start(&mut self) {
         self.life += 1;
         self.outbox = Outbox::default();
-        (self.recovered, self.begins_anew) = (false, false);
+        (self.recovered, self.begins_anew, self.was_ended) = (false, false, false);
         self.taken_over.clear();
         let mut connection = self.store.connect(self.index);
         let now = self.clock.now();
@@ -312,9 +315,15 @@ impl Server {
         let Ok(renewal) = membership.renew(&mut connection, self.clock.elapsed(), now);
         self.shards.set(&membership.has, &membership.giving);
         if let Phase::Joining { since } = self.phase {
+            self.was_ended |= renewal.is_ended;
             if !membership.has.is_empty() || since + FIRST_MS <= self.time.now() {
                 membership.begun();
                 self.shards.set(&membership.has, &membership.giving);
+                if self.was_ended {
+                    let owner = connection.take(&self.owner.id, Timestamp(0), None);
+                    self.owner = owner.expect("a simulated take does not fail");
+                    self.did.push(Did::Note("server was taken for dead while it joined".to_owned()));
+                }
                 self.begin();
             }
             return;
