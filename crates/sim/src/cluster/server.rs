@@ -146,6 +146,8 @@ pub(crate) struct Server {
     pub(crate) shards: Arc<OwnedShards>,
     membership: Option<Membership>,
     pub(crate) owner: Owner,
+    /// What it must know to begin could not be read: the process ends.
+    pub(crate) cannot_start: bool,
     /// Others took it for dead before it had begun.
     was_ended: bool,
     /// It has been taken over, and does not go on before nothing of that is in memory.
@@ -188,6 +190,7 @@ impl Server {
             shards: Arc::new(OwnedShards::all()),
             membership: None,
             owner: Owner { id: Owner::SHARD.into(), epoch: 0 },
+            cannot_start: false,
             was_ended: false,
             begins_anew: false,
             taken_over: BTreeMap::new(),
@@ -224,6 +227,7 @@ impl Server {
     /// A process begins.
     pub(crate) fn start(&mut self) {
         self.life += 1;
+        self.cannot_start = false;
         self.outbox = Outbox::default();
         (self.recovered, self.begins_anew, self.was_ended) = (false, false, false);
         self.taken_over.clear();
@@ -362,8 +366,10 @@ impl Server {
     pub(crate) fn decide(&mut self) {
         if let Some(stepped) = &mut self.stepped {
             stepped.decide();
-            if !self.recovered {
-                self.recovered = stepped.recovered().is_some();
+            match stepped.recovered() {
+                Some(Ok(())) => self.recovered = true,
+                Some(Err(_)) => self.cannot_start = true,
+                None => {}
             }
         }
         self.let_out();

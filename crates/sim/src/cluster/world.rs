@@ -275,6 +275,12 @@ impl World {
                 }
                 self.decides_at[server] = None;
                 self.servers[server].decide();
+                if self.servers[server].cannot_start {
+                    trace!(self, "s{server} cannot start");
+                    self.checker.seen("server could not start");
+                    self.crash_server(server);
+                    return self.after(1000, Happening::StartServer(server));
+                }
                 self.after_turn(server);
             }
             Happening::Write(server, life) if self.is_life(server, life) => self.write(server),
