@@ -151,7 +151,8 @@ impl Live {
         observer: Box<dyn Observer>,
     ) -> Self {
         let controller = Controller::new(room);
-        let parts = Parts::new(journal, clock.into(), controller, ownership, make_workers, observer);
+        let parts =
+            Parts::new(journal, clock.into(), controller, ownership, make_workers, observer);
         let Parts { inbox, decider, writer, loading, recovered } = parts;
         Self {
             inbox,

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::time::Timestamp;
 
 use crate::Renewal;
@@ -112,7 +113,9 @@ impl Membership {
     /// that have ended, and shards to be given away, which it has until then.
     pub fn begun(&mut self) {
         self.ended.clear();
-        self.giving.clear();
+        if !is_on(Defect::GivesAwayUntold) {
+            self.giving.clear();
+        }
     }
 
     /// `at`: by a clock that cannot be set, as it says how long the server was held up.
@@ -288,7 +291,11 @@ mod tests {
         assert_eq!((moves.claim.len(), moves.give.len()), (64, 0));
         assert_eq!(now.moves(None, "b", FORMAT), Moves::default(), "it was held up itself");
         let before = look(10, &[("a", 8), ("b", 13)], &all("a"));
-        assert_eq!(now.moves(Some(&before), "b", FORMAT), Moves::default(), "it has renewed its row since");
+        assert_eq!(
+            now.moves(Some(&before), "b", FORMAT),
+            Moves::default(),
+            "it has renewed its row since"
+        );
         let now = look(11, &[("a", 12), ("b", 14)], &all("a"));
         assert_eq!(now.moves(Some(&now), "b", FORMAT), Moves::default(), "its term is not over");
     }

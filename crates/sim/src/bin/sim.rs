@@ -88,7 +88,11 @@ fn made_smaller(seed: u64, defect: Option<Defect>, bug: &str) -> ExitCode {
         if some.is_empty() { "none".to_owned() } else { some.join(",") }
     };
     println!("{violation}");
-    println!("replay: sim --seed {seed}{bug} --jobs {} --faults {}", list(parts.jobs), list(parts.faults));
+    println!(
+        "replay: sim --seed {seed}{bug} --jobs {} --faults {}",
+        list(parts.jobs),
+        list(parts.faults)
+    );
     println!("keep:   add `{seed} WHY` to crates/sim/seeds.txt");
     ExitCode::FAILURE
 }

@@ -1,7 +1,7 @@
 //! What time it is for a server or a worker of the simulation: the world's time, with a clock of its own that can be set and drifts.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast_core::time::Timestamp;

@@ -29,7 +29,11 @@ pub(crate) enum AttemptEnd {
     /// It would never end by itself.
     Hangs,
     /// A service has it, and says this so long after it was asked, so many times.
-    CallsBack { outcome: Outcome, after_ms: u64, times: u32 },
+    CallsBack {
+        outcome: Outcome,
+        after_ms: u64,
+        times: u32,
+    },
 }
 
 pub(crate) fn fate(seed: u64, work: &Work) -> AttemptFate {

@@ -28,8 +28,15 @@ impl Asked {
 #[derive(Clone, Debug)]
 pub(crate) enum Question {
     /// The id is given by the server that takes it. `digest` is of the body.
-    Submit { accepted: Box<AcceptedJob>, key: Option<String>, digest: String },
-    Job { job: JobId, asked: Asked },
+    Submit {
+        accepted: Box<AcceptedJob>,
+        key: Option<String>,
+        digest: String,
+    },
+    Job {
+        job: JobId,
+        asked: Asked,
+    },
 }
 
 /// A number that no other request has; one that is sent again keeps it.

@@ -46,25 +46,74 @@ pub(crate) enum Direction {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    CrashServer { server: usize, for_ms: u64 },
-    StopServer { server: usize, for_ms: u64 },
-    FreezeServer { server: usize, for_ms: u64 },
-    CutStore { server: usize, for_ms: u64 },
-    Commit { server: usize, fault: CommitFault },
-    SlowStore { for_ms: u64 },
-    FailReads { times: u32 },
-    JumpClock { server: usize, by_ms: i64 },
-    KillWorker { worker: usize, for_ms: u64 },
-    FreezeWorker { worker: usize, for_ms: u64 },
-    PreemptWorker { worker: usize, for_ms: u64 },
-    DrainWorker { worker: usize },
-    LoseDatacenter { datacenter: &'static str, for_ms: u64 },
-    Partition { server: usize, worker: usize, direction: Direction, for_ms: u64 },
-    BreakSessions { server: usize },
-    LossyNetwork { for_ms: u64 },
-    SlowNetwork { for_ms: u64 },
+    CrashServer {
+        server: usize,
+        for_ms: u64,
+    },
+    StopServer {
+        server: usize,
+        for_ms: u64,
+    },
+    FreezeServer {
+        server: usize,
+        for_ms: u64,
+    },
+    CutStore {
+        server: usize,
+        for_ms: u64,
+    },
+    Commit {
+        server: usize,
+        fault: CommitFault,
+    },
+    SlowStore {
+        for_ms: u64,
+    },
+    FailReads {
+        times: u32,
+    },
+    JumpClock {
+        server: usize,
+        by_ms: i64,
+    },
+    KillWorker {
+        worker: usize,
+        for_ms: u64,
+    },
+    FreezeWorker {
+        worker: usize,
+        for_ms: u64,
+    },
+    PreemptWorker {
+        worker: usize,
+        for_ms: u64,
+    },
+    DrainWorker {
+        worker: usize,
+    },
+    LoseDatacenter {
+        datacenter: &'static str,
+        for_ms: u64,
+    },
+    Partition {
+        server: usize,
+        worker: usize,
+        direction: Direction,
+        for_ms: u64,
+    },
+    BreakSessions {
+        server: usize,
+    },
+    LossyNetwork {
+        for_ms: u64,
+    },
+    SlowNetwork {
+        for_ms: u64,
+    },
     /// All servers stop, the store is put back to how it was then, and they start again.
-    Restore { to: u64 },
+    Restore {
+        to: u64,
+    },
 }
 
 impl Fault {
@@ -124,20 +173,15 @@ impl Scenario {
             resting_most: *rng.pick(&[0, 1, 1000]),
         });
         let servers: Vec<ServerPlan> = servers.collect();
-        let workers: Vec<WorkerPlan> = (0..rng.between(1, 4)).map(|n| worker(&mut rng, n)).collect();
+        let workers: Vec<WorkerPlan> =
+            (0..rng.between(1, 4)).map(|n| worker(&mut rng, n)).collect();
         let heal_at = rng.between(15_000, 60_000);
-        let mut all = Self {
-            seed,
-            shards,
-            servers,
-            workers,
-            jobs: Vec::new(),
-            faults: Vec::new(),
-            heal_at,
-        };
+        let mut all =
+            Self { seed, shards, servers, workers, jobs: Vec::new(), faults: Vec::new(), heal_at };
         all.jobs = (0..rng.between(1, 9) as usize).map(|n| job(seed, n, heal_at)).collect();
         let faults = if rng.percent(8) { 0 } else { rng.between(1, 12) };
-        all.faults = (0..faults).map(|n| all.fault(&mut Rng::new(seed, &format!("fault {n}")))).collect();
+        all.faults =
+            (0..faults).map(|n| all.fault(&mut Rng::new(seed, &format!("fault {n}")))).collect();
         if let Some(kept) = &parts.jobs {
             all.jobs = kept.iter().filter_map(|n| all.jobs.get(*n).cloned()).collect();
         }

@@ -8,6 +8,7 @@ mod sessions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
@@ -106,11 +107,25 @@ impl Observer for Exit {
 /// What a server does that others see, in order.
 #[derive(Debug)]
 pub(crate) enum Did {
-    Send { worker: usize, session: u64, message: ToWorker },
-    Answer { request: RequestId, answer: Answer },
+    Send {
+        worker: usize,
+        session: u64,
+        message: ToWorker,
+    },
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
     /// A report was said to count, or not to.
-    Judged { name: AttemptName, report: steadfast_api::WorkerReport, counted: bool },
-    Parked { job: JobId, why: String },
+    Judged {
+        name: AttemptName,
+        report: steadfast_api::WorkerReport,
+        counted: bool,
+    },
+    Parked {
+        job: JobId,
+        why: String,
+    },
     Loaded(JobId),
     Slept(JobId),
     Note(String),
@@ -120,7 +135,9 @@ pub(crate) enum Did {
 pub(crate) enum Phase {
     Down,
     /// It waits for its first shards.
-    Joining { since: u64 },
+    Joining {
+        since: u64,
+    },
     Up,
 }
 
@@ -323,10 +340,11 @@ impl Server {
             if !membership.has.is_empty() || since + FIRST_MS <= self.time.now() {
                 membership.begun();
                 self.shards.set(&membership.has, &membership.giving);
-                if self.was_ended {
+                if self.was_ended && !is_on(Defect::BeginsInOldEpoch) {
                     let owner = connection.take(&self.owner.id, Timestamp(0), None);
                     self.owner = owner.expect("a simulated take does not fail");
-                    self.did.push(Did::Note("server was taken for dead while it joined".to_owned()));
+                    self.did
+                        .push(Did::Note("server was taken for dead while it joined".to_owned()));
                 }
                 self.begin();
             }
@@ -391,9 +409,8 @@ impl Server {
 
     /// What came out of the engine goes on its way.
     fn let_out(&mut self) {
-        let taken = std::mem::take(
-            &mut *self.outbox.lock().unwrap_or_else(PoisonError::into_inner),
-        );
+        let taken =
+            std::mem::take(&mut *self.outbox.lock().unwrap_or_else(PoisonError::into_inner));
         for out in taken {
             match out {
                 Out::Engine(Outgoing::Assign(work)) => self.assign(work),
@@ -435,7 +452,9 @@ impl Server {
                         FleetNotification::Left { .. } => "worker left",
                         FleetNotification::Draining { .. } => "worker drains",
                         FleetNotification::Undrained { .. } => "worker undrained",
-                        FleetNotification::Connected { .. } | FleetNotification::Away { .. } => continue,
+                        FleetNotification::Connected { .. } | FleetNotification::Away { .. } => {
+                            continue;
+                        }
                     };
                     self.did.push(Did::Note(name.to_owned()));
                 }

@@ -13,6 +13,9 @@ use super::{Run, Violation, run};
 /// Seeds that are known to have failed once, with the reason.
 const SEEDS: &str = include_str!("../../seeds.txt");
 
+/// A seed is made smaller in no more runs than this.
+const SHRINKS_MOST: u32 = 200;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     pub from: u64,
@@ -88,18 +91,22 @@ pub fn hunt(defect: Defect, seeds: u64) -> Option<(u64, Violation)> {
 pub fn shrink(seed: u64, defect: Option<Defect>) -> (Parts, Option<Violation>) {
     let whole = run(seed, &Parts::default(), defect, false);
     let Some(violation) = whole.violation else { return (Parts::default(), None) };
-    let mut parts = Parts {
-        jobs: Some((0..whole.jobs).collect()),
-        faults: Some((0..whole.faults).collect()),
-    };
+    let mut parts =
+        Parts { jobs: Some((0..whole.jobs).collect()), faults: Some((0..whole.faults).collect()) };
     let mut smallest = violation;
+    let mut runs = 0;
     loop {
         let before = parts.clone();
         for is_jobs in [false, true] {
-            let part = |parts: &Parts| if is_jobs { parts.jobs.clone() } else { parts.faults.clone() };
+            let part =
+                |parts: &Parts| if is_jobs { parts.jobs.clone() } else { parts.faults.clone() };
             for left_out in part(&parts).unwrap_or_default() {
                 let mut kept = part(&parts).unwrap_or_default();
                 kept.retain(|n| *n != left_out);
+                runs += 1;
+                if runs > SHRINKS_MOST {
+                    return (parts, Some(smallest));
+                }
                 let smaller = if is_jobs {
                     Parts { jobs: Some(kept), faults: parts.faults.clone() }
                 } else {
@@ -119,7 +126,8 @@ pub fn shrink(seed: u64, defect: Option<Defect>) -> (Parts, Option<Violation>) {
 
 /// The seeds that are kept, with their reasons.
 pub fn regressions() -> Vec<(u64, &'static str)> {
-    let lines = SEEDS.lines().map(str::trim).filter(|line| !(line.is_empty() || line.starts_with('#')));
+    let lines =
+        SEEDS.lines().map(str::trim).filter(|line| !(line.is_empty() || line.starts_with('#')));
     let parsed = lines.filter_map(|line| {
         let (seed, reason) = line.split_once(' ')?;
         Some((seed.parse().ok()?, reason.trim()))

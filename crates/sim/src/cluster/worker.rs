@@ -60,11 +60,20 @@ impl steadfast_worker::Work for SimWork {
 /// What a worker does that others see, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Did {
-    Send { server: usize, session: u64, message: FromWorker },
+    Send {
+        server: usize,
+        session: u64,
+        message: FromWorker,
+    },
     Began(AttemptName),
     Ended(AttemptId),
     /// A service has been asked, and calls back.
-    Called { name: AttemptName, outcome: Outcome, after_ms: u64, times: u32 },
+    Called {
+        name: AttemptName,
+        outcome: Outcome,
+        after_ms: u64,
+        times: u32,
+    },
     /// It was told how a report was taken.
     Note(&'static str),
 }
@@ -297,7 +306,10 @@ impl Worker {
                 // A service may be faster than the worker's word that it has it.
                 let name = name.clone();
                 self.did.push(Did::Called { name, outcome, after_ms, times });
-                (now + takes_ms.min(timeout.saturating_sub(1)), Said::Report(WorkerReport::AwaitsCallback))
+                (
+                    now + takes_ms.min(timeout.saturating_sub(1)),
+                    Said::Report(WorkerReport::AwaitsCallback),
+                )
             }
             AttemptEnd::Hangs => timed_out(),
             AttemptEnd::Outcome(_) if takes_ms >= timeout => timed_out(),

@@ -7,7 +7,8 @@ mod network;
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::JobId;
+use steadfast_core::event::{Event, JobId};
+use steadfast_core::outcome::Outcome;
 use steadfast_engine::Stepped;
 
 use super::check::{Checked, Checker, LIVENESS, Violation, violated};
@@ -156,7 +157,14 @@ impl World {
                 self.scenario.heal_at
             );
             for (n, job) in jobs.iter().enumerate() {
-                trace!(self, "job {n} at {} key {:?} wants {:?}\n{}", job.at, job.key, job.commands, job.text);
+                trace!(
+                    self,
+                    "job {n} at {} key {:?} wants {:?}\n{}",
+                    job.at,
+                    job.key,
+                    job.commands,
+                    job.text
+                );
             }
             for (n, (at, fault)) in faults.iter().enumerate() {
                 trace!(self, "fault {n} at {at}: {fault:?}");
@@ -231,7 +239,8 @@ impl World {
             .checker
             .open_jobs()
             .map(|job| {
-                let live: Vec<_> = job.all_live().map(|(id, live)| (id, live.phase, live.token)).collect();
+                let live: Vec<_> =
+                    job.all_live().map(|(id, live)| (id, live.phase, live.token)).collect();
                 let has = |server: &&Server| {
                     server.stepped().is_some_and(|it| it.controller().job(&job.id).is_some())
                 };
@@ -300,7 +309,10 @@ impl World {
             Happening::Renew(server, life) if self.is_life(server, life) => {
                 self.servers[server].renew();
                 let joins = matches!(self.servers[server].phase, Phase::Joining { .. });
-                self.after(if joins { FIRST_LOOK_MS } else { RENEW_MS }, Happening::Renew(server, life));
+                self.after(
+                    if joins { FIRST_LOOK_MS } else { RENEW_MS },
+                    Happening::Renew(server, life),
+                );
                 self.decide_soon(server);
                 self.server_did(server);
             }
@@ -309,7 +321,8 @@ impl World {
                     self.decide_soon(server);
                 }
                 self.server_did(server);
-                if !self.store.held().database.inputs.is_empty() || !self.clients.open().is_empty() {
+                if !self.store.held().database.inputs.is_empty() || !self.clients.open().is_empty()
+                {
                     self.after(POLL_MS, Happening::Poll(server, life));
                 } else {
                     self.polls = false;
@@ -347,14 +360,17 @@ impl World {
             Happening::ToWorker { worker, life, server, session, message } => {
                 if self.workers[worker].up && self.workers[worker].life == life {
                     trace!(self, "w{worker} hears {} of s{server}", message.name());
-                    if matches!(message, ToWorker::TookOver { ref attempts, .. } if !attempts.is_empty()) {
+                    if matches!(message, ToWorker::TookOver { ref attempts, .. } if !attempts.is_empty())
+                    {
                         self.checker.seen("attempt adopted by another server");
                     }
                     self.workers[worker].hear(server, session, message);
                     self.wake(worker);
                 }
             }
-            Happening::Request { server, request, question } => self.request(server, request, question),
+            Happening::Request { server, request, question } => {
+                self.request(server, request, question)
+            }
             Happening::Answer { request, answer } => self.answered(request, answer),
             Happening::Ask(request) => self.ask(request),
             Happening::Retry(job) => self.retry_ended(job),
@@ -405,7 +421,8 @@ impl World {
         self.servers[server].start();
         let life = self.servers[server].life;
         trace!(self, "s{server} starts as {:?}", self.servers[server].owner);
-        (self.decides_at[server], self.writes_at[server], self.loads_at[server]) = (None, None, None);
+        (self.decides_at[server], self.writes_at[server], self.loads_at[server]) =
+            (None, None, None);
         self.after(1, Happening::Renew(server, life));
         if self.polls {
             self.after(POLL_MS, Happening::Poll(server, life));
@@ -507,12 +524,18 @@ impl World {
         for observed in observed {
             if let Observed::Committed(committed) = &observed {
                 for record in &committed.records {
-                    trace!(self, "s{} {} {} {:?}", committed.server, committed.job, record.seq, Short(record));
+                    trace!(
+                        self,
+                        "s{} {} {} {:?}",
+                        committed.server,
+                        committed.job,
+                        record.seq,
+                        Short(record)
+                    );
                 }
             }
             let store = self.store.clone();
-            let shard_of =
-                |job: &str| database.then(|| store.held().database.shard_of(job));
+            let shard_of = |job: &str| database.then(|| store.held().database.shard_of(job));
             let written = match &observed {
                 Observed::Committed(committed) => Some((committed.server, committed.job.clone())),
                 _ => None,
@@ -549,11 +572,24 @@ impl World {
         self.checker.clients.look(|job| shared.database.stored(job).is_some())?;
         drop(shared);
         let now = self.time.now();
-        let awake = self.workers.iter().enumerate().filter(|(_, it)| it.up && it.frozen_until.is_none());
+        let awake =
+            self.workers.iter().enumerate().filter(|(_, it)| it.up && it.frozen_until.is_none());
         let running: Vec<_> =
             awake.flat_map(|(n, worker)| worker.runs().map(move |name| (n, name))).collect();
         let mut attempts = std::mem::take(&mut self.checker.attempts);
-        let checked = attempts.look(now, &running, |job| self.checker.state(job));
+        let checked = attempts.look(
+            now,
+            &running,
+            |job| self.checker.state(job),
+            |id| {
+                let shared = self.store.held();
+                let log = shared.database.log(&id.job);
+                log.iter().any(|record| {
+                    matches!(&record.event, Event::AttemptEnded { token, outcome, .. }
+                        if *token == id.token && !matches!(outcome, Outcome::Lost { .. }))
+                })
+            },
+        );
         self.checker.attempts = attempts;
         checked?;
         self.within_slots()
@@ -588,7 +624,8 @@ impl World {
                     }
                 }
                 ServerDid::Parked { job, why } => {
-                    let parked: Checked = violated(super::check::REPLAY, format!("{job} was parked: {why}"));
+                    let parked: Checked =
+                        violated(super::check::REPLAY, format!("{job} was parked: {why}"));
                     self.violation = self.violation.take().or(parked.err());
                 }
                 ServerDid::Loaded(job) => trace!(self, "s{server} has loaded {job}"),
@@ -650,7 +687,6 @@ struct Short<'a>(&'a steadfast_core::event::RecordedEvent);
 
 impl std::fmt::Debug for Short<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use steadfast_core::event::Event;
         match &self.0.event {
             Event::JobAccepted(accepted) => write!(f, "JobAccepted {}", accepted.plan.name()),
             event => write!(f, "{event:?}"),

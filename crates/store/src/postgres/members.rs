@@ -98,8 +98,6 @@ impl MemberRows for Connection {
             ],
         )?;
         let claimed = claimed.iter();
-        Ok(claimed
-            .map(|row| (row.get::<_, i16>(0) as u16, row.get::<_, i64>(1) as u64))
-            .collect())
+        Ok(claimed.map(|row| (row.get::<_, i16>(0) as u16, row.get::<_, i64>(1) as u64)).collect())
     }
 }

@@ -13,12 +13,12 @@ use steadfast_core::event::Requester;
 use steadfast_core::time::Timestamp;
 use tokio_postgres::types::Type;
 
-use crate::members::{LATE, RENEWAL, TERM};
 use super::connection::{Connection, Database};
 use super::fault::Fault;
 use super::param::{Text, at};
 use super::{PostgresStore, schema};
 use crate::folder::Folder;
+use crate::members::{LATE, RENEWAL, TERM};
 use crate::run_claim::{RunClaim, RunClaimError, RunLock, RunRenewal};
 use crate::{Journal, StoreError};
 

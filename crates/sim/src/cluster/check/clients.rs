@@ -90,9 +90,7 @@ impl Clients {
         let has = |wanted: fn(&Event) -> bool| log.iter().any(|record| wanted(&record.event));
         let (holds, invariant) = match asked {
             Asked::Cancel => (job.state().is_terminal(), CANCEL),
-            Asked::Pause => {
-                (has(|event| matches!(event, Event::JobPaused { .. })), DURABLE)
-            }
+            Asked::Pause => (has(|event| matches!(event, Event::JobPaused { .. })), DURABLE),
             Asked::Resume => (true, DURABLE),
             Asked::Callback { name, outcome } => {
                 let says_so = log.iter().any(|record| {
@@ -105,7 +103,10 @@ impl Clients {
         if holds {
             return Ok(());
         }
-        violated(invariant, format!("{} of {} was confirmed, and has not happened", asked.name(), job.id))
+        violated(
+            invariant,
+            format!("{} of {} was confirmed, and has not happened", asked.name(), job.id),
+        )
     }
 
     /// At the end, and after every crash.
@@ -114,7 +115,10 @@ impl Clients {
             return violated(DURABLE, format!("{job} was accepted, and is gone"));
         }
         if let Some(job) = self.refused.iter().find(|job| is_stored(job)) {
-            return violated(DURABLE, format!("nothing was said to have happened, and {job} is there"));
+            return violated(
+                DURABLE,
+                format!("nothing was said to have happened, and {job} is there"),
+            );
         }
         Ok(())
     }

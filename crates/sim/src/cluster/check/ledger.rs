@@ -93,7 +93,8 @@ impl Ledger {
     pub(super) fn take(&mut self, record: &RecordedEvent) -> Checked {
         let RecordedEvent { seq, at, event } = record;
         if *seq != self.last_seq + 1 || *at < self.last_at {
-            let detail = format!("after {} at {}, {seq} at {}", self.last_seq, self.last_at.0, at.0);
+            let detail =
+                format!("after {} at {}, {seq} at {}", self.last_seq, self.last_at.0, at.0);
             return violated(SEQUENCE, detail);
         }
         let before = std::mem::replace(&mut self.last_at, *at);
@@ -113,7 +114,8 @@ impl Ledger {
             Event::CancelRequested { .. } => self.cancelled = true,
             Event::EngineRestarted { down_since } => {
                 if *down_since < before {
-                    let detail = format!("down since {}, and decided at {}", down_since.0, before.0);
+                    let detail =
+                        format!("down since {}, and decided at {}", down_since.0, before.0);
                     return violated(CHARGES, detail);
                 }
             }
@@ -153,7 +155,9 @@ impl Ledger {
                 self.adds_up(*item, *charged, accounts)?;
             }
             Event::StepSucceeded { run, step } => self.step_ends(*run, *step, true)?,
-            Event::StepFailed { run, step, continues } => self.step_ends(*run, *step, *continues)?,
+            Event::StepFailed { run, step, continues } => {
+                self.step_ends(*run, *step, *continues)?
+            }
             Event::StepSkipped { run, step, .. } => self.step_ends(*run, *step, false)?,
             Event::StepFailing { .. } | Event::RunFailing { .. } => {}
             Event::RunEnded { run, end } => {
@@ -170,7 +174,10 @@ impl Ledger {
             }
             Event::LateDatacenterResult { run, .. } => {
                 if self.ended.is_none() {
-                    return violated(BEST_EFFORT, format!("run {run} is late, and the job goes on"));
+                    return violated(
+                        BEST_EFFORT,
+                        format!("run {run} is late, and the job goes on"),
+                    );
                 }
             }
         }
@@ -195,10 +202,14 @@ impl Ledger {
             let is_sibling = |other: &ItemId| {
                 (other.run, other.step, other.role) == (id.run, id.step, Role::Item)
             };
-            let under_way = self.items.iter().filter(|(other, it)| is_sibling(other) && it.token.is_some());
+            let under_way =
+                self.items.iter().filter(|(other, it)| is_sibling(other) && it.token.is_some());
             let (under_way, most) = (under_way.count(), self.plan.step(id.step).parallelism);
             if most.is_some_and(|most| under_way >= most as usize) {
-                return violated(LIMITS, format!("{under_way} of {id:?} are under way, {most:?} may be"));
+                return violated(
+                    LIMITS,
+                    format!("{under_way} of {id:?} are under way, {most:?} may be"),
+                );
             }
         }
         let last_token = std::mem::replace(&mut self.last_token, token);
@@ -279,7 +290,8 @@ impl Ledger {
             if total.is_some_and(|total| self.retries > total)
                 || per_step.is_some_and(|most| step > most)
             {
-                let detail = format!("{} retries of {total:?}, {step} of {per_step:?}", self.retries);
+                let detail =
+                    format!("{} retries of {total:?}, {step} of {per_step:?}", self.retries);
                 return violated(BUDGET, detail);
             }
         }
@@ -290,7 +302,8 @@ impl Ledger {
         let item = self.items.entry(id).or_default();
         let ended = item.ended.take();
         let failed = matches!(ended, Some(Outcome::Failed(_)));
-        let extra = charged.preemptions + charged.deferrals + charged.job_retries + charged.step_retries;
+        let extra =
+            charged.preemptions + charged.deferrals + charged.job_retries + charged.step_retries;
         if charged.failures > u32::from(failed) || extra > 0 {
             return violated(CHARGES, format!("{charged:?} after {ended:?}"));
         }
@@ -316,7 +329,8 @@ impl Ledger {
             (accounts.preemptions, accounts.max_preemptions),
             (accounts.deferrals, accounts.max_deferrals),
         ];
-        if own != said || limits.iter().any(|(count, most)| most.is_some_and(|most| *count > most)) {
+        if own != said || limits.iter().any(|(count, most)| most.is_some_and(|most| *count > most))
+        {
             return violated(CHARGES, format!("{id:?}: counted {own:?}, said {accounts:?}"));
         }
         let policy = &self.plan.step(id.step).policy;
@@ -344,12 +358,21 @@ impl Ledger {
         Ok(())
     }
 
-    fn ends(&mut self, state: JobState, reason: CompletionReason, succeeded: u32, of: u32) -> Checked {
+    fn ends(
+        &mut self,
+        state: JobState,
+        reason: CompletionReason,
+        succeeded: u32,
+        of: u32,
+    ) -> Checked {
         if let Some(before) = self.ended.replace((state, reason)) {
             return violated(ABSORBING, format!("it had ended: {before:?}"));
         }
         if succeeded != self.in_time || of as usize != self.plan.runs() {
-            return violated(BEST_EFFORT, format!("{succeeded} of {of}, and {} have", self.in_time));
+            return violated(
+                BEST_EFFORT,
+                format!("{succeeded} of {of}, and {} have", self.in_time),
+            );
         }
         let enough = match self.plan.best_effort() {
             Some(best_effort) => best_effort.min_datacenters,

@@ -88,7 +88,10 @@ impl Checker {
             Observed::Epoch { owner, epoch } => {
                 let before = self.epochs.insert(owner.clone(), epoch);
                 if before.is_some_and(|before| before >= epoch) {
-                    return violated(SEQUENCE, format!("{owner} is in epoch {epoch} after {before:?}"));
+                    return violated(
+                        SEQUENCE,
+                        format!("{owner} is in epoch {epoch} after {before:?}"),
+                    );
                 }
             }
             Observed::Shard { shard, owner } => drop(self.shards.insert(shard, owner)),
@@ -105,7 +108,8 @@ impl Checker {
         let Committed { owner, job, .. } = committed;
         let current = self.epochs.get(&owner.id).copied();
         if current != Some(owner.epoch) {
-            let detail = format!("{job}: {} wrote in epoch {}, it is in {current:?}", owner.id, owner.epoch);
+            let detail =
+                format!("{job}: {} wrote in epoch {}, it is in {current:?}", owner.id, owner.epoch);
             return violated(EPOCH, detail);
         }
         let whose = shard.and_then(|shard| self.shards.get(&shard));
@@ -133,7 +137,10 @@ impl Checker {
                 serde_json::from_slice(&snapshot.state);
             let stored = stored.map(|stored| stored.with_plan(state.plan.clone()));
             if stored.as_ref().ok() != Some(state) {
-                let detail = format!("{job}: the stored state at {} is not the fold of its log", snapshot.seq);
+                let detail = format!(
+                    "{job}: the stored state at {} is not the fold of its log",
+                    snapshot.seq
+                );
                 return violated(REPLAY, detail);
             }
         }
@@ -141,7 +148,8 @@ impl Checker {
             && let Some((due, timer)) = state.timers().into_iter().min()
             && due < wake_at
         {
-            let detail = format!("{job} sleeps until {}, and {timer:?} is due at {}", wake_at.0, due.0);
+            let detail =
+                format!("{job} sleeps until {}, and {timer:?} is due at {}", wake_at.0, due.0);
             return violated(PROGRESS, detail);
         }
         goes_on(state)
@@ -162,7 +170,12 @@ impl Checker {
             return violated(REPLAY, format!("{job}: its log cannot be read: {why}"));
         }
         watched.ledger.take(record).map_err(|violation| Violation {
-            detail: format!("{job} event {} {}: {}", record.seq, record.event.name(), violation.detail),
+            detail: format!(
+                "{job} event {} {}: {}",
+                record.seq,
+                record.event.name(),
+                violation.detail
+            ),
             ..violation
         })
     }
@@ -208,7 +221,9 @@ impl Checker {
 
     /// What a server has in memory is what is stored, whenever it is not ahead.
     pub(crate) fn live(&self, server: usize, controller: &Controller, id: &JobId) -> Checked {
-        let (Some(live), Some(stored)) = (controller.job(id), self.state(id)) else { return Ok(()) };
+        let (Some(live), Some(stored)) = (controller.job(id), self.state(id)) else {
+            return Ok(());
+        };
         if live.seq == stored.seq && live != stored {
             let (seq, live) = (stored.seq, live.clone().with_plan(()));
             let stored = stored.clone().with_plan(());

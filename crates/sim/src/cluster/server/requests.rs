@@ -159,8 +159,14 @@ impl Server {
                 }
                 let answer = match answer {
                     Ok(()) => Answer::Accepted(job),
-                    Err(CommandError::Taken { why: Refused::KeyTaken { job, same_body }, .. }) => {
-                        if same_body { Answer::Known(job) } else { Answer::Conflict(job) }
+                    Err(CommandError::Taken {
+                        why: Refused::KeyTaken { job, same_body }, ..
+                    }) => {
+                        if same_body {
+                            Answer::Known(job)
+                        } else {
+                            Answer::Conflict(job)
+                        }
                     }
                     Err(CommandError::Taken { .. }) => Answer::NothingHappened(job),
                     Err(_) => Answer::Again("the engine has stopped"),
@@ -195,7 +201,9 @@ impl Server {
             }
             Err(
                 CommandError::Elsewhere { .. }
-                | CommandError::Taken { why: Refused::NotOurs { .. } | Refused::Fenced { .. }, .. },
+                | CommandError::Taken {
+                    why: Refused::NotOurs { .. } | Refused::Fenced { .. }, ..
+                },
             ) => match origin {
                 Origin::Client(request) => return self.ask_peer(request, job, asked),
                 Origin::Peer(_) => Answer::Again("another server has it"),

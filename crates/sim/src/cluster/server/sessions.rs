@@ -43,7 +43,13 @@ pub(super) struct Welcome {
 
 impl Server {
     /// What a worker says in a session. `spec`: what it says of itself.
-    pub(crate) fn hear(&mut self, worker: usize, session: u64, message: FromWorker, spec: WorkerSpec) {
+    pub(crate) fn hear(
+        &mut self,
+        worker: usize,
+        session: u64,
+        message: FromWorker,
+        spec: WorkerSpec,
+    ) {
         let is_current = self.sessions.get(&worker).is_some_and(|it| it.id == session);
         if !self.is_up() {
             return self.did.push(Did::Send { worker, session, message: ToWorker::Closed });
@@ -114,8 +120,7 @@ impl Server {
                 of_others.extend(names.into_iter().map(|name| (name.id.clone(), name)));
             }
         }
-        let identity =
-            Identity { fingerprint: spec.name.clone(), proven: true, owns_name: false };
+        let identity = Identity { fingerprint: spec.name.clone(), proven: true, owns_name: false };
         let its = ServerSession {
             id: session,
             name: spec.name.clone(),
@@ -166,11 +171,7 @@ impl Server {
             Ok(arrival) => arrival,
             Err(_) => {
                 self.did.push(Did::Note("worker's name was in use".to_owned()));
-                return self.did.push(Did::Send {
-                    worker,
-                    session: id,
-                    message: ToWorker::Closed,
-                });
+                return self.did.push(Did::Send { worker, session: id, message: ToWorker::Closed });
             }
         };
         let Arrival { missed, adopted, .. } = arrival;
@@ -213,7 +214,9 @@ impl Server {
             Ok(()) => {}
             // The worker keeps it, for the server that has the job.
             Err(CommandError::Elsewhere { .. }) => return,
-            Err(CommandError::Unknown(_) | CommandError::Refused(_) | CommandError::Stuck { .. }) => {
+            Err(
+                CommandError::Unknown(_) | CommandError::Refused(_) | CommandError::Stuck { .. },
+            ) => {
                 self.did.push(Did::Note("report refused by its fence".to_owned()));
             }
             // Sent again in the next session.

@@ -57,7 +57,8 @@ impl Shared {
 
     fn write(&mut self, server: usize, owner: &Owner, write: &Write) -> Result<(), Refused> {
         let database = &mut self.database;
-        let (expected, last) = (write.expected_seq, write.expected_seq + write.records.len() as u64);
+        let (expected, last) =
+            (write.expected_seq, write.expected_seq + write.records.len() as u64);
         let found = database.jobs.get(&write.job).map_or(0, |kept| kept.stored.seq);
         let whose = database.owner_of(&write.job);
         if whose.as_ref() != Some(&owner.id) && !is_on(Defect::TwoControllersOnOneShard) {

@@ -54,9 +54,15 @@ pub(crate) enum Fate {
 pub(crate) enum Observed {
     Committed(Committed),
     /// From now on the owner writes in this epoch.
-    Epoch { owner: Arc<str>, epoch: u64 },
+    Epoch {
+        owner: Arc<str>,
+        epoch: u64,
+    },
     /// From now on the shard is this owner's.
-    Shard { shard: u16, owner: Arc<str> },
+    Shard {
+        shard: u16,
+        owner: Arc<str>,
+    },
     /// Nothing was decided about the jobs of this scope from one moment to another.
     Fault(&'static str),
 }

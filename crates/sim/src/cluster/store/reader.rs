@@ -1,9 +1,7 @@
 //! What is asked about stored jobs.
 
 use steadfast_core::event::{JobId, RecordedEvent};
-use steadfast_store::{
-    Filter, JobCounts, Page, Reader, Row, Snapshot, StoreError, Stored,
-};
+use steadfast_store::{Filter, JobCounts, Page, Reader, Row, Snapshot, StoreError, Stored};
 
 use super::Connection;
 

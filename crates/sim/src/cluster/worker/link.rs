@@ -104,7 +104,8 @@ impl Worker {
             let holds: Vec<AttemptName> = self.held_of(other).into_values().collect();
             (link.scope.clone().unwrap_or_default(), holds, link.welcomed)
         });
-        let elsewhere = elsewhere.filter(|(scope, holds, _)| !(scope.is_empty() && holds.is_empty()));
+        let elsewhere =
+            elsewhere.filter(|(scope, holds, _)| !(scope.is_empty() && holds.is_empty()));
         let hello = Hello {
             incarnation: self.incarnation(),
             returning: self.links[server].welcomed,
@@ -270,7 +271,8 @@ pub(super) fn hear(worker: &mut Worker, server: usize, session: u64, message: To
         ToWorker::Closed => worker.hang_up(server),
         ToWorker::Welcome { .. } => {}
     }
-    if matches!(worker.links[server].session, Session::Open { .. }) && worker.is_taken_over(server) {
+    if matches!(worker.links[server].session, Session::Open { .. }) && worker.is_taken_over(server)
+    {
         worker.hang_up(server);
     }
 }

@@ -72,7 +72,9 @@ impl Network {
             return Passage::Lost;
         }
         let mut at = now + self.delay(now);
-        if let Some(until) = self.cut.get(&(server, worker, to_server)).filter(|until| **until > now) {
+        if let Some(until) =
+            self.cut.get(&(server, worker, to_server)).filter(|until| **until > now)
+        {
             if until - now > RETRANSMITS_MS {
                 self.broken.insert(stream);
                 return Passage::Lost;
