@@ -269,8 +269,14 @@ impl World {
     fn happens(&mut self, happening: Happening) {
         if let Some(until) = self.stands_still(&happening) {
             match happening {
-                Happening::Decide(server, _) => self.decides_at[server] = Some(until),
-                Happening::Wake(worker, _) => self.wakes_at[worker] = Some(until),
+                Happening::Decide(server, life) if self.servers[server].life == life => {
+                    self.decides_at[server] = Some(until);
+                }
+                Happening::Wake(worker, life) if self.workers[worker].life == life => {
+                    self.wakes_at[worker] = Some(until);
+                }
+                // Of an earlier life.
+                Happening::Decide(..) | Happening::Wake(..) => return,
                 _ => {}
             }
             return self.at(until, happening);
