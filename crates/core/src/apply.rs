@@ -8,6 +8,7 @@ mod item;
 
 use std::sync::Arc;
 
+use crate::defects::{Defect, is_on};
 use crate::event::{
     Event, ItemId, JobState, RecordedEvent, Requester, Role, RunEnd, StepFailure, StepState,
 };
@@ -246,7 +247,9 @@ impl Fold<'_> {
         let step_run = &mut state.steps[step as usize];
         let can_start = live
             && step_run.next_startable(run, step).is_some_and(|id| {
-                id.role != Role::Item || parallelism.is_none_or(|most| step_run.in_flight < most)
+                id.role != Role::Item
+                    || parallelism.is_none_or(|most| step_run.in_flight < most)
+                    || is_on(Defect::ParallelismIgnored)
             });
         if can_start {
             step_run.starved_since = step_run.starved_since.or(Some(self.at));
@@ -369,7 +372,8 @@ impl Fold<'_> {
             }
             if satisfied {
                 dependant.unmet -= 1;
-                if dependant.unmet == 0 && !state.doomed.contains_key(&next) {
+                let is_met = dependant.unmet == 0 || is_on(Defect::NeedsIgnored);
+                if is_met && !state.doomed.contains_key(&next) {
                     state.unblocked.insert(next);
                 }
             } else {

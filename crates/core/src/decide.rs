@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::account::Charges;
 use crate::apply::{IllegalEvent, KilledAttempt, apply};
+use crate::defects::{Defect, is_on};
 use crate::event::{
     AcceptedJob, CompletionReason, Event, FailedOn, ItemId, JobState, RecordedEvent, Requester,
     Role, RunEnd,
@@ -242,7 +243,8 @@ fn start(
     incarnation: Option<&Arc<str>>,
 ) -> Result<Vec<Event>, Refusal> {
     let run = job.runs.get(item.run as usize).ok_or(Refusal::NotStartable)?;
-    if job.paused_at.is_some() || !run.startable.contains(&item.step) {
+    let paused = job.paused_at.is_some() && !is_on(Defect::PauseIgnored);
+    if paused || !run.startable.contains(&item.step) {
         return Err(Refusal::NotStartable);
     }
     let attempt = match job.live(item) {
@@ -259,7 +261,8 @@ fn start(
 
 /// The item whose attempt under way has this fence token.
 fn current(job: &Job, item: ItemId, token: u64) -> Result<&WorkItem, Refusal> {
-    let live = job.live(item).filter(|live| live.is_under_way() && live.token == token);
+    let is_its = |live: &&WorkItem| live.token == token || is_on(Defect::NoFence);
+    let live = job.live(item).filter(|live| live.is_under_way()).filter(is_its);
     live.ok_or(Refusal::StaleFence)
 }
 
@@ -307,7 +310,7 @@ fn end(
 
 fn fired(job: &Job, timer: &Timer, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     let due = job.timer_due(timer).ok_or(Refusal::TimerOver)?;
-    if due > now {
+    if due > now && !is_on(Defect::RetryDueAtOnce) {
         return Err(Refusal::TooEarly(due));
     }
     match *timer {

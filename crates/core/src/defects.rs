@@ -67,8 +67,21 @@ defects! {
     TailNotReplayed = "tail-not-replayed",
     /// What is decided on a refused write is let out.
     RefusedEffectsLetOut = "refused-effects-let-out",
-    /// A worker gives more slots away than it has.
+    // From here on: what the simulation has found, kept to see that it would be found again.
+    /// An attempt that goes to another server leaves its credit behind.
     SlotsGivenTwice = "slots-given-twice",
+    /// A server that was taken over goes on in its new epoch, though a lost commit has raised it further.
+    GoesOnInLowerEpoch = "goes-on-in-lower-epoch",
+    /// A server that was taken for dead while it joined begins in the epoch that it had taken before.
+    BeginsInOldEpoch = "begins-in-old-epoch",
+    /// What a server was to give away when it joined is neither its nor another's.
+    GivesAwayUntold = "gives-away-untold",
+    /// A job that meets its deadline while it is paused leaves runs that nobody resumes.
+    PausedRunsLeft = "paused-runs-left",
+    /// An item that no worker takes loses the failures that it brought along.
+    CarriedFailuresLost = "carried-failures-lost",
+    /// Two words about a job that is over are added to the same state.
+    NotedTwice = "noted-twice",
 }
 
 #[cfg(feature = "defects")]
@@ -87,10 +100,27 @@ mod switch {
     pub fn is_on(defect: super::Defect) -> bool {
         ON.get() == Some(defect)
     }
+
+    thread_local! {
+        static DRAWN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Another number each time: of [`JitterNotReplayed`](super::Defect::JitterNotReplayed).
+    pub(crate) fn drawn_anew(most: u64) -> u64 {
+        DRAWN.set(DRAWN.get().wrapping_add(7919));
+        DRAWN.get() % most.max(1)
+    }
 }
 
 #[cfg(feature = "defects")]
+pub(crate) use switch::drawn_anew;
+#[cfg(feature = "defects")]
 pub use switch::{is_on, switch_on};
+
+#[cfg(not(feature = "defects"))]
+pub(crate) const fn drawn_anew(_: u64) -> u64 {
+    0
+}
 
 #[cfg(not(feature = "defects"))]
 #[inline]

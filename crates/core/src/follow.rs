@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use crate::decide::{end_runs, job_ended, succeeded_runs, unschedulable, with_what_there_is};
+use crate::defects::{Defect, is_on};
 use crate::event::{
     CompletionReason, Event, FailedOn, ItemId, JobState, Role, RunEnd, StepFailure, StepState,
 };
@@ -36,9 +37,10 @@ pub fn follow(job: &Job, event: &Event) -> Option<Event> {
             })
         }
         Event::JobEnded { reason, .. } => {
+            let is_held_back = job.paused_at.is_some() && !is_on(Defect::PausedRunsLeft);
             let end = match reason {
                 // Nobody resumes a job that has ended: what a pause holds back would wait for ever.
-                reason if reason.leaves_runs() && job.paused_at.is_none() => return None,
+                reason if reason.leaves_runs() && !is_held_back => return None,
                 CompletionReason::TimedOut => RunEnd::TimedOut,
                 _ => RunEnd::Cancelled,
             };
@@ -171,7 +173,7 @@ fn unblock(job: &Job, run: u32, step: u32) -> Event {
 /// The job as a whole, once a run of it has ended.
 fn after_run(job: &Job, run: u32) -> Option<Event> {
     let ended = &job.runs[run as usize];
-    if job.state().is_terminal() {
+    if job.state().is_terminal() && !is_on(Defect::LateResultApplied) {
         let leaves = job.completion.is_some_and(|completion| completion.reason.leaves_runs());
         let news = leaves && !ended.late && !ended.counted && ended.state != JobState::Cancelled;
         let late_results = job.plan.best_effort().map(|best| best.late_results);

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::account::{History, SharedAccounts};
 use crate::backoff::JitterSeed;
+use crate::defects::{Defect, is_on};
 use crate::event::{
     CompletionReason, ItemId, JobId, JobState, Requester, Role, SourceFile, StepFailure, StepState,
 };
@@ -294,7 +295,8 @@ impl Job {
 
     /// Of every step that has something to start, what should start next.
     pub fn startable(&self) -> impl Iterator<Item = ItemId> {
-        let runs = self.runs.iter().enumerate().filter(|_| self.paused_at.is_none());
+        let starts = self.paused_at.is_none() || is_on(Defect::PauseIgnored);
+        let runs = self.runs.iter().enumerate().filter(move |_| starts);
         runs.flat_map(|(run, state)| {
             let run = run as u32;
             let steps = state.startable.iter();
@@ -472,7 +474,8 @@ impl StepRun {
 
     /// What an item that was not touched yet has been through: in the job that this one retries.
     pub(crate) fn history_before(&self, index: u32) -> History {
-        let failures = self.carried.get(&index).copied().unwrap_or(0);
+        let carried = self.carried.get(&index).filter(|_| !is_on(Defect::CarriedFailuresLost));
+        let failures = carried.copied().unwrap_or(0);
         History { failures, ..History::default() }
     }
 

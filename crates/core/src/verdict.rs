@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Accounts, Charges, History, SharedAccounts};
+use crate::defects::{Defect, is_on};
 use crate::event::FailedOn;
 use crate::outcome::{Failure, FailureKind, Outcome, Permanence, RequestedDelay};
 use crate::plan::BudgetCounts;
@@ -232,6 +233,9 @@ impl VerdictContext<'_> {
             0 => 0,
             n => self.backoff_ms(n),
         };
+        if is_on(Defect::PreemptionChargedAsFailure) {
+            return self.retry(Cause::Preemption, delay_ms, Charges { failures: 1, ..charged });
+        }
         self.retry(Cause::Preemption, delay_ms, Charges { preemptions: 1, ..charged })
     }
 
@@ -344,7 +348,8 @@ impl VerdictContext<'_> {
 
 /// What a retry adds to the job's count: those after failures are counted without a budget too.
 pub(crate) fn retries_counted(cause: Cause, charged: Charges) -> u32 {
-    charged.job_retries.max(u32::from(cause == Cause::Failure))
+    let counted = charged.job_retries.max(u32::from(cause == Cause::Failure));
+    if is_on(Defect::BudgetChargedTwice) { counted * 2 } else { counted }
 }
 
 /// The accounts as they stand once `charged` is taken and `retries` are counted.

@@ -13,6 +13,7 @@ mod request;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use steadfast_core::decide::Input;
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::{AttemptId, JobId, RecordedEvent};
 use steadfast_core::job::Job;
 use steadfast_core::outcome::Outcome;
@@ -193,7 +194,9 @@ impl Controller {
                 (id, Ok(()))
             }
             // It was read before another word about it, which is not in a group yet: it is to be read again.
-            Request::Note { job, .. } if self.engine.job(&job.id).is_some() => {
+            Request::Note { job, .. }
+                if self.engine.job(&job.id).is_some() && !is_on(Defect::NotedTwice) =>
+            {
                 let found = self.engine.job(&job.id).map_or(0, |live| live.seq);
                 let why = Refused::Conflict { expected: job.seq, found };
                 (job.id.clone(), Err(CommandError::Taken { job: job.id.clone(), why }))
@@ -205,7 +208,9 @@ impl Controller {
                 (id, noted.map(|more| self.batch.join(more)).map_err(CommandError::from))
             }
             Request::Input { job, input }
-                if self.horizon.is_some() && self.engine.job(&job).is_none() =>
+                if self.horizon.is_some()
+                    && self.engine.job(&job).is_none()
+                    && !is_on(Defect::ReportBeforeLoadLost) =>
             {
                 let waiting = self.waiting.entry(job.clone()).or_insert_with(|| {
                     if !self.ending.contains(&job) {

@@ -7,6 +7,7 @@ use steadfast_core::outcome::Outcome;
 
 use steadfast_core::apply::KilledAttempt;
 use steadfast_core::decide::{Input, Refusal, Transition, accept, advance};
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::{AcceptedJob, AttemptId, Event, ItemId, JobId, RecordedEvent};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
@@ -133,14 +134,17 @@ impl Engine {
         }
         let mut batch = Batch::default();
         for gap in gaps.iter().filter(|gap| gap.until > last_at) {
-            let (down_since, until) = (gap.from.max(last_at), gap.until.min(now));
+            let clip = if is_on(Defect::DowntimeAppliedTwice) { gap.from } else { last_at };
+            let (down_since, until) = (gap.from.max(clip), gap.until.min(now));
             // Nothing of it could be charged, or was kept waiting.
             if self.jobs.get(&key).is_some_and(|job| !job.minds_downtime()) {
                 break;
             }
             let _ = self.transact(key, &Input::Restarted { down_since }, until, &mut batch);
         }
-        if let Some(job) = self.jobs.get(&key) {
+        if let Some(job) = self.jobs.get(&key)
+            && !is_on(Defect::TimerLostOnRecovery)
+        {
             self.timers.set_all(key, job);
         }
         batch
@@ -315,7 +319,9 @@ impl Engine {
             }
             started -= 1;
             let over = Assignment { job: job.id.clone(), item, attempt, token, worker };
-            batch.effects.push(Effect::Withdraw(over));
+            if !is_on(Defect::WithdrawalLost) {
+                batch.effects.push(Effect::Withdraw(over));
+            }
         }
         let ending = match input {
             Input::Report { .. } => Ending::Reported,

@@ -18,6 +18,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
@@ -330,6 +331,7 @@ impl Fleet {
         let mut lost = Vec::new();
         while let Some((ends, name)) = self.leases.first().cloned()
             && ends <= mono
+            && !is_on(Defect::LeaseNeverExpires)
         {
             self.leases.remove(&(ends, name.clone()));
             let Some(member) = self.members.get_mut(&name) else { continue };

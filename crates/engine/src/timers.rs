@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::{Event, Role};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
@@ -156,6 +157,8 @@ impl Timers {
                 self.watchdogs.end(key, Timer::Heartbeat(item, attempt));
             }
             Event::RetryScheduled { item, delay_ms: 1.., due_at, .. } => {
+                let early = is_on(Defect::RetryDueAtOnce);
+                let due_at = if early { Timestamp(due_at.0 / 2) } else { due_at };
                 self.set(key, job, Timer::Retry(item), due_at);
             }
             Event::RetryScheduled { item, .. } | Event::RetryDue { item } => {

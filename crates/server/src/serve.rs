@@ -236,7 +236,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     let public_url = public_url.unwrap_or_else(|| format!("{scheme}://{address}"));
     let addresses = CallbackUrls::new(callback_tokens.clone(), &public_url);
     let mut writing = TimedJournal::new(writing, metrics.clone(), health.clone());
-    let owner = writing.take(&membership.owner(), clock.now(), membership.alive_at())?;
+    let mut owner = writing.take(&membership.owner(), clock.now(), membership.alive_at())?;
     let proofs = Proofs::new(&callback_tokens);
     let registry = SessionRegistry::new(
         hub_rules,
@@ -254,7 +254,10 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
     );
     let notifications = Notifications::new();
     let (going, gone) = oneshot::channel();
-    membership.begin(&*clock).await?;
+    if membership.begin(&*clock).await? {
+        owner = writing.take(&owner.id, Timestamp(0), None)?;
+        registry.raise_epoch(owner.epoch);
+    }
     let loader = Some(Loader::new(storage.journal()?, storage.reader()?, owner.clone()));
     let (shards, me) = (membership.shards(), owner.id.clone());
     let live = Live::start(

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::time::Timestamp;
 
 use crate::Renewal;
@@ -112,7 +113,9 @@ impl Membership {
     /// that have ended, and shards to be given away, which it has until then.
     pub fn begun(&mut self) {
         self.ended.clear();
-        self.giving.clear();
+        if !is_on(Defect::GivesAwayUntold) {
+            self.giving.clear();
+        }
     }
 
     /// `at`: by a clock that cannot be set, as it says how long the server was held up.

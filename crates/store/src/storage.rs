@@ -94,8 +94,8 @@ pub trait Claim: Debug + Send + Sync {
     fn alive_at(&self) -> Option<Timestamp>;
 
     /// Waits until there is something to serve, or until it is clear that others have it. May take some seconds, after
-    /// a server that had no time to give it up.
-    fn begin(&self, now: Timestamp) -> io::Result<()>;
+    /// a server that had no time to give it up. True: others took the holder for dead meanwhile, and the epoch that it has taken is over.
+    fn begin(&self, now: Timestamp) -> io::Result<bool>;
 
     /// Its holder is alive: once a second, from the moment on that the time in which nobody was is kept. May wait for a
     /// database.
@@ -329,8 +329,8 @@ impl Claim for FolderClaim {
         self.alive_at
     }
 
-    fn begin(&self, _now: Timestamp) -> io::Result<()> {
-        Ok(())
+    fn begin(&self, _now: Timestamp) -> io::Result<bool> {
+        Ok(false)
     }
 
     fn renew(&self, now: Timestamp) -> io::Result<Renewal> {

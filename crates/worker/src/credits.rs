@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use steadfast_core::defects::{Defect, is_on};
+
 /// Which of those who assign: the first has 0.
 pub type Source = usize;
 
@@ -130,10 +132,13 @@ impl Credits {
         }
     }
 
-    /// An attempt of it may have a slot: one of its own, or one that is nobody's.
+    /// An attempt of it may have a slot: one of its own, or one that is nobody's. An attempt that has gone to another server took its slot
+    /// along, and the one before has its credit until it is told: what is busy counts first.
     pub fn may_begin(&self, source: Source) -> bool {
         let account = &self.accounts[source];
-        account.busy < account.reserved() || self.free() > 0
+        let busy: u32 = self.accounts.iter().map(|account| account.busy).sum();
+        let has_slot = busy < self.slots || is_on(Defect::SlotsGivenTwice);
+        has_slot && (account.busy < account.reserved() || self.free() > 0)
     }
 
     pub fn began(&mut self, source: Source) {

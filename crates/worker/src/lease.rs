@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use steadfast_core::defects::{Defect, is_on};
 
 /// Beats that may be unanswered and still remembered: a lease is much shorter than so many.
 const REMEMBERED: usize = 1_024;
@@ -65,7 +66,7 @@ impl Lease {
     }
 
     pub fn is_over(&self, now: Duration) -> bool {
-        self.left(now).is_some_and(|left| left.is_zero())
+        self.left(now).is_some_and(|left| left.is_zero()) && !is_on(Defect::WorkerIgnoresItsLease)
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Fold, Refused};
 use crate::account::{Charges, History};
+use crate::defects::{Defect, drawn_anew, is_on};
 use crate::event::{Event, ItemId, Role};
 use crate::job::{AuxiliaryItem, Phase, Progress, StoppedItem, WorkItem};
 use crate::outcome::Outcome;
@@ -218,6 +219,8 @@ impl Fold<'_> {
         due_at: Timestamp,
     ) -> Result<(), Refused> {
         let at = self.at;
+        let redrawn = is_on(Defect::JitterNotReplayed);
+        let due_at = if redrawn { due_at.plus(drawn_anew(delay_ms)) } else { due_at };
         let at_once = due_at <= at;
         let budget = self.job.plan.step(id.step).policy.delay_budget_ms;
         let budget = budget.filter(|_| cause == Cause::Failure);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::{Event, JobId, RecordedEvent};
 use steadfast_core::job::{Job, StepRun};
 use steadfast_core::outcome::Outcome;
@@ -169,7 +170,8 @@ impl<W> Group<W> {
             Some(why) => (reply_id, Err(CommandError::Taken { job, why: why.clone() })),
             None => (reply_id, answer),
         };
-        let effects = self.effects.into_iter().filter(|(job, _)| is_kept(job));
+        let lets_out = |job: &JobId| is_kept(job) || is_on(Defect::RefusedEffectsLetOut);
+        let effects = self.effects.into_iter().filter(|(job, _)| lets_out(job));
         Outputs {
             events,
             replies: self.replies.into_iter().map(reply).collect(),
@@ -233,7 +235,7 @@ impl Controller {
             retried_from: job.retried_from.clone(),
             local: job.source.is_some(),
         };
-        let key = owned.key.take();
+        let key = owned.key.take().filter(|_| !is_on(Defect::IdempotencyKeyForgotten));
         let expected_seq = records.first().map_or(0, |record| record.seq - 1);
         let readiness = (self.keeps_readiness && !over)
             .then(|| serde_json::to_string(&open_items(job)).expect("names and numbers are JSON"));

@@ -13,6 +13,7 @@ use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Receiver, Sender};
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_store::OwnedShards;
 
@@ -193,7 +194,9 @@ impl Decider {
                 Then::Give { shards, .. } => {
                     self.known_shards.retain(|shard| !shards.contains(shard));
                     let owned = &self.shards;
-                    self.controller.let_go(|job| shards.contains(&owned.shard_of(job)));
+                    if !is_on(Defect::TwoControllersOnOneShard) {
+                        self.controller.let_go(|job| shards.contains(&owned.shard_of(job)));
+                    }
                 }
                 Then::Write(owner) => {
                     self.known_shards.clear();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
@@ -120,7 +121,7 @@ impl Loading {
             let after = last.clone();
             let page = self.insist(|loader| loader.due(shards, after.clone(), until, PAGE))?;
             last = page.last().cloned().or(last);
-            for (_, job) in &page {
+            for (_, job) in page.iter().filter(|_| !is_on(Defect::DueJobNotLoaded)) {
                 self.certainly(job.clone())?;
                 self.urgent()?;
             }

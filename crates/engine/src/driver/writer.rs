@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver as ChannelReceiver;
 use std::time::Duration;
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Journal, Owner, Refused, StoreError, Write};
@@ -112,13 +113,21 @@ impl Writer {
             callers.arrived.extend(arrived);
             // What is joined with it was decided after it.
             if let Some(Then::Write(owner)) = then {
-                self.owner = owner;
+                // Unless a lost commit has raised the epoch further meanwhile: then this one is over.
+                if owner.epoch > self.owner.epoch || is_on(Defect::GoesOnInLowerEpoch) {
+                    self.owner = owner;
+                }
             } else {
                 change = then;
             }
         }
         crash_point("in-append");
-        let answers = if self.refused.is_empty() {
+        let answers = if is_on(Defect::AcknowledgedBeforeSync) {
+            let writes = all.writes.clone();
+            let hoped_for = vec![Ok(()); writes.len()];
+            self.release(all.committed(hoped_for), callers)?;
+            return self.write(&writes).map(drop).map_err(Stopped::from);
+        } else if self.refused.is_empty() {
             self.write(&all.writes)?
         } else {
             self.write_unrefused(&all.writes, &known)?
@@ -140,6 +149,11 @@ impl Writer {
     fn write(&mut self, writes: &[Write]) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let mut answers = self.insist(|journal, owner| journal.commit(owner, writes));
         let mut is_unknown = false;
+        if is_on(Defect::UnknownTakenForSuccess)
+            && matches!(answers, Err(StoreError::Unknown { .. }))
+        {
+            return Ok(vec![Ok(()); writes.len()]);
+        }
         while let Err(StoreError::Unknown { .. }) = answers {
             is_unknown = true;
             // In a new epoch the lost transaction is over, or will never be: what is found then is final.
@@ -148,7 +162,7 @@ impl Writer {
             answers = self.insist(|journal, owner| journal.commit(owner, writes));
         }
         let mut answers = answers?;
-        if is_unknown {
+        if is_unknown && !is_on(Defect::UnknownTakenForFailure) {
             for (write, answer) in writes.iter().zip(&mut answers) {
                 if answer.is_err()
                     && !write.records.is_empty()

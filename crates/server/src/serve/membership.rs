@@ -56,8 +56,8 @@ impl Membership {
         self.claim.shards()
     }
 
-    /// Waits until there is something to serve.
-    pub(super) async fn begin(&self, clock: &dyn Clock) -> Result<(), StartError> {
+    /// Waits until there is something to serve. True: the epoch that was taken before is over.
+    pub(super) async fn begin(&self, clock: &dyn Clock) -> Result<bool, StartError> {
         let (claim, now) = (self.claim.clone(), clock.now());
         let begun = tokio::task::spawn_blocking(move || claim.begin(now)).await;
         begun.map_err(|_| StartError::Stopped)?.map_err(|error| unusable(&self.place, &error))

@@ -119,7 +119,12 @@ fn step_text(rng: &mut Rng, step: usize, fan_outs: &[bool], text: &mut String) -
     let mut fan_out_of = None;
     if step > 0 && rng.percent(65) {
         let needs = rng.below(step as u64) as usize;
-        key(format!("needs: [s{needs}]"));
+        let second = rng.below(step as u64) as usize;
+        if second == needs {
+            key(format!("needs: [s{needs}]"));
+        } else {
+            key(format!("needs: [s{needs}, s{second}]"));
+        }
         fan_out_of = Some(needs);
     }
     let mut items = 1;

@@ -8,6 +8,7 @@ mod sessions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_core::job::Job;
 use steadfast_core::time::Timestamp;
@@ -162,6 +163,10 @@ pub(crate) struct Server {
     pub(crate) shards: Arc<OwnedShards>,
     membership: Option<Membership>,
     pub(crate) owner: Owner,
+    /// What it must know to begin could not be read: the process ends.
+    pub(crate) cannot_start: bool,
+    /// Others took it for dead before it had begun.
+    was_ended: bool,
     /// It has been taken over, and does not go on before nothing of that is in memory.
     begins_anew: bool,
     /// The scopes that were taken over, with their epochs.
@@ -202,6 +207,8 @@ impl Server {
             shards: Arc::new(OwnedShards::all()),
             membership: None,
             owner: Owner { id: Owner::SHARD.into(), epoch: 0 },
+            cannot_start: false,
+            was_ended: false,
             begins_anew: false,
             taken_over: BTreeMap::new(),
             renewed_at: 0,
@@ -237,8 +244,9 @@ impl Server {
     /// A process begins.
     pub(crate) fn start(&mut self) {
         self.life += 1;
+        self.cannot_start = false;
         self.outbox = Outbox::default();
-        (self.recovered, self.begins_anew) = (false, false);
+        (self.recovered, self.begins_anew, self.was_ended) = (false, false, false);
         self.taken_over.clear();
         let mut connection = self.store.connect(self.index);
         let now = self.clock.now();
@@ -328,9 +336,16 @@ impl Server {
         let Ok(renewal) = membership.renew(&mut connection, self.clock.elapsed(), now);
         self.shards.set(&membership.has, &membership.giving);
         if let Phase::Joining { since } = self.phase {
+            self.was_ended |= renewal.is_ended;
             if !membership.has.is_empty() || since + FIRST_MS <= self.time.now() {
                 membership.begun();
                 self.shards.set(&membership.has, &membership.giving);
+                if self.was_ended && !is_on(Defect::BeginsInOldEpoch) {
+                    let owner = connection.take(&self.owner.id, Timestamp(0), None);
+                    self.owner = owner.expect("a simulated take does not fail");
+                    self.did
+                        .push(Did::Note("server was taken for dead while it joined".to_owned()));
+                }
                 self.begin();
             }
             return;
@@ -369,8 +384,10 @@ impl Server {
     pub(crate) fn decide(&mut self) {
         if let Some(stepped) = &mut self.stepped {
             stepped.decide();
-            if !self.recovered {
-                self.recovered = stepped.recovered().is_some();
+            match stepped.recovered() {
+                Some(Ok(())) => self.recovered = true,
+                Some(Err(_)) => self.cannot_start = true,
+                None => {}
             }
         }
         self.let_out();

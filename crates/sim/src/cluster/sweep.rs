@@ -13,6 +13,9 @@ use super::{Run, Violation, run};
 /// Seeds that are known to have failed once, with the reason.
 const SEEDS: &str = include_str!("../../seeds.txt");
 
+/// A seed is made smaller in no more runs than this.
+const SHRINKS_MOST: u32 = 200;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
     pub from: u64,
@@ -91,6 +94,7 @@ pub fn shrink(seed: u64, defect: Option<Defect>) -> (Parts, Option<Violation>) {
     let mut parts =
         Parts { jobs: Some((0..whole.jobs).collect()), faults: Some((0..whole.faults).collect()) };
     let mut smallest = violation;
+    let mut runs = 0;
     loop {
         let before = parts.clone();
         for is_jobs in [false, true] {
@@ -99,6 +103,10 @@ pub fn shrink(seed: u64, defect: Option<Defect>) -> (Parts, Option<Violation>) {
             for left_out in part(&parts).unwrap_or_default() {
                 let mut kept = part(&parts).unwrap_or_default();
                 kept.retain(|n| *n != left_out);
+                runs += 1;
+                if runs > SHRINKS_MOST {
+                    return (parts, Some(smallest));
+                }
                 let smaller = if is_jobs {
                     Parts { jobs: Some(kept), faults: parts.faults.clone() }
                 } else {

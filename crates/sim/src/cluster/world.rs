@@ -7,7 +7,8 @@ mod network;
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::JobId;
+use steadfast_core::event::{Event, JobId};
+use steadfast_core::outcome::Outcome;
 use steadfast_engine::Stepped;
 
 use super::check::{Checked, Checker, LIVENESS, Violation, violated};
@@ -268,8 +269,14 @@ impl World {
     fn happens(&mut self, happening: Happening) {
         if let Some(until) = self.stands_still(&happening) {
             match happening {
-                Happening::Decide(server, _) => self.decides_at[server] = Some(until),
-                Happening::Wake(worker, _) => self.wakes_at[worker] = Some(until),
+                Happening::Decide(server, life) if self.servers[server].life == life => {
+                    self.decides_at[server] = Some(until);
+                }
+                Happening::Wake(worker, life) if self.workers[worker].life == life => {
+                    self.wakes_at[worker] = Some(until);
+                }
+                // Of an earlier life.
+                Happening::Decide(..) | Happening::Wake(..) => return,
                 _ => {}
             }
             return self.at(until, happening);
@@ -283,6 +290,12 @@ impl World {
                 }
                 self.decides_at[server] = None;
                 self.servers[server].decide();
+                if self.servers[server].cannot_start {
+                    trace!(self, "s{server} cannot start");
+                    self.checker.seen("server could not start");
+                    self.crash_server(server);
+                    return self.after(1000, Happening::StartServer(server));
+                }
                 self.after_turn(server);
             }
             Happening::Write(server, life) if self.is_life(server, life) => self.write(server),
@@ -570,7 +583,19 @@ impl World {
         let running: Vec<_> =
             awake.flat_map(|(n, worker)| worker.runs().map(move |name| (n, name))).collect();
         let mut attempts = std::mem::take(&mut self.checker.attempts);
-        let checked = attempts.look(now, &running, |job| self.checker.state(job));
+        let checked = attempts.look(
+            now,
+            &running,
+            |job| self.checker.state(job),
+            |id| {
+                let shared = self.store.held();
+                let log = shared.database.log(&id.job);
+                log.iter().any(|record| {
+                    matches!(&record.event, Event::AttemptEnded { token, outcome, .. }
+                        if *token == id.token && !matches!(outcome, Outcome::Lost { .. }))
+                })
+            },
+        );
         self.checker.attempts = attempts;
         checked?;
         self.within_slots()
@@ -668,7 +693,6 @@ struct Short<'a>(&'a steadfast_core::event::RecordedEvent);
 
 impl std::fmt::Debug for Short<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use steadfast_core::event::Event;
         match &self.0.event {
             Event::JobAccepted(accepted) => write!(f, "JobAccepted {}", accepted.plan.name()),
             event => write!(f, "{event:?}"),

@@ -110,16 +110,17 @@ impl Claim for PostgresClaim {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a holder that is dead says nothing")]
-    fn begin(&self, now: Timestamp) -> io::Result<()> {
+    fn begin(&self, now: Timestamp) -> io::Result<bool> {
         let begun = Instant::now();
+        let mut was_ended = false;
         loop {
             // All that it has is read when it begins.
-            self.renew(now)?;
+            was_ended |= self.renew(now)?.is_ended;
             if !self.inner().membership.has.is_empty() || begun.elapsed() > FIRST {
                 let mut inner = self.inner();
                 inner.membership.begun();
                 self.owned.set(&inner.membership.has, &inner.membership.giving);
-                return Ok(());
+                return Ok(was_ended);
             }
             std::thread::sleep(FIRST_LOOK);
         }

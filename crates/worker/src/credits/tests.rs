@@ -342,3 +342,18 @@ proptest! {
         prop_assert!(granted.iter().all(|granted| *granted >= half), "{granted:?}");
     }
 }
+
+#[test]
+fn an_attempt_that_goes_to_another_server_takes_its_slot_along() {
+    let mut credits = Credits::new(1);
+    credits.add();
+    assert_eq!(credits.greet(0), Some(1));
+    credits.welcomed(0);
+    credits.began(0);
+    assert_eq!(credits.greet(1), Some(0));
+    credits.welcomed(1);
+    credits.moved(0, 1);
+    assert!(!credits.may_begin(0), "the slot is in use, whoever has a credit for it");
+    credits.ended(1);
+    assert!(credits.may_begin(0));
+}

@@ -48,17 +48,22 @@ impl Attempts {
         self.unwanted.clear();
     }
 
-    /// `running`: of all workers that are awake.
+    /// `running`: of all workers that are awake. `is_reported`: the log has an end of the attempt that was not the loss of its worker. Of
+    /// such a one the worker's part is stopped within its grace, which keeps nobody from going on.
     pub(crate) fn look<'a>(
         &mut self,
         now: u64,
         running: &[(usize, &AttemptName)],
         state: impl Fn(&str) -> Option<&'a Job>,
+        is_reported: impl Fn(&AttemptId) -> bool,
     ) -> Checked {
         let mut by_item: BTreeMap<(JobId, ItemId), Vec<(usize, u64)>> = BTreeMap::new();
         for (worker, name) in running {
             let key = (name.id.job.clone(), name.item);
             by_item.entry(key).or_default().push((*worker, name.id.token));
+        }
+        for ((job, _), all) in by_item.iter_mut().filter(|(_, all)| all.len() > 1) {
+            all.retain(|(_, token)| !is_reported(&AttemptId::new(job.clone(), *token)));
         }
         self.overlapping.retain(|key, _| by_item.get(key).is_some_and(|all| all.len() > 1));
         for (key, all) in by_item.into_iter().filter(|(_, all)| all.len() > 1) {
