@@ -187,6 +187,9 @@ fn failure(failed: proto::Failed) -> Result<Failure, Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+    use steadfast_fuzz::{Fuzz, Shape};
+
     use super::*;
 
     fn there_and_back(outcome: Outcome) {
@@ -267,5 +270,40 @@ mod tests {
         ] {
             from_report(report.clone()).expect_err(&format!("{report:?}"));
         }
+    }
+
+    /// Whatever a worker sends.
+    #[test]
+    fn a_report_that_can_be_read_says_the_same_when_it_is_sent_again() {
+        let item = ItemId { run: 1, step: 2, role: Role::Fallback, index: 3 };
+        let named = || proto::AttemptRef::new("job", item, 4, 5);
+        let error = ErrorText { kind: Some("E".to_owned()), message: "m".to_owned() };
+        let failure = Failure {
+            error: Some(error),
+            asked: Some(RequestedDelay::RetryAfterMs(7)),
+            http_status: Some(503),
+            ..Failure::new(FailureKind::HandlerFailed)
+        };
+        let output = Some(serde_json::json!({ "a": [1, 2.5, null] }));
+        let outcomes = [
+            Outcome::Succeeded { output },
+            Outcome::NOT_BEGUN,
+            Outcome::Failed(failure),
+            Outcome::from(FailureKind::Exited(1)),
+        ];
+        let reports = outcomes.iter().map(|outcome| to_report(named(), outcome, "why"));
+        let reports = reports.chain([awaiting_report(named())]);
+        let corpus = reports.map(|report| report.encode_to_vec());
+        Fuzz::new(Shape::Message, 20_000).corpus(corpus).run(|input| {
+            let Ok(report) = proto::Report::decode(input) else { return };
+            match from_report(report) {
+                Ok((attempt, WorkerReport::Ended(outcome))) => {
+                    let again = from_report(to_report(attempt.clone(), &outcome, ""));
+                    assert_eq!(again, Ok((attempt, WorkerReport::Ended(outcome))));
+                }
+                Ok((_, WorkerReport::AwaitsCallback)) => {}
+                Err(Malformed(why)) => assert!(!why.is_empty()),
+            }
+        });
     }
 }

@@ -391,3 +391,31 @@ fn the_index_has_every_page() {
     assert!(readme.contains("](docs/README.md)"), "the README leads to the index");
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
+
+/// By its name: what looks like one is one.
+#[test]
+fn every_test_that_a_page_names_is_there() {
+    let mut sources = String::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("sources") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") {
+                sources += &fs::read_to_string(&path).expect("text");
+            }
+        }
+    }
+    let page = fs::read_to_string(root().join("docs/reliability.md")).expect("the page");
+    let words = page.split('`').skip(1).step_by(2);
+    let is_test = |word: &&str| {
+        word.matches('_').count() > 3
+            && word.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
+    let named: Vec<&str> = words.filter(is_test).collect();
+    assert!(named.len() > 50, "{}", named.len());
+    let missing: Vec<_> =
+        named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}

@@ -3,15 +3,19 @@
 //! What is tested is what a user sees: the REST answers, the events, the logs, and which processes
 //! really ran, which they tell by appending to files outside of the product.
 
+mod disk;
+
 mod e2e {
     mod ahead;
     mod blobs;
+    mod clients;
     mod cluster;
     mod cluster_storm;
     mod datacenters;
     mod doors;
     mod fluster;
     mod folder;
+    mod force;
     mod forgery;
     mod harness;
     mod heartbeats;
@@ -31,6 +35,7 @@ mod e2e {
     mod runs_postgres;
     mod seen;
     mod several;
+    mod small_disk;
     mod stalls;
     mod storm;
     mod storms;

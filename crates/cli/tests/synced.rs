@@ -2,12 +2,13 @@
 //! Seen from below: a shim in front of the C library tells of writes, syncs, prints and starts.
 
 mod common;
+mod disk;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use common::{Place, Process, beside_this, is};
+use common::{Place, Process, is};
+use disk::{FailingDisk, shim};
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -22,18 +23,6 @@ steps:
     run: sh work.sh always
     on_failure: { run: sh work.sh 0, then: continue }
 ";
-
-fn shim(name: &str) -> PathBuf {
-    let library = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let status = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
-        .arg(&library)
-        .arg(beside_this("sync_shim.c"))
-        .arg("-ldl")
-        .status();
-    assert!(status.expect("the C compiler that SQLite is built with").success());
-    library
-}
 
 /// What the program did, in order.
 enum Deed {
@@ -95,7 +84,7 @@ struct Seen {
     too_early: Vec<String>,
 }
 
-fn watch(shim: &PathBuf, swallow: bool) -> Seen {
+fn watch(shim: &Path, swallow: bool) -> Seen {
     let place = Place::with_data_folder(JOB);
     let log = place.path("deeds");
     let file = place.path("job.yaml");
@@ -167,7 +156,7 @@ fn watch(shim: &PathBuf, swallow: bool) -> Seen {
 
 #[test]
 fn what_is_said_or_started_is_synced_before() {
-    let shim = shim("sync_shim.so");
+    let Some(shim) = shim() else { return };
     let seen = watch(&shim, false);
     assert_eq!(seen.too_early, [] as [&str; 0]);
     assert!(seen.syncs > 10 && seen.starts > 10 && seen.prints > 20, "{seen:?}");
@@ -176,4 +165,35 @@ fn what_is_said_or_started_is_synced_before() {
     assert_eq!(without.syncs, 0);
     let expect = without.prints + without.starts;
     assert_eq!(without.too_early.len(), expect, "a missing sync is noticed everywhere");
+}
+
+/// Whatever was printed before is there, nothing is printed after, and what the disk has lost is done again.
+#[test]
+fn a_failed_sync_ends_a_run_and_its_job_goes_on_from_what_was_said() {
+    for sync in [2, 7, 20] {
+        let place = Place::with_data_folder(JOB);
+        let database = place.path("data/steadfast.db");
+        let Some(disk) = FailingDisk::below(&place.path(""), &database) else { return };
+        let file = place.path("job.yaml");
+        let mut command = place.command(&["run", file.to_str().expect("plain")]);
+        command.envs(disk.settings()).env("SYNC_SHIM_FAIL_AFTER", sync.to_string());
+        disk.fail_next_sync();
+        let ended = Process::start(command).end();
+        assert!(!matches!(ended.status.code(), Some(0 | 101) | None), "{sync}: {}", ended.stderr);
+        assert!(disk.has_failed(), "{sync}: no sync failed");
+        assert!(ended.stderr.contains("after a restart"), "{sync}: {}", ended.stderr);
+        disk.lose_unsynced(|| false);
+
+        let Some(job) = ended.id() else { continue };
+        let told = place.told(job);
+        let mut rest = told.iter();
+        for words in ended.acknowledged() {
+            assert!(
+                rest.any(|told| told == words),
+                "{sync}: {words:?} was said and is lost: {told:?}"
+            );
+        }
+        let resumed = Process::start(place.command(&["resume", job])).end();
+        assert_eq!(resumed.status.code(), Some(0), "{sync}: {}", resumed.stderr);
+    }
 }

@@ -164,3 +164,25 @@ pub struct Charges {
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, to_value};
+
+    use super::*;
+
+    /// The log has millions of them.
+    #[test]
+    fn what_was_not_spent_takes_no_room() {
+        #[derive(Serialize)]
+        struct Brief(#[serde(serialize_with = "brief")] Accounts);
+        assert_eq!(to_value(Brief(Accounts::default())).expect("JSON"), json!({}));
+        let some =
+            Accounts { failures: 1, downtime_ms: 2, max_attempts: Some(0), ..Accounts::default() };
+        let told = json!({ "failures": 1, "downtime_ms": 2, "max_attempts": 0 });
+        assert_eq!(to_value(Brief(some)).expect("JSON"), told);
+        assert_eq!(to_value(Charges::default()).expect("JSON"), json!({}));
+        let some = Charges { delay_ms: 1, job_retries: 2, ..Charges::default() };
+        assert_eq!(to_value(some).expect("JSON"), json!({ "delay_ms": 1, "job_retries": 2 }));
+    }
+}

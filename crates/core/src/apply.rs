@@ -13,6 +13,7 @@ use crate::event::{
     Event, ItemId, JobState, RecordedEvent, Requester, Role, RunEnd, StepFailure, StepState,
 };
 use crate::job::{AuxiliaryItem, CancelRequest, Completion, Job, Phase, Run, StepRun, WorkItem};
+use crate::plan::ForEach;
 use crate::time::Timestamp;
 
 /// An event that cannot follow what the log says so far.
@@ -117,7 +118,17 @@ impl Fold<'_> {
             }
             Event::EngineRestarted { down_since } => self.engine_restarted(*down_since),
             Event::StepReady { run, step, items, values } => {
-                let state = self.step_in(*run, *step, StepState::Waiting)?;
+                self.step_in(*run, *step, StepState::Waiting)?;
+                let of_plan = match &self.job.plan.step(*step).for_each {
+                    ForEach::Once => Some(1),
+                    ForEach::List(list) => Some(list.len()),
+                    ForEach::Range(count) => Some(*count as usize),
+                    ForEach::Output { .. } => values.as_ref().map(|values| values.len()),
+                };
+                if of_plan != Some(*items as usize) {
+                    return Err("it has other items than its plan says");
+                }
+                let state = self.step(*run, *step)?;
                 state.state = StepState::Running;
                 state.items = *items;
                 state.values.clone_from(values);
@@ -167,6 +178,7 @@ impl Fold<'_> {
                 self.step_over(*run, *step, *continues)
             }
             Event::StepSkipped { run, step, because } => {
+                self.step(*run, *because)?;
                 let state = self.step_in(*run, *step, StepState::Waiting)?;
                 state.state = StepState::Skipped;
                 state.because = Some(*because);
@@ -335,6 +347,7 @@ impl Fold<'_> {
         if !self.run(run)?.is_live() {
             return Err("the run is not running");
         }
+        self.step(run, step)?;
         let fallback =
             self.job.plan.step(step).on_failure.as_ref().is_some_and(|f| f.action.is_some());
         let at = self.at;
@@ -385,6 +398,7 @@ impl Fold<'_> {
     }
 
     fn run_failing(&mut self, run: u32, because: u32) -> Result<(), Refused> {
+        self.step(run, because)?;
         let state = self.run(run)?;
         if !state.is_live() || state.failing.is_some() {
             return Err("the run has failed or ended before");

@@ -200,7 +200,30 @@ mod tests {
         check(Backoff::Exponential { multiplier: 1.5 }, 1, 60_000, &[1, 1, 2, 3, 5]);
         check(Backoff::Exponential { multiplier: 1.7 }, 1000, 60_000, &[1000, 1700, 2890, 4913]);
         check(Backoff::Fibonacci, 1000, 6000, &[1000, 1000, 2000, 3000, 5000, 6000, 6000]);
+        check(Backoff::Fibonacci, 1, 1000, &[1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144]);
         check(Backoff::List(vec![1, 10, 4]), 1, 10, &[1, 10, 4, 4, 4]);
+    }
+
+    #[test]
+    fn each_jitter_has_its_own_range() {
+        let of = |jitter| Delays { jitter, ..delays(Backoff::Fixed, 1000, 5000) };
+        let check = |jitter, last_ms, low, high| {
+            let delays = of(jitter);
+            assert_eq!(delays.bounds_ms(1, last_ms), (low, high), "{jitter:?}");
+            assert_eq!(delays.delay_ms(1, last_ms, Draw::from_bits(0)), low, "{jitter:?}");
+            // The last draw below 1.
+            let longest = delays.delay_ms(1, last_ms, Draw::from_bits(u64::MAX));
+            assert!((high.saturating_sub(1)..=high).contains(&longest), "{jitter:?}: {longest}");
+        };
+        check(Jitter::None, None, 1000, 1000);
+        check(Jitter::Full, None, 0, 1000);
+        check(Jitter::Equal, None, 500, 1000);
+        check(Jitter::Factor(0.2), None, 800, 1200);
+        check(Jitter::Decorrelated, None, 1000, 3000);
+        check(Jitter::Decorrelated, Some(1500), 1000, 4500);
+        check(Jitter::Decorrelated, Some(4000), 1000, 5000);
+        check(Jitter::Decorrelated, Some(100), 1000, 1000);
+        assert_eq!((of(Jitter::None).initial_ms(), of(Jitter::None).max_ms()), (1000, 5000));
     }
 
     #[test]

@@ -135,6 +135,9 @@ fn a_service_that_never_calls_back_is_timed_out_counted_from_the_attempts_start(
     job.now = due;
     job.fire(Timer::Attempt(ITEM, 1)).expect("due");
     assert!(matches!(job.job.live(ITEM).expect("retried").phase, Phase::BackingOff { .. }));
+    let silent = Outcome::no_callback(60_000);
+    let says = |record: &RecordedEvent| matches!(&record.event, Event::AttemptEnded { outcome, .. } if *outcome == silent);
+    assert!(job.log.iter().any(says), "it says whose silence it was");
     assert_eq!(job.callback(token, Outcome::OK), Err(Refusal::StaleFence), "its token is over");
 }
 

@@ -2,6 +2,7 @@
 
 use steadfast_core::account::{Charges, History, SharedAccounts};
 use steadfast_core::backoff::{Backoff, Draw, Jitter};
+use steadfast_core::event::FailedOn;
 use steadfast_core::outcome::{
     ErrorText, Failure, FailureKind, Outcome, Permanence, RequestedDelay,
 };
@@ -439,4 +440,19 @@ fn every_reason_has_a_name_and_a_sentence() {
         assert!(!reason.message().is_empty());
     }
     assert!(StopReason::DelayBudgetExhausted.message().contains("Retry budget exhausted"));
+}
+
+/// What ran out while nothing could be done about it is not told as a delay that was one too many.
+#[test]
+fn a_stop_says_what_it_was_decided_on() {
+    let stop = |reason: StopReason, on| reason.message_on(on);
+    let (budget, window) = (StopReason::DelayBudgetExhausted, StopReason::WindowExpired);
+    assert!(stop(budget, FailedOn::Restart).ends_with("expired while the engine was down"));
+    assert!(stop(window, FailedOn::Restart).ends_with("expired while the engine was down"));
+    assert!(stop(window, FailedOn::Resume).ends_with("expired while the job was paused"));
+    for reason in StopReason::ALL {
+        assert_eq!(stop(reason, FailedOn::Outcome), reason.message());
+        assert!(!reason.message().is_empty());
+    }
+    assert_eq!(stop(budget, FailedOn::Resume), budget.message());
 }

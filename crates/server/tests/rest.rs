@@ -4,6 +4,8 @@
 mod document;
 #[path = "rest/files.rs"]
 mod files;
+#[path = "rest/fuzz.rs"]
+mod fuzz;
 #[path = "rest/long.rs"]
 mod long;
 #[path = "rest/outputs.rs"]

@@ -316,3 +316,6 @@ impl LogCheck {
         if row.is_intact() { Ok(*last) } else { Err(damaged()) }
     }
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -46,10 +46,14 @@ pub(crate) fn unpack(bytes: &[u8], is_compressed: bool) -> Result<Cow<'_, str>, 
     if !is_compressed {
         return str::from_utf8(bytes).map(Cow::Borrowed).map_err(|error| error.to_string());
     }
+    // Its size comes first, and room for that much is made before anything is read.
+    let size = bytes.first_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
+    if size > LONGEST {
+        return Err(format!("it says that it has {size} bytes, and none has more than {LONGEST}"));
+    }
     let text = decompress_size_prepended_with_dict(bytes, DICTIONARY);
     let text = text.map_err(|error| error.to_string())?;
-    // Its size comes first.
-    if !bytes.starts_with(&(text.len() as u32).to_le_bytes()) {
+    if text.len() != size {
         return Err("it is cut".to_owned());
     }
     String::from_utf8(text).map(Cow::Owned).map_err(|error| error.to_string())
@@ -95,6 +99,14 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(unpack(&bytes[..end], true).is_err(), "{end}");
         }
+    }
+
+    /// One bit of a row's header makes a blob of a text, and the checksum still fits.
+    #[test]
+    fn text_that_is_taken_for_compressed_is_refused_before_room_is_made_for_it() {
+        let text = r#"[1800000000123,{"event":"JobPaused"}]"#;
+        let refused = unpack(text.as_bytes(), true).expect_err("it is text");
+        assert!(refused.contains("none has more than"), "{refused}");
     }
 
     proptest! {

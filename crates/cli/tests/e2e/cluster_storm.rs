@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use steadfast_store::testing::{TestCluster, query};
 
+use super::clients::{Chance, Clients, from_env, settle};
 use super::harness::{
     Place, Process, STORE_URL, Server, address_of_its_own, pass, unix_ms, wait_for,
 };
 use super::ledger::{Entry, Executions, judge, nothing_was_lost};
-use super::storm::{Chance, Clients, from_env, settle};
 use super::wire::{Part, State, Wire};
 
 const SECONDS: u64 = 60;

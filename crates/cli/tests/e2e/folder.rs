@@ -1,11 +1,9 @@
 //! What befalls a data folder: purged while jobs come in, locked, moved away, damaged, full, closed.
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -16,6 +14,7 @@ use steadfast_core::time::Timestamp;
 use steadfast_store::{Folder, SqliteStore};
 
 use super::harness::{Place, Server, ask, gated, unix_ms, wait_for};
+use super::small_disk::SmallDisk;
 
 fn submission(run: &str, file: &str) -> String {
     // "kept\n"
@@ -239,45 +238,6 @@ fn a_damaged_job_is_shown_as_stuck_and_is_in_nobodys_way() {
     server.process.kill();
     assert_eq!(local(&["purge", &stuck]), "1 job is gone\n");
     assert!(!local(&["list"]).contains(&stuck));
-}
-
-/// A file system of its own, gone with the test.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(path: PathBuf, mib: u32) -> Option<Self> {
-        fs::create_dir(&path).expect("a folder");
-        let size = format!("size={mib}m,mode=700");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&path).output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(path)),
-            why => {
-                println!("left out, because no disk can be mounted: {why:?}");
-                None
-            }
-        }
-    }
-
-    /// Until nothing fits any more.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("logs/filler");
-        fs::create_dir_all(self.0.join("logs")).expect("a folder");
-        let mut file = fs::File::options().create(true).append(true).open(&path).expect("a file");
-        let mut size = 1 << 16;
-        while size > 0 {
-            if file.write_all(&vec![7; size]).is_err() {
-                size /= 2;
-            }
-        }
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
-    }
 }
 
 #[test]

@@ -4,98 +4,82 @@
 //! `tests/storm` runs it for minutes; the test command for seconds. A seed repeats the choices, though not
 //! the moments at which the machine carries them out.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::harness::{LONG, Place, Process, Server, ask, at_the_end, now, pass, unix_ms};
-use super::ledger::{Entry, Executions, Kind, judge};
+use super::clients::{Chance, Clients, from_env, settle};
+use super::harness::{LONG, Place, Process, STORE_URL, Server, at_the_end, pass, unix_ms};
+use super::ledger::{Entry, Executions, judge};
 
 const SECONDS: u64 = 12;
-const CLIENTS: u64 = 4;
 const WORKERS: usize = 3;
 const LEASE_MS: u64 = 2000;
-const LONGEST_STOP_MS: u64 = 1500;
-/// A client's patience: an outage of the longest kind, and what comes after it.
-const LONGEST_WORD: Duration = Duration::from_secs(150);
-/// A client's pause between two jobs: what a debug build on two cores can keep up with.
-const PAUSE_MS: u64 = 150;
-
-/// Choices from a seed (splitmix64).
-pub(super) struct Chance(pub(super) u64);
-
-impl Chance {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-
-    pub(super) fn pass_up_to(&mut self, ms: u64) {
-        pass(Duration::from_millis(self.below(ms)));
-    }
-}
-
-pub(super) fn from_env(name: &str, otherwise: u64) -> u64 {
-    let given = std::env::var(name).ok();
-    given.map_or(otherwise, |text| {
-        text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number"))
-    })
-}
-
-#[derive(Debug, Default)]
-struct Faults {
-    server_kills: u32,
-    server_ends: u32,
-    worker_kills: u32,
-    worker_ends: u32,
-    stops: u32,
-}
+pub(super) const LONGEST_STOP_MS: u64 = 1500;
 
 /// Everything under test, and what is done to it.
-struct Fleet<'a> {
-    place: &'a Place,
-    address: &'a str,
-    server: Server,
-    workers: Vec<Process>,
-    faults: Faults,
+pub(super) struct Fleet<'a> {
+    pub(super) place: &'a Place,
+    /// Where the server listens.
+    pub(super) address: String,
+    /// Where workers find it, and where clients do.
+    pub(super) doors: [String; 2],
+    /// Of the server, beyond those of every storm.
+    settings: Vec<(&'static str, String)>,
+    pub(super) server: Server,
+    pub(super) workers: Vec<Process>,
+    /// What was struck, and how often.
+    pub(super) strikes: BTreeMap<&'static str, u32>,
+    /// What was submitted by the storm itself.
+    pub(super) own_jobs: BTreeSet<String>,
     /// What processes said that are gone.
     said: String,
 }
 
 impl<'a> Fleet<'a> {
-    fn start(place: &'a Place, address: &'a str) -> Self {
-        let server = start_server(place, address);
-        let workers = (0..WORKERS).map(|n| start_worker(place, address, n)).collect();
-        Self { place, address, server, workers, faults: Faults::default(), said: String::new() }
+    pub(super) fn start(place: &'a Place, settings: Vec<(&'static str, String)>) -> Self {
+        let address = super::harness::address_of_its_own();
+        let doors = [address.clone(), address.clone()];
+        Self::behind(place, address, doors, settings)
+    }
+
+    pub(super) fn behind(
+        place: &'a Place,
+        address: String,
+        doors: [String; 2],
+        settings: Vec<(&'static str, String)>,
+    ) -> Self {
+        let server = start_server(place, &address, &settings);
+        let workers = (0..WORKERS).map(|n| start_worker(place, &doors[0], n)).collect();
+        let (strikes, own_jobs, said) = (BTreeMap::new(), BTreeSet::new(), String::new());
+        Self { place, address, doors, settings, server, workers, strikes, own_jobs, said }
+    }
+
+    pub(super) fn struck(&mut self, what: &'static str) {
+        *self.strikes.entry(what).or_default() += 1;
     }
 
     fn strike(&mut self, chance: &mut Chance) {
-        let worker = chance.below(WORKERS as u64) as usize;
         match chance.below(100) {
             0..45 => {
-                self.faults.server_kills += 1;
+                self.struck("the server was killed");
                 self.restart_server(Signal::KILL, chance.below(300));
             }
             45..50 => {
-                self.faults.server_ends += 1;
+                self.struck("the server was ended");
                 self.restart_server(Signal::TERM, 0);
             }
-            50..70 => {
-                self.faults.worker_kills += 1;
-                self.restart_worker(worker, Signal::KILL, chance.below(500));
-            }
+            50..70 => self.kill_a_worker(chance),
             70..80 => {
-                self.faults.worker_ends += 1;
+                self.struck("a worker was ended");
+                let worker = chance.below(WORKERS as u64) as usize;
                 self.restart_worker(worker, Signal::TERM, 0);
             }
             nth => {
-                self.faults.stops += 1;
+                self.struck("a process was stopped");
+                let worker = chance.below(WORKERS as u64) as usize;
                 let process = if nth < 90 { &self.server.process } else { &self.workers[worker] };
                 process.signal(Signal::STOP);
                 chance.pass_up_to(LONGEST_STOP_MS);
@@ -104,12 +88,31 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn restart_server(&mut self, signal: Signal, away_ms: u64) {
+    pub(super) fn kill_a_worker(&mut self, chance: &mut Chance) {
+        self.struck("a worker was killed");
+        let worker = chance.below(WORKERS as u64) as usize;
+        self.restart_worker(worker, Signal::KILL, chance.below(500));
+    }
+
+    pub(super) fn restart_server(&mut self, signal: Signal, away_ms: u64) {
+        self.end_server(signal);
+        pass(Duration::from_millis(away_ms));
+        self.start_server();
+    }
+
+    pub(super) fn end_server(&mut self, signal: Signal) {
         self.server.process.signal(signal);
         self.server.process.ends();
+        self.gone();
+    }
+
+    /// The server has ended: what it said is kept.
+    pub(super) fn gone(&mut self) {
         self.said.push_str(&self.server.process.said());
-        pass(Duration::from_millis(away_ms));
-        self.server = start_server(self.place, self.address);
+    }
+
+    pub(super) fn start_server(&mut self) {
+        self.server = start_server(self.place, &self.address, &self.settings);
     }
 
     fn restart_worker(&mut self, worker: usize, signal: Signal, away_ms: u64) {
@@ -117,212 +120,99 @@ impl<'a> Fleet<'a> {
         self.workers[worker].ends();
         self.said.push_str(&self.workers[worker].said());
         pass(Duration::from_millis(away_ms));
-        self.workers[worker] = start_worker(self.place, self.address, worker);
-    }
-}
-
-fn start_server(place: &Place, address: &str) -> Server {
-    place.server().lease(LEASE_MS).at(address).start()
-}
-
-fn start_worker(place: &Place, address: &str, nth: usize) -> Process {
-    place.worker(&format!("http://{address}"), &format!("w{nth}")).slots(3).start()
-}
-
-/// Clients of some servers, and what these told them.
-pub(super) struct Clients<'a> {
-    place: &'a Place,
-    addresses: &'a [String],
-    over: AtomicBool,
-    ledger: Mutex<Vec<Entry>>,
-    asked: AtomicU64,
-}
-
-impl<'a> Clients<'a> {
-    pub(super) fn new(place: &'a Place, addresses: &'a [String]) -> Self {
-        let (over, ledger, asked) = (AtomicBool::new(false), Mutex::default(), AtomicU64::new(0));
-        Self { place, addresses, over, ledger, asked }
+        self.workers[worker] = start_worker(self.place, &self.doors[0], worker);
     }
 
-    /// They submit while `strike` is done, for so long. What they were told, and how often they asked.
-    pub(super) fn while_struck(
-        self,
+    /// Clients come while `strike` is done, at least until it says that it is enough. Then everything ends, and all that was told is
+    /// held against it.
+    ///
+    /// A process of a cancelled job may begin until `withdrawn_ms` after a lease: a worker hears of it no sooner.
+    pub(super) fn storm(
+        mut self,
         seconds: u64,
-        seed: u64,
-        mut strike: impl FnMut() -> bool,
-    ) -> (Vec<Entry>, u64) {
-        std::thread::scope(|scope| {
-            let clients = &self;
-            let threads: Vec<_> = (0..CLIENTS)
-                .map(|client| {
-                    let chance = Chance(seed ^ (client + 1));
-                    scope.spawn(move || clients.run(client, chance))
-                })
-                .collect();
-            let until = now() + Duration::from_secs(seconds);
-            let mut is_enough = false;
-            while (now() < until || !is_enough)
-                && threads.iter().all(|thread| !thread.is_finished())
-            {
-                is_enough = strike();
-            }
-            self.over.store(true, Ordering::Relaxed);
+        withdrawn_ms: u64,
+        mut strike: impl FnMut(&mut Self, &mut Chance) -> bool,
+    ) {
+        let seconds = from_env("STORM_SECONDS", seconds);
+        let seed = from_env("STORM_SEED", unix_ms());
+        eprintln!("a storm of {seconds} s, STORM_SEED={seed}");
+        let mut chance = Chance(seed);
+        let doors = [self.doors[1].clone()];
+        let (ledger, asked) = Clients::new(self.place, &doors).while_struck(seconds, seed, || {
+            chance.pass_up_to(600);
+            strike(&mut self, &mut chance)
         });
-        (self.ledger.into_inner().expect("unpoisoned"), self.asked.into_inner())
+        let jobs = settle(&self.server, LONG);
+        let executions = Executions::read(self.place);
+        let wrong = self.wrong(&ledger, &jobs, &executions, LEASE_MS + withdrawn_ms);
+        for (strike, times) in &self.strikes {
+            eprintln!("{times} × {strike}");
+        }
+        eprintln!(
+            "{asked} requests, {} jobs acknowledged, {} processes, {0} replays",
+            ledger.len(),
+            executions.count()
+        );
+        assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(!self.strikes.is_empty() && !ledger.is_empty(), "there was no storm");
     }
 
-    /// Asks until there is an answer: whether one that never came was a yes, only the key tells.
-    fn tell(&self, path: &str, key: Option<&str>, body: &str) -> (u16, Value) {
-        let mut headers = vec![("Content-Type", "application/json")];
-        headers.extend(key.map(|key| ("Idempotency-Key", key)));
-        let until = now() + LONGEST_WORD;
-        loop {
-            assert!(now() < until, "no answer to {path} {key:?}");
-            let nth = self.asked.fetch_add(1, Ordering::Relaxed) as usize;
-            let address = &self.addresses[nth % self.addresses.len()];
-            let reply = ask(address, "POST", path, &headers, body);
-            // 202: whether it has happened is open.
-            let is_open = |status| status >= 500 || matches!(status, 202 | 429);
-            if let Some(reply) = reply.filter(|reply| !is_open(reply.status)) {
-                return (reply.status, serde_json::from_str(&reply.body).unwrap_or_default());
+    fn wrong(
+        &mut self,
+        ledger: &[Entry],
+        jobs: &[Value],
+        executions: &Executions,
+        withdrawn_ms: u64,
+    ) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let stored: BTreeSet<&str> = jobs.iter().filter_map(|job| job["id"].as_str()).collect();
+        let told: BTreeSet<&str> = ledger.iter().map(|entry| entry.id.as_str()).collect();
+        let unheard = stored.difference(&told).filter(|id| !self.own_jobs.contains(**id));
+        wrong.extend(unheard.map(|id| format!("{id} is stored, and no client has heard of it")));
+        for entry in ledger {
+            if !stored.contains(entry.id.as_str()) {
+                wrong.push(format!("{} was acknowledged and is lost", entry.key));
+                continue;
             }
-            pass(Duration::from_millis(20));
+            let status = self.server.status(&entry.id);
+            wrong.extend(judge(entry, &status, executions, withdrawn_ms));
         }
-    }
-
-    fn run(&self, client: u64, mut chance: Chance) {
-        let mut nth = 0;
-        while !self.over.load(Ordering::Relaxed) {
-            nth += 1;
-            let kind = Kind::ALL[chance.below(Kind::ALL.len() as u64) as usize];
-            let key = format!("c{client}-{nth}");
-            let body = kind.job(self.place, &key);
-            let (status, answer) = self.tell("/v1/jobs", Some(&key), &body);
-            assert!(matches!(status, 200 | 201), "{key}: {status} {answer:#}");
-            let id = answer["id"].as_str().expect("an id").to_owned();
-            let mut entry = Entry { key: key.clone(), kind, id: id.clone(), cancelled_ms: None };
-            match chance.below(20) {
-                0..3 => {
-                    let (status, again) = self.tell("/v1/jobs", Some(&key), &body);
-                    assert_eq!(
-                        (status, &again["id"]),
-                        (200, &answer["id"]),
-                        "{key} is one job: {again:#}"
-                    );
-                }
-                3 => {
-                    let other = kind.job(self.place, "another");
-                    let (status, answer) = self.tell("/v1/jobs", Some(&key), &other);
-                    assert_eq!(status, 409, "{key} with another body: {answer:#}");
-                }
-                4..6 => {
-                    chance.pass_up_to(400);
-                    let (status, answer) = self.tell(&format!("/v1/jobs/{id}/cancel"), None, "");
-                    // It may have ended before.
-                    assert!(matches!(status, 200 | 409), "{key}: {status} {answer:#}");
-                    entry.cancelled_ms = Some(unix_ms());
-                }
-                6 => {
-                    for word in ["pause", "resume"] {
-                        let (status, answer) =
-                            self.tell(&format!("/v1/jobs/{id}/{word}"), None, "");
-                        assert!(matches!(status, 200 | 409), "{key}: {word}: {status} {answer:#}");
-                        chance.pass_up_to(200);
-                    }
-                }
-                _ => {}
+        self.said.push_str(&self.server.process.said());
+        self.said.extend(self.workers.iter().map(Process::said));
+        let panics = self.said.lines().filter(|line| line.contains("panicked"));
+        wrong.extend(panics.map(str::to_owned));
+        let is_elsewhere = self.settings.iter().any(|(name, _)| *name == STORE_URL);
+        let [at, it] = if is_elsewhere {
+            ["--server".to_owned(), self.server.url()]
+        } else {
+            at_the_end(self.place, &mut self.server)
+        };
+        for id in told.intersection(&stored) {
+            let replayed = self.place.call(&["replay", id, "-o", "json", &at, &it]);
+            let replayed: Value = serde_json::from_str(&replayed).expect("JSON");
+            if replayed["equal"] != true {
+                wrong.push(format!("{id}: the log folded again is another state: {replayed}"));
             }
-            self.ledger.lock().expect("unpoisoned").push(entry);
-            chance.pass_up_to(2 * PAUSE_MS);
         }
+        wrong
     }
 }
 
-/// Everything that is stored, by id.
-fn all_jobs(server: &Server) -> Vec<Value> {
-    let (mut jobs, mut cursor) = (Vec::new(), String::new());
-    loop {
-        let page = server.get(&format!("/v1/jobs?limit=1000{cursor}")).json();
-        jobs.extend(page["jobs"].as_array().expect("jobs").iter().cloned());
-        match page["next"].as_str() {
-            Some(next) => cursor = format!("&cursor={next}"),
-            None => return jobs,
-        }
-    }
+fn start_server(place: &Place, address: &str, settings: &[(&'static str, String)]) -> Server {
+    let order = place.server().lease(LEASE_MS).at(address);
+    settings.iter().fold(order, |order, (name, value)| order.set(name, value)).start()
 }
 
-/// Waits for the end of all jobs, as long as some come to theirs, with no more than this between two.
-pub(super) fn settle(server: &Server, longest: Duration) -> Vec<Value> {
-    let (mut left, mut until) = (usize::MAX, now() + longest);
-    loop {
-        let jobs = all_jobs(server);
-        let open: Vec<_> = jobs.iter().filter(|job| job["finished_at_ms"].is_null()).collect();
-        if open.is_empty() {
-            return jobs;
-        }
-        if open.len() < left {
-            (left, until) = (open.len(), now() + longest);
-        }
-        if now() >= until {
-            let id = open[0]["id"].as_str().expect("an id");
-            let events = server.get(&format!("/v1/jobs/{id}/events")).json();
-            panic!("{left} jobs never end: {:#} {events:#}", open[0]);
-        }
-        pass(Duration::from_millis(100));
-    }
+fn start_worker(place: &Place, door: &str, nth: usize) -> Process {
+    place.worker(&format!("http://{door}"), &format!("w{nth}")).slots(3).start()
 }
 
 #[test]
 fn a_storm_of_kills_and_stops_breaks_no_word_that_a_client_was_given() {
-    let seconds = from_env("STORM_SECONDS", SECONDS);
-    let seed = from_env("STORM_SEED", unix_ms());
-    eprintln!("a storm of {seconds} s, STORM_SEED={seed}");
     let place = Place::new();
-    let address = super::harness::address_of_its_own();
-    let mut chance = Chance(seed);
-    let mut fleet = Fleet::start(&place, &address);
-    let addresses = [address.clone()];
-    let (ledger, asked) = Clients::new(&place, &addresses).while_struck(seconds, seed, || {
-        chance.pass_up_to(600);
-        fleet.strike(&mut chance);
+    Fleet::start(&place, vec![]).storm(SECONDS, LONGEST_STOP_MS, |fleet, chance| {
+        fleet.strike(chance);
         // On a machine that has much else to do, a blow may take as long as the storm.
-        fleet.faults.server_kills > 0
+        fleet.strikes.contains_key("the server was killed")
     });
-    let jobs = settle(&fleet.server, LONG);
-    let executions = Executions::read(&place);
-    let mut wrong = Vec::new();
-    let stored: std::collections::BTreeSet<&str> =
-        jobs.iter().filter_map(|job| job["id"].as_str()).collect();
-    assert_eq!(stored.len(), ledger.len(), "what is stored is what was acknowledged");
-    for entry in &ledger {
-        if !stored.contains(entry.id.as_str()) {
-            wrong.push(format!("{} was acknowledged and is lost", entry.key));
-            continue;
-        }
-        let status = fleet.server.status(&entry.id);
-        wrong.extend(judge(entry, &status, &executions, LEASE_MS + LONGEST_STOP_MS));
-    }
-    fleet.said.push_str(&fleet.server.process.said());
-    fleet.said.extend(fleet.workers.iter().map(Process::said));
-    let panics = fleet.said.lines().filter(|line| line.contains("panicked"));
-    wrong.extend(panics.map(str::to_owned));
-    let [at, it] = at_the_end(&place, &mut fleet.server);
-    for entry in &ledger {
-        let replayed = place.call(&["replay", &entry.id, "-o", "json", &at, &it]);
-        let replayed: Value = serde_json::from_str(&replayed).expect("JSON");
-        if replayed["equal"] != true {
-            wrong.push(format!("{}: the log folded again is another state: {replayed}", entry.id));
-        }
-    }
-    let Faults { server_kills, server_ends, worker_kills, worker_ends, stops } = fleet.faults;
-    eprintln!(
-        "{server_kills} kills and {server_ends} ends of the server, {worker_kills} kills and {worker_ends} ends \
-         of workers, {stops} stops; {} requests, {} jobs acknowledged, {} processes, {} replays",
-        asked,
-        ledger.len(),
-        executions.count(),
-        ledger.len(),
-    );
-    assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(server_kills > 0 && !ledger.is_empty(), "there was no storm");
 }

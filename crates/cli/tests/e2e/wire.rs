@@ -18,6 +18,12 @@ pub(crate) enum State {
     Cut,
     /// Nothing arrives, in either direction, until it is whole again.
     Silent,
+    /// All arrives, so much later.
+    Slow(Duration),
+    /// What is asked arrives, what is answered is gone. Half of a connection is of no use: it ends when the wire is whole again.
+    Mute,
+    /// The other half.
+    Deaf,
 }
 
 /// What is held of the next exchange that has a word in it.
@@ -101,15 +107,28 @@ impl Wire {
         // Whether an answer that comes is the one that is held.
         let held = Arc::new(Mutex::new(false));
         let (wire, to, from, asked) = (self.clone(), clone(&server), clone(&client), held.clone());
-        thread::spawn(move || wire.carry(from, to, |wire, bytes| wire.request(bytes, &asked)));
+        thread::spawn(move || {
+            wire.carry(from, to, State::Deaf, |wire, bytes| wire.request(bytes, &asked));
+        });
         let wire = self.clone();
-        thread::spawn(move || wire.carry(server, client, |wire, _| wire.answer(&held)));
+        thread::spawn(move || {
+            wire.carry(server, client, State::Mute, |wire, _| wire.answer(&held))
+        });
     }
 
-    fn carry(&self, mut from: TcpStream, mut to: TcpStream, pass_on: impl Fn(&Self, &[u8])) {
+    /// `broken`: the state in which this direction carries nothing.
+    fn carry(
+        &self,
+        mut from: TcpStream,
+        mut to: TcpStream,
+        broken: State,
+        pass_on: impl Fn(&Self, &[u8]),
+    ) {
         let mut buffer = vec![0; 1 << 16];
+        let mut has_lost = false;
         loop {
-            if self.state() == State::Cut {
+            let state = self.state();
+            if state == State::Cut || (has_lost && state != broken) {
                 break;
             }
             match from.read(&mut buffer) {
@@ -118,6 +137,13 @@ impl Wire {
                     pass_on(self, &buffer[..count]);
                     while self.state() == State::Silent {
                         pass(LOOK);
+                    }
+                    if let State::Slow(late) = self.state() {
+                        pass(late);
+                    }
+                    if self.state() == broken {
+                        has_lost = true;
+                        continue;
                     }
                     if self.state() == State::Cut || to.write_all(&buffer[..count]).is_err() {
                         break;
@@ -187,6 +213,16 @@ fn a_wire_carries_is_cut_and_holds() {
     wire.release();
     far.set_read_timeout(None).expect("a timeout");
     assert_eq!(&read(&mut far).expect("carried"), b"group");
+    wire.set(State::Mute);
+    far.write_all(b"never").expect("written");
+    near.write_all(b"asked").expect("written");
+    assert_eq!(&read(&mut far).expect("carried"), b"asked");
+    near.set_read_timeout(Some(LOOK * 5)).expect("a timeout");
+    assert!(read(&mut near).is_err(), "what is answered is gone");
+    wire.set(State::Whole);
+    near.set_read_timeout(None).expect("a timeout");
+    assert!(read(&mut near).is_err(), "half of it is of no use");
+    let (mut near, mut far) = connect();
     wire.set(State::Cut);
     assert!(read(&mut far).is_err() && read(&mut near).is_err(), "it is cut");
 }

@@ -183,16 +183,18 @@ impl Fold<'_> {
         }
         let mut history = item.history;
         history.charge(charged, at);
+        let job_retries = self.job.retries.saturating_add(retries);
+        let step_retries = self.job.step_retries[id.step as usize].saturating_add(retries);
         let recorded = (accounts.failures, accounts.preemptions, accounts.deferrals);
         if recorded != (history.failures, history.preemptions, history.deferrals)
             || accounts.delay_spent_ms != history.delay_spent_ms
-            || accounts.job_retries != self.job.retries + retries
-            || accounts.step_retries != self.job.step_retries[id.step as usize] + retries
+            || accounts.job_retries != job_retries
+            || accounts.step_retries != step_retries
         {
             return Err("its accounts are not what the log adds up to");
         }
-        self.job.retries += retries;
-        self.job.step_retries[id.step as usize] += retries;
+        self.job.retries = job_retries;
+        self.job.step_retries[id.step as usize] = step_retries;
         match event {
             Event::RetryScheduled { cause, delay_ms, due_at, .. } => {
                 history.backs_off(*cause, *delay_ms);
@@ -224,7 +226,8 @@ impl Fold<'_> {
         let at_once = due_at <= at;
         let budget = self.job.plan.step(id.step).policy.delay_budget_ms;
         let budget = budget.filter(|_| cause == Cause::Failure);
-        let spent_before = history.delay_spent_ms.saturating_sub(delay_ms) + history.downtime_ms;
+        let spent_before = history.delay_spent_ms.saturating_sub(delay_ms);
+        let spent_before = spent_before.saturating_add(history.downtime_ms);
         let budget_expires_at = budget.map(|budget| at.plus(budget.saturating_sub(spent_before)));
         let item = self.live(id)?;
         item.history = history;

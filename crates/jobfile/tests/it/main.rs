@@ -3,9 +3,9 @@
 mod dialects;
 mod errors;
 mod explained;
+mod fuzz;
 mod layers;
 mod limits;
-mod never_panics;
 mod schema;
 mod warnings;
 

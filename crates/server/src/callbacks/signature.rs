@@ -91,6 +91,8 @@ impl Secrets {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_fuzz::{Fuzz, Shape};
+
     use super::*;
 
     /// The example of the standard's own text.
@@ -161,6 +163,40 @@ mod tests {
         let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
         let signed = headers(TOKEN, "1614265330", signature);
         assert_eq!(check(&secrets, &signed, BODY, 1_614_265_330), Ok(()));
+    }
+
+    /// Its lines: the id, the time, the signatures, the body.
+    #[test]
+    fn no_garbled_callback_is_believed() {
+        let secrets = Secrets::of(&[SECRET.to_owned()]);
+        let signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+        let (at, body) = ("1614265330", str::from_utf8(BODY).unwrap());
+        let corpus = [
+            format!("{TOKEN}\n{at}\n{signature}\n{body}"),
+            format!("{TOKEN}\n{at}\nv1,AAAA {signature} v2,x\n{body}"),
+        ];
+        let words =
+            [TOKEN, at, signature, "v1,", "v1a,", " ", "_", "=", "==", "99999999999999999999"];
+        Fuzz::new(Shape::Text, 20_000).corpus(corpus).words(words).run(|input| {
+            let Ok(text) = str::from_utf8(input) else { return };
+            let mut lines = text.splitn(4, '\n');
+            let mut line = || lines.next().unwrap_or_default();
+            let mut headers = HeaderMap::new();
+            let named = [("webhook-id", line()), ("webhook-timestamp", line())];
+            let signatures = line();
+            for (name, value) in named.into_iter().chain([("webhook-signature", signatures)]) {
+                let Ok(value) = value.parse() else { return };
+                headers.insert(name, value);
+            }
+            let given = line();
+            // A header of other characters is taken for none.
+            let is_ours = signatures.is_ascii()
+                && named == [("webhook-id", TOKEN), ("webhook-timestamp", at)]
+                && given == body
+                && signatures.split(' ').any(|it| it == signature);
+            let checked = check(&secrets, &headers, given.as_bytes(), 1_614_265_330);
+            assert_eq!(checked.is_ok(), is_ours, "{text:?}: {checked:?}");
+        });
     }
 
     #[test]

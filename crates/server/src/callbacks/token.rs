@@ -118,6 +118,7 @@ fn named(callback_token: &CallbackToken) -> String {
 
 #[cfg(test)]
 mod tests {
+    use steadfast_fuzz::{Fuzz, Shape};
     use steadfast_store::Folder;
 
     use super::*;
@@ -161,6 +162,24 @@ mod tests {
         for odd in ["", ".", "....", "é.é", &format!("{token}0"), &format!(".{token}")] {
             assert_eq!(callback_tokens.read(odd), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn no_garbled_token_is_taken_for_one_that_was_made_here() {
+        let (_dir, _folder, callback_tokens) = callback_tokens();
+        let made: Vec<(String, CallbackToken)> = (0..4)
+            .map(|nth| {
+                let item = ItemId { run: nth, index: nth * 10, ..callback_token().item };
+                let about = CallbackToken { item, token: u64::from(nth) + 1, ..callback_token() };
+                (callback_tokens.token(&about), about)
+            })
+            .collect();
+        let corpus = made.iter().map(|(token, _)| token);
+        Fuzz::new(Shape::Text, 20_000).corpus(corpus).run(|input| {
+            let token = &*String::from_utf8_lossy(input);
+            let known = made.iter().find(|(made, _)| made == token).map(|(_, about)| about);
+            assert_eq!(callback_tokens.read(token).as_ref(), known, "{token:?}");
+        });
     }
 
     #[test]

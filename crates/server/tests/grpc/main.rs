@@ -1,5 +1,6 @@
 //! The Jobs service as a client sees it: first what Fluster's document asks of it, then the rest.
 
+mod fuzz;
 mod many;
 mod place;
 mod reflection;
