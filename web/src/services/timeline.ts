@@ -1,5 +1,5 @@
 /** From a job's events, or from its items, to rows of a timeline: what each item did at which time. */
-import type { Item, JobEvent, Role } from '@/services/model'
+import type { Item, JobEvent, Role } from './model'
 
 export type SpanKind = 'queued' | 'attempt' | 'callback' | 'backoff' | 'paused'
 
@@ -151,19 +151,22 @@ function closeBand(bands: Band[], at: number): void {
   if (last && last.to === null) last.to = at
 }
 
+interface WireFailure {
+  kind: string | { exited?: number; signalled?: number }
+  http_status?: number
+  error?: string | { message?: string }
+}
+
 /** The state of an attempt, as a status has it, and what went wrong. */
 function endOf(outcome: unknown): [string, string | undefined] {
-  if (outcome === 'succeeded') return ['succeeded', undefined]
-  const of = (outcome ?? {}) as { succeeded?: unknown; lost?: { reason?: unknown }; failed?: { kind?: unknown; error?: unknown } }
-  if (of.succeeded !== undefined) return ['succeeded', undefined]
-  if (of.lost !== undefined) return ['worker_lost', 'the worker was lost']
-  const kind = of.failed?.kind
-  if (kind === 'timed_out') return ['timed_out', 'timed out']
-  if (kind === 'not_completed') return ['not_completed', 'not completed']
-  const exited = (kind as { exited?: number; signalled?: number } | undefined) ?? {}
-  if (exited.exited !== undefined) return ['failed', `exit code ${exited.exited}`]
-  if (exited.signalled !== undefined) return ['failed', `signal ${exited.signalled}`]
-  return ['failed', 'failed']
+  const { lost, failed } = (outcome ?? {}) as { lost?: { why?: string }; failed?: WireFailure }
+  if (lost) return ['worker_lost', lost.why ?? 'the worker was lost']
+  if (!failed) return ['succeeded', undefined]
+  const { kind, http_status: status, error } = failed
+  const state = kind === 'timed_out' || kind === 'not_completed' ? kind : 'failed'
+  const fact = typeof kind === 'string' ? (status ? `HTTP status ${status}` : kind.replaceAll('_', ' ')) : kind.exited !== undefined ? `exit code ${kind.exited}` : `signal ${kind.signalled}`
+  const text = typeof error === 'string' ? error : error?.message
+  return [state, text ? `${fact}: ${text}` : fact]
 }
 
 /** Of a log too long to fold: attempts with what lies between them, queueing and backoff not told apart. */

@@ -1,5 +1,5 @@
 /** Time to place on the screen. Long stretches in which nothing runs are shortened, with a mark, so that attempts keep their width. */
-import type { Row } from './fold'
+import type { Row } from '@/services/timeline'
 
 export interface Piece {
   from: number
