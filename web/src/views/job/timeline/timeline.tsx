@@ -1,1 +1,204 @@
-export default function View() { return null }
+/** A row for each item: when it ran, how that ended, and what it waited for in between. */
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
+import { useVirtualizer } from '@tanstack/react-virtual'
+import { useEffect, useMemo, useRef, useState, type RefObject } from 'react'
+import { useShortcuts } from '@/app/shortcuts'
+import { StateIcon } from '@/components/state'
+import { Countdown, useNow } from '@/components/time'
+import { Empty, Failure, IconButton, JobText, Loading, Select, Switch } from '@/components/ui'
+import { count } from '@/lib/format'
+import { buildScale, type TimeScale } from '@/lib/time-scale'
+import { ENDED, type Job, type Plan } from '@/services/model'
+import { itemsQuery, jobQuery, planQuery } from '@/services/queries'
+import { rowOfItem, withPauses, type Band, type Row } from '@/services/timeline'
+import { useTimelineFold } from '@/services/use-timeline'
+import { itemLabel, useJobId, useJobSearch } from '../use-job'
+import { Axis, Legend, Patterns, pixel, RowBlocks, ROW_HEIGHT, describe, type Window } from './drawing'
+import { useGestures, useViewRange } from './view-range'
+
+export default function TimelineTab() {
+  const id = useJobId()
+  const job = useQuery(jobQuery(id))
+  const plan = useQuery(planQuery(id))
+  const folded = useTimelineFold(id)
+  const error = plan.error ?? folded.error
+  if (error) return <Failure error={error} />
+  if (!job.data || !plan.data || !folded.data) return <Loading what="the timeline" />
+  if (folded.data.tooLong) return <TimelineOfItems job={job.data} plan={plan.data} pauses={folded.data.fold.pauses} />
+  const rows = [...folded.data.fold.rows.values()].sort((a, b) => a.run - b.run || a.step - b.step || a.role.localeCompare(b.role) || a.index - b.index)
+  if (rows.length === 0) return <Empty title="Nothing has run yet" icon="pending">Attempts are drawn here as soon as a worker takes the first one. Why none does is in the tab Why.</Empty>
+  return <Timeline job={job.data} plan={plan.data} rows={rows} pauses={folded.data.fold.pauses} />
+}
+
+/** Of a log too long to read: a page of items of one step, and the next as one scrolls. */
+function TimelineOfItems({ job, plan, pauses }: { job: Job; plan: Plan; pauses: Band[] }) {
+  const [search, change] = useJobSearch()
+  const largest = [...(job.runs[0]?.steps ?? [])].sort((a, b) => sum(b.counts) - sum(a.counts))[0]
+  const step = plan.steps.findIndex(candidate => candidate.name === (search.step ?? largest?.name))
+  const name = plan.steps[step]?.name ?? ''
+  const run = Math.max(0, plan.datacenters.indexOf(search.dc ?? ''))
+  const pages = useInfiniteQuery(itemsQuery(job.id, name, plan.datacenters[run], search.state))
+  const rows = useMemo(() => pages.data?.pages.flatMap(page => page.items.map(item => rowOfItem(run, step, item))) ?? [], [pages.data, run, step])
+  if (pages.error) return <Failure error={pages.error} />
+  if (pages.isPending) return <Loading what="items" />
+  const more = pages.hasNextPage && !pages.isFetchingNextPage ? () => void pages.fetchNextPage() : undefined
+  return (
+    <Timeline job={job} plan={plan} rows={rows} pauses={pauses} loadMore={more}>
+      <Select aria-label="Step" value={name} onChange={event => change({ step: event.target.value })}>
+        {plan.steps.slice(0, 1000).map(candidate => <option key={candidate.name}>{candidate.name}</option>)}
+      </Select>
+      <span className="text-muted">{count(sum(job.runs[run]?.steps[step]?.counts ?? {}))} items; backoff and queueing are drawn alike in a job this large</span>
+    </Timeline>
+  )
+}
+
+function sum(counts: Record<string, number>): number {
+  return Object.values(counts).reduce((all, one) => all + one, 0)
+}
+
+interface Props {
+  job: Job
+  plan: Plan
+  rows: Row[]
+  pauses: Band[]
+  loadMore?: () => void
+  children?: React.ReactNode
+}
+
+function Timeline({ job, plan, rows, pauses, loadMore, children }: Props) {
+  const [search, change] = useJobSearch()
+  const tick = useNow()
+  const over = ENDED.has(job.state) && job.runs.every(run => ENDED.has(run.state))
+  const lastAt = rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), job.finishedAt ?? 0)
+  const now = over ? lastAt : tick
+  const scroller = useRef<HTMLDivElement>(null)
+  const width = useWidth(scroller)
+  const labelWidth = width < 640 ? 112 : 236
+  const scale = useMemo(() => fullScale(job, rows, now, over, !search.idle), [job, rows, now, over, search.idle])
+  const range = useViewRange(scale)
+  useGestures(scroller, labelWidth, range)
+  const view: Window = { scale, start: range.start, end: range.end, width: Math.max(80, width - labelWidth) }
+  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW_HEIGHT, overscan: 10 })
+  const shown = virtual.getVirtualItems()
+  const last = shown.at(-1)?.index ?? 0
+  useEffect(() => {
+    if (loadMore && last >= rows.length - 20) loadMore()
+  }, [loadMore, last, rows.length])
+  const position = rows.findIndex(row => row.key === search.item)
+  const selected = rows[position]
+  const move = (by: number) => {
+    const next = Math.min(rows.length - 1, Math.max(0, position + by))
+    change({ item: rows[next]?.key })
+    virtual.scrollToIndex(next)
+  }
+  useShortcuts('Timeline', [
+    { keys: 'j', about: 'Next item', run: () => move(1) },
+    { keys: 'k', about: 'Previous item', run: () => move(-1) },
+    { keys: '+', about: 'Zoom in', run: () => range.zoom(1 / 1.5) },
+    { keys: '-', about: 'Zoom out', run: () => range.zoom(1.5) },
+    { keys: 'h', about: 'Earlier', run: () => range.pan(-0.2) },
+    { keys: 'l', about: 'Later', run: () => range.pan(0.2) },
+    { keys: 'f', about: 'Show all', run: range.reset },
+    { keys: 'Escape', about: 'Close the item', run: () => change({ item: undefined }) },
+  ])
+  const nameOf = (row: Row) => itemLabel({ datacenter: plan.datacenters[row.run], step: plan.steps[row.step]?.name ?? '', role: row.role, index: row.index, fanOut: plan.steps[row.step]?.fanOut })
+  return (
+    <div className="flex min-h-[360px] grow flex-col">
+      <Patterns />
+      <div className="flex flex-wrap items-center gap-x-4 gap-y-1 border-b border-line px-3 py-1.5 sm:px-4">
+        <Legend />
+        <span className="grow" />
+        {children}
+        <Switch on={!search.idle} onChange={on => change({ idle: on ? undefined : true })}>shorten idle time</Switch>
+        <span className="flex">
+          <IconButton icon="minus" label="Zoom out" onClick={() => range.zoom(1.5)} />
+          <IconButton icon="plus" label="Zoom in" onClick={() => range.zoom(1 / 1.5)} />
+          <IconButton icon="fit" label="Show all" disabled={!range.zoomed} onClick={range.reset} />
+        </span>
+      </div>
+      <div ref={scroller} tabIndex={0} role="region" aria-label="Timeline" className="relative min-h-0 grow basis-0 overflow-x-hidden overflow-y-auto bg-surface select-none">
+        <div className="sticky top-0 z-10 flex border-b border-line bg-surface">
+          <span className="shrink-0" style={{ width: labelWidth }} />
+          <Axis view={view} now={over ? null : now} deadline={job.bestEffort?.deadlineAt ?? null} />
+        </div>
+        <div className="relative" style={{ height: virtual.getTotalSize() }} data-timeline-rows={rows.length}>
+          <Lines view={view} left={labelWidth} now={over ? null : now} deadline={job.bestEffort?.deadlineAt ?? null} />
+          {shown.map(({ index, start }) => {
+            const row = rows[index]
+            if (!row) return null
+            return (
+              <button
+                key={row.key}
+                type="button"
+                data-row={row.key}
+                aria-pressed={row.key === search.item}
+                onClick={() => change({ item: row.key === search.item ? undefined : row.key })}
+                className="absolute inset-x-0 flex border-b border-line text-left hover:bg-hover aria-pressed:bg-accent-soft"
+                style={{ transform: `translateY(${start}px)`, height: ROW_HEIGHT }}
+              >
+                <span className="flex shrink-0 items-center gap-1.5 overflow-hidden pr-2 pl-3 sm:pl-4" style={{ width: labelWidth }}>
+                  <StateIcon state={row.state} size={12} label={row.state} />
+                  <JobText className="min-w-0 grow truncate">{nameOf(row)}</JobText>
+                  {row.retryAt !== null && row.state === 'backing_off' && <span className="text-[0.92em] font-semibold text-waiting"><Countdown to={row.retryAt} /></span>}
+                </span>
+                <RowBlocks spans={withPauses(row.spans, pauses, now)} view={view} now={now} retryAt={row.retryAt} />
+              </button>
+            )
+          })}
+        </div>
+      </div>
+      {selected && <Details row={selected} name={nameOf(selected)} pauses={pauses} now={now} onClose={() => change({ item: undefined })} />}
+    </div>
+  )
+}
+
+/** From the job's beginning to its end, or to the last retry that is due. */
+function fullScale(job: Job, rows: Row[], now: number, over: boolean, compress: boolean): TimeScale {
+  const from = rows.reduce((first, row) => Math.min(first, row.spans[0]?.from ?? first), job.submittedAt)
+  const due = rows.reduce((latest, row) => Math.max(latest, row.retryAt ?? 0), 0)
+  const end = over ? now : Math.max(now, due)
+  return buildScale(rows, from, end + (end - from) * 0.02, now, compress)
+}
+
+function Lines({ view, left, now, deadline }: { view: Window; left: number; now: number | null; deadline: number | null }) {
+  const line = (at: number | null, color: string, name: string) => {
+    const x = at === null ? -1 : pixel(view, at)
+    return x >= 0 && x <= view.width && <span data-line={name} className={`pointer-events-none absolute inset-y-0 z-5 w-0.5 ${color}`} style={{ left: left + x }} />
+  }
+  return (
+    <>
+      {line(now, 'bg-accent', 'now')}
+      {line(deadline, 'bg-failed-solid', 'deadline')}
+    </>
+  )
+}
+
+function Details({ row, name, pauses, now, onClose }: { row: Row; name: string; pauses: Band[]; now: number; onClose: () => void }) {
+  const [, change] = useJobSearch()
+  return (
+    <section aria-label={name} className="max-h-56 shrink-0 overflow-auto border-t border-line bg-surface px-3 py-2 sm:px-4">
+      <div className="flex items-center gap-2">
+        <h2 className="font-semibold"><JobText>{name}</JobText></h2>
+        <button type="button" className="text-accent underline" onClick={() => change({ tab: 'why', item: name })}>why</button>
+        <span className="grow" />
+        <IconButton icon="close" label="Close the item" onClick={onClose} />
+      </div>
+      <ol className="flex flex-col gap-0.5 text-muted">
+        {withPauses(row.spans, pauses, now).slice(-100).map((span, i) => (
+          <li key={i}><JobText>{describe(span, now).replaceAll('\n', ' · ')}</JobText></li>
+        ))}
+      </ol>
+    </section>
+  )
+}
+
+function useWidth(element: RefObject<HTMLElement | null>): number {
+  const [width, setWidth] = useState(900)
+  useEffect(() => {
+    if (!element.current) return
+    const observer = new ResizeObserver(([entry]) => entry && setWidth(entry.contentRect.width))
+    observer.observe(element.current)
+    return () => observer.disconnect()
+  }, [element])
+  return width
+}
