@@ -1,6 +1,6 @@
 // The hash over everything that a build is made of. The server's tests compute the same one.
 import { createHash } from 'node:crypto'
-import { readFileSync, readdirSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 
@@ -15,7 +15,8 @@ export function filesUnder(folder) {
 
 export function sourcesHash() {
   const top = readdirSync(web).filter(name => name.endsWith('.json') || name === 'index.html' || name === 'vite.config.ts')
-  const paths = [...top, ...filesUnder(join(web, 'src')).map(path => `src/${path}`)]
+  const folders = ['src', 'public'].filter(name => existsSync(join(web, name)))
+  const paths = [...top, ...folders.flatMap(folder => filesUnder(join(web, folder)).map(path => `${folder}/${path}`))]
   paths.sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)))
   const hash = createHash('sha256')
   for (const path of paths) {
