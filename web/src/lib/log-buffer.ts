@@ -19,6 +19,7 @@ export class LogBuffer {
   private next = 1
 
   push(piece: string): void {
+    if (piece === '') return
     let from = 0
     for (;;) {
       const end = piece.indexOf('\n', from)

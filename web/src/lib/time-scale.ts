@@ -47,6 +47,13 @@ export function buildScale(rows: Iterable<Row>, from: number, to: number, now: n
     if (stop <= start) return
     const compressed = idle && stop - start > 2 * shown && stop - start > SHORTEST_IDLE_MS
     const width = compressed ? shown : stop - start
+    const last = pieces.at(-1)
+    if (last && !last.compressed && !compressed) {
+      place += width
+      last.to = stop
+      last.end = place
+      return
+    }
     pieces.push({ from: start, to: stop, start: place, end: place + width, compressed })
     place += width
   }

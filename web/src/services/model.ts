@@ -194,6 +194,7 @@ export interface Waiting {
 }
 
 export interface Explanation {
+  state: JobState
   sentence: string
   until: number | null
   steps: { name: string; step: string; state: string; sentence: string }[]

@@ -5,7 +5,7 @@ import { fetchOverview, fetchWorkers } from './fleet'
 import { fetchItems, fetchJob, fetchOutputs, fetchPlan } from './job'
 import { fetchCounts, fetchJobs, fetchMe } from './jobs'
 import { fetchLogs } from './logs'
-import type { JobFilter } from './model'
+import { ENDED, type JobFilter } from './model'
 import { Problem, Unreachable } from './problem'
 import { fetchBudgetDraws, fetchExplanation } from './why'
 
@@ -33,7 +33,13 @@ export const jobsQuery = (filter: JobFilter) =>
   })
 export const jobQuery = (id: string) => queryOptions({ queryKey: ['job', id, 'status'], queryFn: () => fetchJob(id) })
 export const explanationQuery = (id: string, step?: string) =>
-  queryOptions({ queryKey: ['job', id, 'explain', step ?? ''], queryFn: () => fetchExplanation(id, step), placeholderData: previous => previous })
+  queryOptions({
+    queryKey: ['job', id, 'explain', step ?? ''],
+    queryFn: () => fetchExplanation(id, step),
+    placeholderData: previous => previous,
+    // Its sentences tell times from now.
+    refetchInterval: ({ state }) => (state.data && !ENDED.has(state.data.state) ? 15_000 : false),
+  })
 export const budgetQuery = (id: string) => queryOptions({ queryKey: ['job', id, 'budget'], queryFn: () => fetchBudgetDraws(id) })
 export const planQuery = (id: string) => queryOptions({ queryKey: ['plan', id], queryFn: () => fetchPlan(id), staleTime: Infinity })
 export const itemsQuery = (id: string, step: string, datacenter: string | undefined, state: string | undefined) =>

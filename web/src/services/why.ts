@@ -47,6 +47,7 @@ interface WireWaiting {
 export async function fetchExplanation(id: string, step?: string): Promise<Explanation> {
   const wire = body(await client.GET('/v1/jobs/{id}/explain', { params: { path: { id }, query: { step } } }))
   return {
+    state: wire.job.state as Explanation['state'],
     sentence: wire.job.sentence,
     until: wire.job.until_ms,
     steps: wire.steps.map(({ name, step: of, state, sentence }) => ({ name, step: of, state, sentence })),

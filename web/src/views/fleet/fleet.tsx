@@ -103,7 +103,7 @@ function Slots({ worker }: { worker: Worker }) {
     <div className="flex items-center gap-2">
       <span role="img" aria-label={text} className="flex grow flex-wrap gap-0.5">
         {Array.from({ length: Math.min(worker.slots, MOST_DRAWN) }, (_, i) => (
-          <span key={i} className={`size-2.5 rounded-sm ${i < worker.busy ? 'bg-running-solid' : i < worker.credits ? 'border border-line-strong' : 'bg-idle-soft'}`} />
+          <span key={i} className={`size-3 rounded-[2px] ${i < worker.busy ? 'bg-running-solid' : i < worker.credits ? 'border border-line-strong' : 'bg-idle-soft'}`} />
         ))}
       </span>
       <span className="text-muted">{text}</span>

@@ -28,7 +28,8 @@ export function JobHeader({ job, onAct }: { job: Job; onAct: (action: ActionKind
           <JobText>{job.name}</JobText>
         </h1>
         <span className="flex items-center text-muted">
-          <code title={job.id}>{job.id}</code>
+          <code title={job.id} className="hidden sm:inline">{job.id}</code>
+          <code className="sm:hidden">{job.id.slice(-8)}</code>
           <IconButton icon="copy" label="Copy the id" onClick={() => void navigator.clipboard?.writeText(job.id)} />
         </span>
         <span className="grow" />

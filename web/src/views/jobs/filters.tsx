@@ -65,7 +65,7 @@ export function FilterBar() {
   return (
     <div className="flex flex-wrap items-center gap-2">
       <Typed inputRef={search} label="Search by name or id" value={filter.text} onChange={text => change({ text })} className="w-full sm:w-56" />
-      <Typed label="Label, as key=value" value={filter.label} onChange={label => change({ label })} className="w-36 grow sm:grow-0" />
+      <Typed label="Label key=value" value={filter.label} onChange={label => change({ label })} className="w-40 grow sm:grow-0" />
       <Select aria-label="Stop reason" value={filter.reason ?? ''} onChange={event => change({ reason: event.target.value || undefined })} className="max-w-44">
         <option value="">Any reason</option>
         {[...STOP_REASONS, ...COMPLETION_REASONS].map(reason => (

@@ -15,7 +15,7 @@ import { ActionDialog, type Intent } from './actions'
 import { FilterBar, isFiltered, StateFilter, useJobFilter } from './filters'
 import { SubmitDialog } from './submit'
 
-const ROW_HEIGHT = 38
+const ROW_HEIGHT = 35
 const COLUMNS = 'grid grid-cols-[28px_118px_minmax(0,1fr)_70px] sm:grid-cols-[28px_118px_minmax(0,1.3fr)_minmax(0,1fr)_96px_84px] items-center gap-x-3 px-3 sm:px-4'
 
 export default function Jobs() {

@@ -72,8 +72,8 @@ function options(width: number, series: Series[], format: (value: number) => str
     cursor: { y: false, points: { size: 6 } },
     scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
     axes: [
-      { ...axis, space: 70, values: (_, splits) => splits.map(at => clockTime(at * 1000).slice(0, 5)) },
-      { ...axis, size: 46, space: 30, values: (_, splits) => splits.map(value => (value === Math.round(value) ? format(value) : '')) },
+      { ...axis, size: 24, space: 70, values: (_, splits) => splits.map(at => clockTime(at * 1000).slice(0, 5)) },
+      { ...axis, size: 46, space: 24, values: (_, splits) => splits.map(value => (value === Math.round(value) ? format(value) : '')) },
     ],
     series: [{}, ...series.map(one => ({ label: one.label, stroke: color(one.color), width: 1.8, dash: one.dash, points: { show: false }, spanGaps: true }))],
   }

@@ -104,12 +104,13 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
   return (
     <div className="flex min-h-[420px] grow flex-col lg:flex-row">
       <div className="relative min-h-80 grow" data-graph={steps.length}>
+        <div className="absolute inset-0">
         <ReactFlow
           nodes={nodes}
           edges={edges}
           nodeTypes={NODE_TYPES}
           onNodeClick={(_, node) => change({ step: node.id, state: undefined, item: undefined })}
-          onInit={() => (steps.length > 60 ? focus(search.step ?? interesting(steps)) : void flow.fitView({ maxZoom: 1.1, padding: 0.12 }))}
+          onInit={() => (steps.length > 60 || innerWidth < 640 ? focus(search.step ?? interesting(steps)) : void flow.fitView({ maxZoom: 1.1, padding: 0.12 }))}
           onlyRenderVisibleElements
           nodesDraggable={false}
           nodesConnectable={false}
@@ -120,6 +121,7 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
         >
           <Background color="var(--line-strong)" gap={22} size={1} />
         </ReactFlow>
+        </div>
         <div className="absolute right-3 bottom-3 flex rounded-md border border-line bg-surface">
           <IconButton icon="minus" label="Further away" onClick={() => void flow.zoomOut()} />
           <IconButton icon="plus" label="Nearer" onClick={() => void flow.zoomIn()} />

@@ -164,11 +164,18 @@ function colorOf(color: number | string | undefined): string | undefined {
   return `var(${PALETTE[color % 8]})`
 }
 
+function groundOf(color: number | string | undefined): string | undefined {
+  if (color === undefined) return undefined
+  return typeof color === 'string' ? `color-mix(in srgb, ${color} 30%, var(--sunken))` : `color-mix(in srgb, ${colorOf(color)} 26%, var(--sunken))`
+}
+
 function css(style: Style): React.CSSProperties {
-  const [front, back] = style.inverse ? [style.background ?? 'var(--sunken)', style.color ?? 'var(--text)'] : [style.color, style.background]
+  const back = style.inverse ? (style.color ?? 7) : style.background
+  // On a coloured ground text is plain: the pairs that programs choose are not readable in both themes.
+  const front = back === undefined ? colorOf(style.color) : 'var(--text)'
   return {
-    color: colorOf(front),
-    background: colorOf(back),
+    color: front,
+    background: groundOf(back),
     fontWeight: style.bold ? 700 : undefined,
     opacity: style.dim ? 0.7 : undefined,
     fontStyle: style.italic ? 'italic' : undefined,

@@ -53,6 +53,7 @@ export const RowBlocks = memo(function RowBlocks({ spans, view, now, retryAt }: 
       ))}
       {due !== null && due >= 0 && due <= view.width && (
         <g data-retry-at={retryAt}>
+          <rect x={pixel(view, now)} y={8} width={Math.max(0, due - pixel(view, now))} height={ROW_HEIGHT - 16} fill="url(#backoff)" opacity="0.4" />
           <line x1={due} x2={due} y1={4} y2={ROW_HEIGHT - 4} stroke="var(--waiting)" strokeWidth="1.5" strokeDasharray="3 2" />
           <path d={`M${due - 3.5} ${ROW_HEIGHT / 2 - 4} l7 4 l-7 4 z`} fill="var(--waiting)" />
         </g>

@@ -73,7 +73,7 @@ function Timeline({ job, plan, rows, pauses, loadMore, children }: Props) {
   const now = over ? lastAt : tick
   const scroller = useRef<HTMLDivElement>(null)
   const width = useWidth(scroller)
-  const labelWidth = width < 640 ? 112 : 236
+  const labelWidth = width < 640 ? 138 : 236
   const scale = useMemo(() => fullScale(job, rows, now, over, !search.idle), [job, rows, now, over, search.idle])
   const range = useViewRange(scale)
   useGestures(scroller, labelWidth, range)

@@ -92,6 +92,12 @@ const KEY_OF: Record<string, string> = {
 /** The account that a limit's key belongs to. */
 export const accountOfLimit = (limit: string) => KEY_OF[limit]
 
+/** Nothing moves in it: it is where the last decision left it. */
+export function standingWindow(verdicts: Verdict[], last: Verdict): { before: number; after: number } | null {
+  const spent = windowSpent(verdicts, last)
+  return spent && { before: spent.after, after: spent.after }
+}
+
 /** The window's clock runs from the first failure on; the verdicts say when that was. */
 export function windowSpent(verdicts: Verdict[], upTo: Verdict): { before: number; after: number } | null {
   const first = verdicts.find(verdict => verdict.after.failures > 0)

@@ -72,9 +72,9 @@ function Field({ of: { key, kind, choices, about }, step, typed, onType }: Field
           {[...new Set([planned, ...options])].map(option => <option key={option}>{option}</option>)}
         </Select>
       ) : (
-        <TextInput id={id} value={value} onChange={event => onType(event.target.value)} placeholder="no limit" className="min-w-0 font-mono" />
+        <TextInput id={id} value={value} onChange={event => onType(event.target.value)} placeholder={kind === 'duration' ? 'no limit' : 'not set'} className="min-w-0 font-mono" />
       )}
-      <span className="text-[0.92em] text-muted">{changed ? <>was {planned || 'no limit'}</> : step.policy[key]?.source}</span>
+      <span className="text-[0.92em] text-muted">{changed ? <>was {planned || (kind === 'duration' ? 'no limit' : 'not set')}</> : step.policy[key]?.source}</span>
     </>
   )
 }

@@ -8,11 +8,11 @@ import { Ago, Countdown } from '@/components/time'
 import { Empty, Failure, JobText, Loading, Sentence } from '@/components/ui'
 import { plural } from '@/lib/format'
 import { changedKeys } from '@/lib/policy'
-import type { Explanation, Verdict, Waiting } from '@/services/model'
+import { ENDED, type Explanation, type Verdict, type Waiting } from '@/services/model'
 import { budgetQuery, explanationQuery, planQuery } from '@/services/queries'
 import { askWhatIf } from '@/services/why'
 import { useJobId, useJobSearch } from '../use-job'
-import { accountOfLimit, AccountBars, accountsOf, windowSpent } from './accounts'
+import { accountOfLimit, AccountBars, accountsOf, standingWindow } from './accounts'
 import { VerdictList } from './verdicts'
 import { WhatIf } from './what-if'
 
@@ -43,7 +43,10 @@ function subjects(explanation: Explanation): Subject[] {
     subject.waiting = waiting
     found.set(waiting.name, subject)
   }
-  const rank = (state: string) => ['failed', 'backing_off', 'running', 'awaiting_callback', 'ready', 'waiting', 'succeeded'].indexOf(state)
+  // A retry that was due when the job ended will not be.
+  const over = ENDED.has(explanation.state)
+  for (const subject of found.values()) if (over && !subject.waiting && subject.state === 'backing_off') subject.state = 'cancelled'
+  const rank = (state: string) => ['failed', 'backing_off', 'running', 'awaiting_callback', 'ready', 'waiting', 'cancelled', 'succeeded'].indexOf(state)
   return [...found.values()].sort((a, b) => rank(a.state) - rank(b.state))
 }
 
@@ -156,7 +159,7 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
           <Icon name="goal" /> It has left: <strong><JobText>{waiting.binding.sentence}</JobText></strong>
         </p>
       )}
-      {last && <AccountBars all accounts={accountsOf(last.after, last.after, windowSpent(subject.verdicts, last))} binding={limit ? accountOfLimit(limit) : undefined} />}
+      {last && <AccountBars all accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last))} binding={limit ? accountOfLimit(limit) : undefined} />}
     </div>
   )
 }
