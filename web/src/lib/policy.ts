@@ -23,6 +23,8 @@ export const POLICY_KEYS: PolicyKey[] = [
   { key: 'window', kind: 'duration', about: 'The wall clock since the first failure; empty: without limit.' },
   { key: 'max_preemptions', kind: 'count', about: 'Losses of the worker that are survived.' },
   { key: 'max_deferrals', kind: 'count', about: 'Deferrals that are survived.' },
+  { key: 'retry_budget.per_step', kind: 'count', about: 'Retries of this step, in all datacenters together.' },
+  { key: 'retry_budget.total', kind: 'count', about: 'Retries of the whole job.' },
   { key: 'exit_codes', kind: 'codes', about: 'stop: never these, as in “stop 2, 64”; retry: only these.' },
 ]
 
@@ -70,5 +72,11 @@ function readCodes(text: string): unknown {
 /** Only what differs from what was planned. */
 export function changedKeys(planned: Record<string, { value: unknown }>, typed: Record<string, string>): Record<string, unknown> {
   const changed = Object.entries(typed).filter(([key, text]) => text.trim() !== '' && text.trim() !== writtenValue(key, planned[key]?.value))
-  return Object.fromEntries(changed.map(([key, text]) => [key, readValue(key, text)]))
+  const body: Record<string, unknown> = {}
+  for (const [key, text] of changed) {
+    const [block, inner] = key.split('.')
+    if (inner === undefined) body[key] = readValue(key, text)
+    else body[block ?? ''] = { ...(body[block ?? ''] as object | undefined), [inner]: readValue(key, text) }
+  }
+  return body
 }

@@ -120,26 +120,38 @@ export async function fetchItems(id: string, stepName: string, query: ItemsQuery
 
 export async function fetchPlan(id: string): Promise<Plan> {
   const wire = body(await client.GET('/v1/jobs/{id}/plan', { params: { path: { id } } }))
-  const steps = Object.entries(wire.steps).map(([name, of]) => planStep(name, of))
-  const file = wire.file && { text: wire.file.text, reconstructed: wire.file.reconstructed ?? false }
+  const budget = budgetPolicy(wire.job.retry_budget)
+  const steps = Object.entries(wire.steps).map(([name, of]) => planStep(name, of, budget))
+  const file = wire.file && { text: wire.file.text, reconstructed: wire.file.reconstructed }
   return { steps, goals: wire.goals, datacenters: wire.datacenters ?? [], file }
 }
 
-const OWN_PLACE = new Set(['policy', 'needs', 'action', 'delays_ms', 'binding_limit', 'worst_case_ms', 'delay_total_ms', 'jitter'])
+/** The job's budget beside each step's policy: both can be edited to ask what would have been. */
+function budgetPolicy(wire: unknown): PlanStep['policy'] {
+  const budget = (wire ?? {}) as { total?: { effective: number } | null; per_step?: { effective: number } | null }
+  const keys = [['retry_budget.total', budget.total], ['retry_budget.per_step', budget.per_step]] as const
+  return Object.fromEntries(keys.flatMap(([key, of]) => (of ? [[key, { value: of.effective, source: 'job' }]] : [])))
+}
 
-function planStep(name: string, wire: Wire['PlanStep']): PlanStep {
-  const others = Object.entries(wire).filter(([key, value]) => !OWN_PLACE.has(key) && value !== null && value !== undefined && value !== 'once')
+const OWN_PLACE = new Set(['policy', 'needs', 'goal', 'action', 'items', 'delays_ms', 'binding_limit', 'worst_case_ms', 'delay_total_ms', 'jitter'])
+
+function planStep(name: string, wire: Wire['StoredStep'], budget: PlanStep['policy']): PlanStep {
+  const others = Object.entries(wire).filter(([key, value]) => !OWN_PLACE.has(key) && tells(value))
   return {
     name,
     needs: wire.needs,
     action: wire.action,
-    fanOut: wire.for_each !== null && wire.for_each !== undefined && wire.for_each !== 'once',
-    policy: wire.policy as PlanStep['policy'],
+    fanOut: wire.for_each !== null,
+    policy: { ...(wire.policy as PlanStep['policy']), ...budget },
     delays: wire.delays_ms,
     bindingLimit: wire.binding_limit,
     worstCase: wire.worst_case_ms ?? null,
     details: others,
   }
+}
+
+function tells(value: unknown): boolean {
+  return value !== null && value !== undefined && !(typeof value === 'object' && Object.keys(value).length === 0)
 }
 
 const EVENTS_PAGE = 1000

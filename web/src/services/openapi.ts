@@ -56,6 +56,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Which jobs change, as a stream */
+        get: operations["watchJobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/counts": {
         parameters: {
             query?: never;
@@ -99,6 +116,23 @@ export interface paths {
         };
         /** All attempts, in the order they began */
         get: operations["listAttempts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/budget": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who drew on the accounts that items share */
+        get: operations["getBudget"];
         put?: never;
         post?: never;
         delete?: never;
@@ -243,6 +277,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/{id}/plan": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a job was accepted to do */
+        get: operations["getPlan"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/{id}/readiness": {
         parameters: {
             query?: never;
@@ -288,6 +339,57 @@ export interface paths {
         put?: never;
         /** Run an ended job again, keeping what succeeded */
         post: operations["retryJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/steps/{step}/items": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The items of a step, by index */
+        get: operations["listItems"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{id}/what-if": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** What another policy would have decided about the recorded outcomes */
+        post: operations["judgeAnew"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/me": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who asks, and what they may do */
+        get: operations["whoAmI"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -345,70 +447,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/me": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["getMe"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/jobs/{id}/steps/{step}/items": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["listItems"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/jobs/{id}/plan": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["getPlan"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/jobs/{id}/what-if": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["whatIf"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/jobs/actions": {
         parameters: {
             query?: never;
@@ -433,22 +471,6 @@ export interface paths {
             cookie?: never;
         };
         get: operations["getOverview"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/jobs/{id}/budget": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["getBudget"];
         put?: never;
         post?: never;
         delete?: never;
@@ -836,14 +858,8 @@ export interface components {
                 [key: string]: string;
             };
             retried_from: string | null;
+            stop_reason: string | null;
             reason?: string;
-            stop_reason?: string | null;
-            progress?: {
-                items: number;
-                succeeded: number;
-                failed: number;
-                running: number;
-            } | null;
         };
         JobCounts: {
             by_state: {
@@ -965,7 +981,6 @@ export interface components {
                 /** @description In the words of the attempt. */
                 said: unknown;
             };
-            deferrals?: number;
         };
         Attempt: {
             attempt: number;
@@ -1146,7 +1161,7 @@ export interface components {
         };
         Me: {
             name: string | null;
-            /** @enum {unknown} */
+            /** @enum {string} */
             auth: "required" | "none";
             scopes: string[];
             may: {
@@ -1156,9 +1171,15 @@ export interface components {
             };
             server: {
                 version: string;
-                store: string;
+                /** @enum {string} */
+                store: "sqlite" | "postgres";
                 now_ms: number;
             };
+        };
+        JobsChanged: {
+            ids: string[];
+            more: boolean;
+            counts: components["schemas"]["JobCounts"];
         };
         ItemsPage: {
             step: string;
@@ -1167,8 +1188,179 @@ export interface components {
             counts: {
                 [key: string]: number;
             };
-            items: components["schemas"]["Item"][];
+            items: components["schemas"]["ItemOfStep"][];
             next: number | null;
+        };
+        ItemOfStep: {
+            index: number;
+            /** @description The element of `for_each`. */
+            value: unknown;
+            state: string;
+            failures: number;
+            preemptions: number;
+            delay_spent_ms: number;
+            retry_available_at_ms: number | null;
+            last_error: string | null;
+            reason: string | null;
+            /** @description What it wrote as its output. */
+            output: unknown;
+            attempts: components["schemas"]["Attempt"][];
+            /** @description There is one that is not shown: all outputs of a status have 1 MiB together. `GET /v1/jobs/{id}/outputs` has them all. */
+            output_left_out?: boolean;
+            /** @description Likewise of its value. */
+            value_left_out?: boolean;
+            progress?: {
+                attempt: number;
+                at_ms: number;
+                /** @description In the words of the attempt. */
+                said: unknown;
+            };
+            deferrals: number;
+            /** @description The attempts of an item beyond the first hundred are not here, but for one that runs. `GET /v1/jobs/{id}/attempts` has them all. */
+            attempts_left_out?: boolean;
+        };
+        ItemName: {
+            name: string;
+            datacenter: string | null;
+            step: string;
+            /** @enum {string} */
+            role: "item" | "fallback" | "compensation";
+            item: number;
+            /** @description The element of `for_each`. */
+            value?: unknown;
+        };
+        Accounts: {
+            failures: number;
+            max_attempts: number | null;
+            preemptions: number;
+            max_preemptions: number | null;
+            deferrals: number;
+            max_deferrals: number | null;
+            delay_spent_ms: number;
+            downtime_ms: number;
+            delay_budget_ms: number | null;
+            window_ms: number | null;
+            job_retries: number;
+            job_budget: number | null;
+            step_retries: number;
+            step_budget: number | null;
+        };
+        Decision: {
+            /** @enum {string} */
+            verdict: "complete" | "retry" | "stop";
+            /** @enum {string} */
+            cause?: "failure" | "preemption" | "deferral";
+            delay_ms?: number;
+            due_at_ms?: number;
+            reason?: string;
+        };
+        StoredPlan: {
+            job: {
+                name: string;
+                labels: {
+                    [key: string]: string;
+                };
+                priority: number;
+                timeout_ms: number | null;
+                retry_budget: Record<string, never> | null;
+                best_effort: Record<string, never> | null;
+                retries_at_most: number | null;
+            };
+            steps: {
+                [key: string]: components["schemas"]["StoredStep"];
+            };
+            goals: string[];
+            datacenters: string[] | null;
+            file: {
+                text: string;
+                reconstructed: boolean;
+            } | null;
+        };
+        StoredStep: {
+            needs: string[];
+            goal: boolean;
+            /** @enum {string} */
+            action: "run" | "argv" | "http" | "call";
+            policy: {
+                [key: string]: {
+                    /** @description Durations in milliseconds; null is none or unlimited. */
+                    value: unknown;
+                    /** @enum {string} */
+                    source: "default" | "given";
+                };
+            };
+            for_each: Record<string, never> | null;
+            items: number | null;
+            parallelism: number | null;
+            max_failed: Record<string, never>;
+            timeout_ms: number | null;
+            heartbeat_ms: number | null;
+            scheduling_timeout_ms: number | null;
+            labels: {
+                [key: string]: string;
+            };
+            resources: Record<string, never>;
+            on_failure: Record<string, never> | null;
+            compensate: string | null;
+            delays_ms: number[];
+            binding_limit: string;
+            jitter: Record<string, never> | null;
+            delay_total_ms: number | null;
+            worst_case_ms: number | null;
+        };
+        BudgetUse: {
+            total: {
+                used: number;
+                limit: number | null;
+            };
+            per_step: {
+                step: string;
+                used: number;
+                limit: number | null;
+            }[];
+            draws: {
+                seq: number;
+                at_ms: number;
+                item: components["schemas"]["ItemName"];
+                attempt: number;
+                cause: string;
+                job_retries_before: number;
+                job_retries_after: number;
+                step_retries_after: number;
+            }[];
+            left_out: number;
+        };
+        WhatIf: {
+            /** @description Only this step has the other policy, named as in explanations; default: all. */
+            step?: string | null;
+            /** @description Keys of a `retry` block, written as in a job file, and `retry_budget`. What is left out stays as it was. */
+            with: Record<string, never>;
+        };
+        WhatIfAnswer: {
+            policy: {
+                [key: string]: {
+                    from: unknown;
+                    to: unknown;
+                };
+            };
+            verdicts: components["schemas"]["JudgedVerdict"][];
+            summary: string;
+            differs: number;
+            left_out: number;
+        };
+        JudgedVerdict: {
+            seq: number;
+            at_ms: number;
+            item: components["schemas"]["ItemName"];
+            attempt: number;
+            outcome: string | null;
+            error: string | null;
+            recorded: components["schemas"]["Decision"];
+            judged: components["schemas"]["Decision"] | null;
+            differs: boolean;
+            recorded_accounts: components["schemas"]["Accounts"];
+            judged_accounts: components["schemas"]["Accounts"] | null;
+            note: string | null;
         };
         Plan: {
             job: {
@@ -1215,12 +1407,6 @@ export interface components {
             worst_case_ms?: number | null;
             detail?: unknown;
         };
-        WhatIf: {
-            step?: string | null;
-            with: {
-                [key: string]: unknown;
-            };
-        };
         WhatIfVerdict: {
             seq: number;
             at_ms: number;
@@ -1239,18 +1425,6 @@ export interface components {
             recorded_accounts: unknown;
             judged_accounts: unknown;
             note: string | null;
-        };
-        WhatIfAnswer: {
-            policy: {
-                [key: string]: {
-                    from: unknown;
-                    to: unknown;
-                };
-            };
-            verdicts: components["schemas"]["WhatIfVerdict"][];
-            summary: string;
-            differs: number;
-            left_out: number;
         };
         JobsAction: {
             /** @enum {unknown} */
@@ -1462,20 +1636,24 @@ export interface operations {
     listJobs: {
         parameters: {
             query?: {
-                /** @description Only jobs in this state. */
+                /** @description Only jobs in this state; given several times, in any of them. */
                 state?: ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck")[];
                 /** @description Only jobs with this name. */
                 name?: string;
                 /** @description Only jobs with this label: NAME=VALUE. */
                 label?: string;
+                /** @description Only jobs with this in their name, in whatever case, or whose ids begin with it. */
+                text?: string;
+                /** @description Only jobs submitted then or later. */
+                since_ms?: number;
+                /** @description Only jobs submitted then or sooner. */
+                until_ms?: number;
+                /** @description Only jobs that ended for this: why the job did, or why one of its items was given up. */
+                reason?: "all_reported" | "attempts_exhausted" | "cancelled" | "deadline_expired" | "deferrals_exhausted" | "delay_budget_exhausted" | "exit_code_excluded" | "exit_code_not_listed" | "job_budget_exhausted" | "job_timed_out" | "min_datacenters_reached" | "not_retryable" | "permanent_error" | "preemptions_exhausted" | "rule_stop" | "run_failed" | "step_budget_exhausted" | "step_failed" | "timed_out" | "unschedulable" | "window_expired";
                 /** @description The `next` of the page before. */
                 cursor?: string;
                 /** @description How many at most. */
                 limit?: number;
-                text?: string;
-                since_ms?: number;
-                until_ms?: number;
-                reason?: string;
             };
             header?: never;
             path?: never;
@@ -1483,7 +1661,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A page of jobs. */
+            /** @description A page of jobs. A request looks through at most 20,000 jobs, and into the logs of 2,000: the page may be short, or empty, with `next`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1797,6 +1975,80 @@ export interface operations {
             };
         };
     };
+    watchJobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description `event: jobs` at most once a second, with the ids of jobs that have changed since the last one, or with `more` if the list is to be read anew. The first has the counts alone. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["JobsChanged"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     countJobs: {
         parameters: {
             query?: never;
@@ -1990,6 +2242,92 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getBudget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Of the job. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was used of them, and the last 1,000 draws. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetUse"];
                 };
             };
             /** @description The token or the signature is missing or not good, or not any more. */
@@ -2927,6 +3265,92 @@ export interface operations {
             };
         };
     };
+    getPlan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Of the job. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description As `plan -o json` shows it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StoredPlan"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     listReadiness: {
         parameters: {
             query?: {
@@ -3309,6 +3733,294 @@ export interface operations {
             };
         };
     };
+    listItems: {
+        parameters: {
+            query?: {
+                /** @description Which run of it; default: the first. */
+                datacenter?: string;
+                /** @description Only items in this state. */
+                state?: "awaiting_callback" | "backing_off" | "cancelled" | "failed" | "ready" | "running" | "skipped" | "succeeded" | "waiting";
+                /** @description Only items from this index on. */
+                from?: number;
+                /** @description How many at most. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Of the job. */
+                id: string;
+                /** @description The name of the step. */
+                step: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of items. It may be short, with `next`, if few of very many are in the state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ItemsPage"];
+                };
+            };
+            /** @description Something in the request is not valid. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    judgeAnew: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Of the job. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WhatIf"];
+            };
+        };
+        responses: {
+            /** @description Each recorded decision, and what it would have been. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhatIfAnswer"];
+                };
+            };
+            /** @description Something in the request is not valid. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such thing. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    whoAmI: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Of the token, or of a server that wants none. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Me"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     listWorkers: {
         parameters: {
             query?: never;
@@ -3564,130 +4276,6 @@ export interface operations {
             };
         };
     };
-    getMe: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Me"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    listItems: {
-        parameters: {
-            query?: {
-                datacenter?: string;
-                state?: string;
-                from?: number;
-                limit?: number;
-            };
-            header?: never;
-            path: {
-                id: string;
-                step: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ItemsPage"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    getPlan: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Plan"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    whatIf: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["WhatIf"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WhatIfAnswer"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
     actOnJobs: {
         parameters: {
             query?: never;
@@ -3736,35 +4324,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    getBudget: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Budget"];
                 };
             };
             400: {

@@ -102,13 +102,13 @@ export async function fetchBudgetDraws(id: string): Promise<BudgetDraws> {
   const draws = wire.draws.map(draw => ({
     seq: draw.seq,
     at: draw.at_ms,
-    item: draw.item,
+    item: draw.item.name,
     attempt: draw.attempt,
     cause: draw.cause,
     before: draw.job_retries_before,
     after: draw.job_retries_after,
   }))
-  return { total: wire.total, perStep: wire.per_step, draws, leftOut: wire.left_out }
+  return { total: wire.total.limit === null ? null : wire.total, perStep: wire.per_step, draws, leftOut: wire.left_out }
 }
 
 /** `changes`: keys of a `retry` block, in the words of a job file. Null asks for all steps. */
@@ -119,7 +119,7 @@ export async function askWhatIf(id: string, step: string | null, changes: Record
   return { policy, verdicts: wire.verdicts.map(judged), summary: wire.summary, differs: wire.differs }
 }
 
-function judged(wire: Wire['WhatIfVerdict']): JudgedVerdict {
+function judged(wire: Wire['JudgedVerdict']): JudgedVerdict {
   return {
     seq: wire.seq,
     item: itemName(wire.item as WireItemName),

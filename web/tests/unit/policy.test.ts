@@ -15,6 +15,7 @@ test('only what was changed is asked', () => {
   const planned = { max_attempts: { value: 3 }, initial_delay: { value: 1000 }, backoff: { value: 'exponential' } }
   expect(changedKeys(planned, { max_attempts: '3', initial_delay: '2s', backoff: 'fixed' })).toEqual({ initial_delay: '2s', backoff: 'fixed' })
   expect(changedKeys(planned, { max_attempts: ' ' })).toEqual({})
+  expect(changedKeys(planned, { 'retry_budget.total': '9', 'retry_budget.per_step': '4' })).toEqual({ retry_budget: { total: 9, per_step: 4 } })
 })
 
 test('what cannot be read is sent as it is, for the server to refuse', () => {

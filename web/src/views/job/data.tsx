@@ -7,7 +7,6 @@ import { jobQuery, outputsQuery, planQuery } from '@/services/queries'
 import { useJobId } from './use-job'
 
 const SHOWN = 4_000
-const INPUT_KEYS = new Set(['run', 'argv', 'http', 'call', 'input', 'env', 'for_each', 'files', 'secrets', 'detail'])
 
 export default function Data() {
   const id = useJobId()
@@ -18,7 +17,7 @@ export default function Data() {
   const error = plan.error ?? outputs.error
   if (error) return <Failure error={error} />
   if (!job.data || !plan.data || outputs.isPending) return <Loading what="inputs and outputs" />
-  const inputs = plan.data.steps.map(step => ({ name: step.name, values: step.details.filter(([key]) => INPUT_KEYS.has(key)) })).filter(step => step.values.length > 0)
+  const inputs = plan.data.steps.map(step => ({ name: step.name, values: [['action', step.action] as [string, unknown], ...step.details] })).filter(step => step.values.length > 0)
   return (
     <div className="grid min-h-0 grow content-start gap-4 overflow-auto p-3 sm:p-4 lg:grid-cols-2">
       <section className="flex min-w-0 flex-col gap-3">

@@ -50,7 +50,7 @@ function Numbered({ text }: { text: string }) {
   )
 }
 
-const SOURCE_LOOK: Record<string, string> = { step: 'bg-accent-soft text-accent', job: 'bg-running-soft text-running', operator: 'bg-paused-soft text-paused' }
+const SOURCE_LOOK: Record<string, string> = { given: 'bg-accent-soft text-accent', step: 'bg-accent-soft text-accent', job: 'bg-running-soft text-running', operator: 'bg-paused-soft text-paused' }
 
 function Policy({ step }: { step: PlanStep }) {
   const entries = Object.entries(step.policy)
