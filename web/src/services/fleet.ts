@@ -38,6 +38,6 @@ export async function fetchOverview(minutes: number): Promise<Overview> {
       lastJob,
     })),
     budgets: wire.budgets_near_end,
-    grid: wire.grid,
+    grid: { workers: wire.grid.workers, items: wire.grid.items.map(({ job, item: name, cells }) => ({ job, name, cells })) },
   }
 }

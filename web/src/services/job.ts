@@ -1,6 +1,6 @@
 /** One job: its status, items, plan, events, outputs. */
 import { body, client, type Wire } from './client'
-import type { Attempt, Item, ItemState, Job, JobEvent, JobState, OutputRow, Page, Plan, PlanStep, Requested, Run, StepStatus } from './model'
+import type { Attempt, AttemptOfItem, Item, ItemState, Job, JobEvent, JobState, OutputRow, Page, Plan, PlanStep, Requested, Role, Run, StepStatus } from './model'
 import { Problem } from './problem'
 import { follow } from './stream'
 
@@ -190,6 +190,20 @@ export function followEvents(id: string, after: number, on: { event: (event: Job
       if (kind !== 'end' && kind !== 'problem') on.event(event(JSON.parse(data) as Wire['Event']))
     },
   })
+}
+
+/** In the order they began. */
+export async function fetchAttempts(id: string, plan: Plan, cursor: string | undefined): Promise<Page<AttemptOfItem>> {
+  const page = body(await client.GET('/v1/jobs/{id}/attempts', { params: { path: { id }, query: { cursor, limit: 200 } } }))
+  const steps = new Map(plan.steps.map((of, i) => [of.name, i]))
+  const rows = page.attempts.map(row => ({
+    run: row.datacenter === null ? 0 : plan.datacenters.indexOf(row.datacenter),
+    step: steps.get(row.step) ?? 0,
+    role: row.role as Role,
+    item: row.item,
+    attempt: attempt(row),
+  }))
+  return { rows, next: page.next }
 }
 
 export async function fetchOutputs(id: string, cursor: string | undefined): Promise<Page<OutputRow>> {

@@ -62,12 +62,11 @@ export interface JobsAction {
   target: { ids: string[] } | { filter: JobFilter }
   grant?: number
   reason?: string
-  /** The same key again is the same retries again. */
+  /** The same key again is the same retries again; other actions need none. */
   key: string
 }
 
 export interface ActionPage {
-  matched: number
   results: ActionResult[]
   next: string | null
 }
@@ -83,20 +82,20 @@ export async function actOnJobs(action: JobsAction, dryRun: boolean, cursor?: st
         ...(action.grant ? { grant: action.grant } : {}),
         ...(action.reason ? { reason: action.reason } : {}),
         ...(cursor ? { cursor } : {}),
+        ...(action.action === 'retry' ? { idempotency_key: action.key } : {}),
         dry_run: dryRun,
-        idempotency_key: action.key,
-      } as Wire['JobsAction'],
+      },
     }),
   )
   const results = answer.results.map(({ id, name, state, outcome, new_id, problem }) => ({
     id,
-    name,
-    state,
+    name: name ?? id,
+    state: state ?? 'stuck',
     outcome: outcome as ActionResult['outcome'],
     newId: new_id ?? null,
-    problem: problem ?? null,
+    problem: problem?.detail ?? null,
   }))
-  return { matched: answer.matched, results, next: answer.next ?? null }
+  return { results, next: answer.next ?? null }
 }
 
 export async function submitJob(file: string, key: string): Promise<{ id: string; warnings: string[] }> {

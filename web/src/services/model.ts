@@ -66,6 +66,15 @@ export interface Attempt {
   finishedAt: number | null
 }
 
+/** An attempt with its place: run and step by their number in the plan. */
+export interface AttemptOfItem {
+  run: number
+  step: number
+  role: Role
+  item: number
+  attempt: Attempt
+}
+
 export interface Item {
   index: number
   value: unknown
@@ -196,7 +205,6 @@ export interface Waiting {
 export interface Explanation {
   state: JobState
   sentence: string
-  until: number | null
   steps: { name: string; step: string; state: string; sentence: string }[]
   waiting: Waiting[]
   verdicts: Verdict[]
@@ -322,8 +330,9 @@ export interface Overview {
     latenessP50: number | null
     latenessP99: number | null
   }[]
-  queue: { reason: string; items: number }[]
+  /** Jobs that wait for a worker, by why none takes them. */
+  queue: { reason: string; jobs: number }[]
   failing: { jobName: string; step: string; failures: number; lastError: string | null; lastJob: string }[]
   budgets: { job: string; name: string; account: string; used: number; limit: number }[]
-  grid: { workers: string[]; items: { job: string; step: string; item: number; cells: { worker: string; failures: number; successes: number }[] }[] }
+  grid: { workers: string[]; items: { job: string; name: string; cells: { worker: string; failures: number; successes: number }[] }[] }
 }

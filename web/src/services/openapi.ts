@@ -39,6 +39,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/jobs/actions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel, pause, resume or retry many jobs */
+        post: operations["actOnJobs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/jobs/bulk": {
         parameters: {
             query?: never;
@@ -396,6 +413,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What this server has seen in the last hour */
+        get: operations["getOverview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers": {
         parameters: {
             query?: never;
@@ -441,38 +475,6 @@ export interface paths {
         put?: never;
         /** Give a worker that drains new work again */
         post: operations["undrainWorker"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/jobs/actions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["actOnJobs"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/overview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["getOverview"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1362,101 +1364,9 @@ export interface components {
             judged_accounts: components["schemas"]["Accounts"] | null;
             note: string | null;
         };
-        Plan: {
-            job: {
-                name: string;
-                retry_budget?: unknown;
-                best_effort?: unknown;
-                labels?: {
-                    [key: string]: string;
-                };
-                timeout_ms?: number | null;
-                priority?: number;
-            };
-            steps: {
-                [key: string]: components["schemas"]["PlanStep"];
-            };
-            goals: string[];
-            datacenters: string[] | null;
-            file: {
-                text: string;
-                reconstructed?: boolean;
-            } | null;
-        };
-        PlanStep: {
-            policy: {
-                [key: string]: {
-                    value: unknown;
-                    source: string;
-                };
-            };
-            needs: string[];
-            action: string;
-            delays_ms: number[];
-            binding_limit: string | null;
-            for_each?: unknown;
-            timeout_ms?: number | null;
-            parallelism?: number | null;
-            labels?: {
-                [key: string]: string;
-            };
-            resources?: unknown;
-            on_failure?: unknown;
-            compensate?: unknown;
-            delay_total_ms?: number | null;
-            worst_case_ms?: number | null;
-            detail?: unknown;
-        };
-        WhatIfVerdict: {
-            seq: number;
-            at_ms: number;
-            item: {
-                name: string;
-                datacenter: string | null;
-                step: string;
-                role: string;
-                item: number;
-            };
-            attempt: number;
-            outcome: string | null;
-            recorded: unknown;
-            judged: unknown;
-            differs: boolean;
-            recorded_accounts: unknown;
-            judged_accounts: unknown;
-            note: string | null;
-        };
-        JobsAction: {
-            /** @enum {unknown} */
-            action: "cancel" | "pause" | "resume" | "retry";
-            ids?: string[];
-            filter?: {
-                [key: string]: unknown;
-            };
-            grant?: number;
-            reason?: string;
-            dry_run: boolean;
-            cursor?: string;
-            idempotency_key?: string;
-        };
-        JobsActionAnswer: {
-            matched: number;
-            next: string | null;
-            results: {
-                id: string;
-                name: string;
-                state: string;
-                /** @enum {unknown} */
-                outcome: "ok" | "would" | "refused";
-                new_id?: string | null;
-                problem?: string | null;
-            }[];
-        };
         Overview: {
             from_ms: number;
             bucket_ms: number;
-            since_ms: number;
-            scope: string;
             throughput: {
                 at_ms: number;
                 submitted: number;
@@ -1472,21 +1382,18 @@ export interface components {
                 lateness_p50_ms: number | null;
                 lateness_p99_ms: number | null;
             }[];
-            queue: {
-                reason: string;
-                items: number;
-            }[];
             top_failing_steps: {
                 job_name: string;
                 step: string;
                 failures: number;
-                last_error: string | null;
+                last_error: string;
                 last_job: string;
             }[];
             budgets_near_end: {
                 job: string;
                 name: string;
-                account: string;
+                /** @enum {string} */
+                account: "job_budget" | "step_budget";
                 used: number;
                 limit: number;
             }[];
@@ -1495,7 +1402,7 @@ export interface components {
                 items: {
                     job: string;
                     step: string;
-                    item: number;
+                    item: string;
                     cells: {
                         worker: string;
                         failures: number;
@@ -1503,27 +1410,56 @@ export interface components {
                     }[];
                 }[];
             };
+            queue: {
+                reason: string;
+                jobs: number;
+            }[];
+            since_ms: number;
+            scope: string;
         };
-        Budget: {
-            total: {
-                used: number;
-                limit: number | null;
+        /** @description With `ids` or with `filter`. */
+        Actions: {
+            /** @enum {string} */
+            action: "cancel" | "pause" | "resume" | "retry";
+            ids?: string[] | null;
+            /** @description As the list of jobs takes them. At least one. */
+            filter?: {
+                state?: (("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck") | ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck")[]) | null;
+                name?: string | null;
+                label?: string | null;
+                text?: string | null;
+                since_ms?: number | null;
+                until_ms?: number | null;
+                reason?: string | null;
             } | null;
-            per_step: {
-                step: string;
-                used: number;
-                limit: number | null;
+            /** @description Of a retry: so many more attempts and so much more budget. */
+            grant?: number | null;
+            /** @description Why, for whoever reads the job's history. */
+            reason?: string | null;
+            /**
+             * @description Say what would be done.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @description The `next` of the answer before. */
+            cursor?: string | null;
+            /** @description Of a retry: each job's is this, a slash and its id, so that the same may be sent again. */
+            idempotency_key?: string | null;
+        };
+        ActionsAnswer: {
+            matched: number;
+            more: boolean;
+            next: string | null;
+            results: {
+                id: string;
+                name: string | null;
+                /** @enum {string|null} */
+                state: "pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck" | null;
+                /** @enum {string} */
+                outcome: "ok" | "would" | "refused";
+                new_id?: string;
+                problem?: components["schemas"]["Problem"];
             }[];
-            draws: {
-                seq: number;
-                at_ms: number;
-                item: string;
-                attempt: number;
-                cause: string;
-                job_retries_before: number;
-                job_retries_after: number;
-            }[];
-            left_out: number;
         };
     };
     responses: never;
@@ -1867,6 +1803,102 @@ export interface operations {
             };
             /** @description The server's disk is full. */
             507: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    actOnJobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Actions"];
+            };
+        };
+        responses: {
+            /** @description What was done, or would be, for each; at most 500, then `next`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ActionsAnswer"];
+                };
+            };
+            /** @description Something in the request is not valid. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4021,6 +4053,92 @@ export interface operations {
             };
         };
     };
+    getOverview: {
+        parameters: {
+            query?: {
+                /** @description Only the last so many; default 60. */
+                minutes?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description In buckets of ten seconds, since the server started at most. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
+                };
+            };
+            /** @description Something in the request is not valid. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token or the signature is missing or not good, or not any more. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token may not do this, or the request names another server or comes from another's page. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The content type is not accepted here. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too often, or too much of earlier answers is unread; try again later. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Something went wrong in the server. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server cannot take it now; try again. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     listWorkers: {
         parameters: {
             query?: never;
@@ -4267,66 +4385,6 @@ export interface operations {
             };
             /** @description The server cannot take it now; try again. */
             503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    actOnJobs: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["JobsAction"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["JobsActionAnswer"];
-                };
-            };
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    getOverview: {
-        parameters: {
-            query?: {
-                minutes?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Overview"];
-                };
-            };
-            400: {
                 headers: {
                     [name: string]: unknown;
                 };

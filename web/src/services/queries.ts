@@ -2,10 +2,10 @@
 import { infiniteQueryOptions, QueryClient, queryOptions } from '@tanstack/react-query'
 import { onReturn } from './connection'
 import { fetchOverview, fetchWorkers } from './fleet'
-import { fetchItems, fetchJob, fetchOutputs, fetchPlan } from './job'
+import { fetchAttempts, fetchItems, fetchJob, fetchOutputs, fetchPlan } from './job'
 import { fetchCounts, fetchJobs, fetchMe } from './jobs'
 import { fetchLogs } from './logs'
-import { ENDED, type JobFilter } from './model'
+import { ENDED, type JobFilter, type Plan } from './model'
 import { Problem, Unreachable } from './problem'
 import { fetchBudgetDraws, fetchExplanation } from './why'
 
@@ -47,6 +47,13 @@ export const itemsQuery = (id: string, step: string, datacenter: string | undefi
     queryKey: ['job', id, 'items', step, datacenter ?? '', state ?? ''],
     queryFn: ({ pageParam }) => fetchItems(id, step, { datacenter, state, from: pageParam, limit: 100 }),
     initialPageParam: 0,
+    getNextPageParam: page => page.next ?? undefined,
+  })
+export const attemptsQuery = (id: string, plan: Plan) =>
+  infiniteQueryOptions({
+    queryKey: ['attempts', id],
+    queryFn: ({ pageParam }) => fetchAttempts(id, plan, pageParam),
+    initialPageParam: undefined as string | undefined,
     getNextPageParam: page => page.next ?? undefined,
   })
 export const outputsQuery = (id: string) =>

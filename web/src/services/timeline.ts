@@ -1,5 +1,5 @@
 /** From a job's events, or from its items, to rows of a timeline: what each item did at which time. */
-import type { Item, JobEvent, Role } from './model'
+import type { AttemptOfItem, JobEvent, Role } from './model'
 
 export type SpanKind = 'queued' | 'attempt' | 'callback' | 'backoff' | 'paused'
 
@@ -170,24 +170,19 @@ function endOf(outcome: unknown): [string, string | undefined] {
 }
 
 /** Of a log too long to fold: attempts with what lies between them, queueing and backoff not told apart. */
-export function rowOfItem(run: number, step: number, item: Item): Row {
-  const spans: Span[] = []
-  let free: number | null = null
-  for (const attempt of item.attempts) {
-    if (free !== null && attempt.startedAt > free) spans.push({ kind: 'backoff', from: free, to: attempt.startedAt })
-    spans.push({
-      kind: 'attempt',
-      from: attempt.startedAt,
-      to: attempt.finishedAt,
-      end: attempt.finishedAt === null ? undefined : attempt.state,
-      attempt: attempt.number,
-      worker: attempt.worker,
-      error: attempt.error ?? undefined,
-    })
-    free = attempt.finishedAt
+export function rowsOfAttempts(attempts: AttemptOfItem[]): Row[] {
+  const rows = new Map<string, Row>()
+  for (const { run, step, role, item, attempt } of attempts) {
+    const key = `${run}.${step}.${role}.${item}`
+    const row = rows.get(key) ?? { key, run, step, role, index: item, spans: [], retryAt: null, state: 'running' }
+    const free = row.spans.at(-1)?.to
+    if (typeof free === 'number' && attempt.startedAt > free) row.spans.push({ kind: 'backoff', from: free, to: attempt.startedAt })
+    const end = attempt.finishedAt === null ? undefined : attempt.state
+    row.spans.push({ kind: 'attempt', from: attempt.startedAt, to: attempt.finishedAt, end, attempt: attempt.number, worker: attempt.worker, error: attempt.error ?? undefined })
+    row.state = attempt.state
+    rows.set(key, row)
   }
-  if (item.state === 'backing_off' && free !== null) spans.push({ kind: 'backoff', from: free, to: null })
-  return { key: `${run}.${step}.item.${item.index}`, run, step, role: 'item', index: item.index, spans, retryAt: item.retryAt, state: item.state }
+  return [...rows.values()]
 }
 
 /** Waiting that a pause overlapped is shown as paused: nothing could have started then. */

@@ -4,8 +4,8 @@ import { useEffect, useState } from 'react'
 import { fetchEvents } from './job'
 import { TimelineFold } from './timeline'
 
-/** Longer logs are shown by item instead. */
-export const MOST_EVENTS = 20_000
+/** Longer logs are shown by attempt instead. */
+export const MOST_EVENTS = 8_000
 
 export interface Folded {
   fold: TimelineFold

@@ -49,7 +49,6 @@ export async function fetchExplanation(id: string, step?: string): Promise<Expla
   return {
     state: wire.job.state as Explanation['state'],
     sentence: wire.job.sentence,
-    until: wire.job.until_ms,
     steps: wire.steps.map(({ name, step: of, state, sentence }) => ({ name, step: of, state, sentence })),
     waiting: (wire.waiting as unknown as WireWaiting[]).map(waiting),
     verdicts: (wire.verdicts as unknown as WireVerdict[]).map(verdict),

@@ -32,8 +32,8 @@ test('lengths of time are short', () => {
 
 test('a poison item is told from a bad worker', () => {
   const cells = (...of: [string, number, number][]) => of.map(([worker, failures, successes]) => ({ worker, failures, successes }))
-  const poison = { job: 'j', step: 's', item: 0, cells: cells(['a', 2, 0], ['b', 1, 0]) }
-  const fine = [1, 2].map(index => ({ job: 'j', step: 's', item: index, cells: cells(['bad', 3, 0], ['a', 0, 1]) }))
+  const poison = { job: 'j', name: 's[0]', cells: cells(['a', 2, 0], ['b', 1, 0]) }
+  const fine = [1, 2].map(index => ({ job: 'j', name: `s[${index}]`, cells: cells(['bad', 3, 0], ['a', 0, 1]) }))
   expect(judgeGrid({ workers: ['a', 'b', 'bad'], items: [poison, ...fine] })).toEqual({ poisonItems: [poison], badWorkers: ['bad'] })
 })
 

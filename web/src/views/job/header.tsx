@@ -13,7 +13,7 @@ import { explanationQuery, meQuery } from '@/services/queries'
 const OFFERED: { action: ActionKind; icon: IconName; label: string; when: (job: Job) => boolean }[] = [
   { action: 'pause', icon: 'pause', label: 'Pause', when: job => job.state === 'running' || job.state === 'pending' },
   { action: 'resume', icon: 'play', label: 'Resume', when: job => job.state === 'paused' },
-  { action: 'retry', icon: 'retry', label: 'Retry', when: job => ENDED.has(job.state) },
+  { action: 'retry', icon: 'retry', label: 'Retry', when: job => ENDED.has(job.state) && job.state !== 'succeeded' },
   { action: 'cancel', icon: 'stop', label: 'Cancel', when: job => !ENDED.has(job.state) || job.runs.some(run => !ENDED.has(run.state)) },
 ]
 

@@ -32,15 +32,15 @@ export function ActionDialog({ intent, onClose }: { intent: Intent; onClose: (do
   // One key for all tries of one intent, so that a second click or a lost answer retries nothing twice.
   const key = useMemo(() => crypto.randomUUID(), [])
   const action: JobsAction = { ...intent, reason: reason.trim() || undefined, grant: Number(grant) || undefined, key }
-  const preview = useQuery({
+  const shown = useQuery({
     queryKey: ['action', key, action.grant ?? 0],
-    queryFn: () => actOnJobs(action, true),
+    queryFn: () => preview(action),
     staleTime: Infinity,
     placeholderData: previous => previous,
   })
   const act = useMutation({ mutationFn: () => actOnAll(action) })
   const words = VERBS[intent.action]
-  const would = preview.data?.results.filter(result => result.outcome === 'would').length ?? 0
+  const would = shown.data?.results.filter(result => result.outcome === 'would').length ?? 0
   const close = () => {
     if (act.data) void queries.invalidateQueries()
     onClose(act.data !== undefined)
@@ -61,10 +61,10 @@ export function ActionDialog({ intent, onClose }: { intent: Intent; onClose: (do
             <Button onClick={close}>Leave as it is</Button>
             <Button
               look={intent.action === 'cancel' ? 'danger' : 'primary'}
-              disabled={act.isPending || preview.isPending || (would === 0 && preview.data?.next == null)}
+              disabled={act.isPending || shown.isPending || (would === 0 && shown.data?.next == null)}
               onClick={() => act.mutate()}
             >
-              {would === 1 && preview.data?.next == null ? words.title : words.button}
+              {would === 1 && shown.data?.next == null ? words.title : words.button}
             </Button>
           </>
         )
@@ -73,12 +73,12 @@ export function ActionDialog({ intent, onClose }: { intent: Intent; onClose: (do
       {act.error && <Failure error={act.error} />}
       {act.data ? (
         <Results page={act.data} done={words.done} />
-      ) : preview.error ? (
-        <Failure error={preview.error} />
-      ) : !preview.data ? (
+      ) : shown.error ? (
+        <Failure error={shown.error} />
+      ) : !shown.data ? (
         <Loading what="what it would do" />
       ) : (
-        <Preview page={preview.data} will={words.will} />
+        <Preview page={shown.data} will={words.will} />
       )}
       {!act.data && (
         <div className="mt-4 flex flex-wrap gap-3">
@@ -99,23 +99,40 @@ export function ActionDialog({ intent, onClose }: { intent: Intent; onClose: (do
   )
 }
 
-/** All pages, one after the other. */
+/** Jobs that one call may name. */
+const MOST_NAMED = 500
+
+function inCalls(action: JobsAction): JobsAction[] {
+  if (!('ids' in action.target)) return [action]
+  const { ids } = action.target
+  const starts = Array.from({ length: Math.ceil(ids.length / MOST_NAMED) }, (_, i) => i * MOST_NAMED)
+  return starts.map(start => ({ ...action, target: { ids: ids.slice(start, start + MOST_NAMED) } }))
+}
+
+/** What the first call would do, and whether others follow. */
+async function preview(action: JobsAction): Promise<ActionPage> {
+  const [first = action, ...others] = inCalls(action)
+  const page = await actOnJobs(first, true)
+  return others.length > 0 ? { ...page, next: 'more' } : page
+}
+
+/** All calls and their pages, one after the other. */
 async function actOnAll(action: JobsAction): Promise<ActionPage> {
   const results: ActionResult[] = []
-  let matched = 0
-  let cursor: string | undefined
   try {
-    do {
-      const page = await actOnJobs(action, false, cursor)
-      results.push(...page.results)
-      matched += page.matched
-      cursor = page.next ?? undefined
-    } while (cursor !== undefined)
+    for (const call of inCalls(action)) {
+      let cursor: string | undefined
+      do {
+        const page = await actOnJobs(call, false, cursor)
+        results.push(...page.results)
+        cursor = page.next ?? undefined
+      } while (cursor !== undefined)
+    }
   } catch (error) {
     if (results.length === 0) throw error
     throw new Error(`${plural(results.length, 'job')} done, then: ${describeError(error)} Sending it again is safe.`)
   }
-  return { matched, results, next: null }
+  return { results, next: null }
 }
 
 function Preview({ page, will }: { page: ActionPage; will: string }) {

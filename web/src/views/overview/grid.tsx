@@ -28,7 +28,7 @@ export function FailureGrid({ grid }: { grid: Overview['grid'] }) {
           </thead>
           <tbody>
             {items.map(item => {
-              const name = `${item.step}[${item.item}]`
+              const { name } = item
               const poison = poisonItems.includes(item)
               return (
                 <tr key={`${item.job}/${name}`}>

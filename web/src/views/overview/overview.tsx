@@ -38,7 +38,7 @@ export default function OverviewPage() {
       <StateCounts />
       <Charts overview={overview.data} />
       <div className="grid gap-3 lg:grid-cols-3">
-        <Panel title="Waiting, by reason"><Queue queue={overview.data.queue} /></Panel>
+        <Panel title="Jobs that wait for a worker"><Queue queue={overview.data.queue} /></Panel>
         <Panel title="Steps that fail most"><Failing failing={overview.data.failing} /></Panel>
         <Panel title="Budgets near their end"><Budgets budgets={overview.data.budgets} /></Panel>
       </div>
@@ -119,15 +119,15 @@ function Panel({ title, children }: { title: string; children: ReactNode }) {
 }
 
 function Queue({ queue }: { queue: Overview['queue'] }) {
-  const most = Math.max(1, ...queue.map(one => one.items))
+  const most = Math.max(1, ...queue.map(one => one.jobs))
   if (queue.length === 0) return <p className="px-3 py-4 text-muted">Nothing waits.</p>
   return (
     <ul className="flex flex-col gap-2 px-3 py-2.5">
       {queue.map(one => (
         <li key={one.reason} className="grid grid-cols-[1fr_auto] gap-x-3">
           <span className="inert">{words(one.reason)}</span>
-          <strong>{count(one.items)}</strong>
-          <span className="col-span-2 h-1.5 rounded-full bg-idle-soft"><span className="block h-full rounded-full bg-waiting-solid" style={{ width: `${(one.items / most) * 100}%` }} /></span>
+          <strong>{count(one.jobs)}</strong>
+          <span className="col-span-2 h-1.5 rounded-full bg-idle-soft"><span className="block h-full rounded-full bg-waiting-solid" style={{ width: `${(one.jobs / most) * 100}%` }} /></span>
         </li>
       ))}
     </ul>

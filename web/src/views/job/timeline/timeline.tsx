@@ -5,12 +5,12 @@ import { useEffect, useMemo, useRef, useState, type RefObject } from 'react'
 import { useShortcuts } from '@/app/shortcuts'
 import { StateIcon } from '@/components/state'
 import { Countdown, useNow } from '@/components/time'
-import { Empty, Failure, IconButton, JobText, Loading, Select, Switch } from '@/components/ui'
+import { Empty, Failure, IconButton, JobText, Loading, Switch } from '@/components/ui'
 import { count } from '@/lib/format'
 import { buildScale, type TimeScale } from '@/lib/time-scale'
 import { ENDED, type Job, type Plan } from '@/services/model'
-import { itemsQuery, jobQuery, planQuery } from '@/services/queries'
-import { rowOfItem, withPauses, type Band, type Row } from '@/services/timeline'
+import { attemptsQuery, jobQuery, planQuery } from '@/services/queries'
+import { rowsOfAttempts, withPauses, type Band, type Row } from '@/services/timeline'
 import { useTimelineFold } from '@/services/use-timeline'
 import { itemLabel, useJobId, useJobSearch } from '../use-job'
 import { Axis, Legend, Patterns, pixel, RowBlocks, ROW_HEIGHT, describe, type Window } from './drawing'
@@ -24,36 +24,24 @@ export default function TimelineTab() {
   const error = plan.error ?? folded.error
   if (error) return <Failure error={error} />
   if (!job.data || !plan.data || !folded.data) return <Loading what="the timeline" />
-  if (folded.data.tooLong) return <TimelineOfItems job={job.data} plan={plan.data} pauses={folded.data.fold.pauses} />
+  if (folded.data.tooLong) return <TimelineOfAttempts job={job.data} plan={plan.data} pauses={folded.data.fold.pauses} />
   const rows = [...folded.data.fold.rows.values()].sort((a, b) => a.run - b.run || a.step - b.step || a.role.localeCompare(b.role) || a.index - b.index)
   if (rows.length === 0) return <Empty title="Nothing has run yet" icon="pending">Attempts are drawn here as soon as a worker takes the first one. Why none does is in the tab Why.</Empty>
   return <Timeline job={job.data} plan={plan.data} rows={rows} pauses={folded.data.fold.pauses} />
 }
 
-/** Of a log too long to read: a page of items of one step, and the next as one scrolls. */
-function TimelineOfItems({ job, plan, pauses }: { job: Job; plan: Plan; pauses: Band[] }) {
-  const [search, change] = useJobSearch()
-  const largest = [...(job.runs[0]?.steps ?? [])].sort((a, b) => sum(b.counts) - sum(a.counts))[0]
-  const step = plan.steps.findIndex(candidate => candidate.name === (search.step ?? largest?.name))
-  const name = plan.steps[step]?.name ?? ''
-  const run = Math.max(0, plan.datacenters.indexOf(search.dc ?? ''))
-  const pages = useInfiniteQuery(itemsQuery(job.id, name, plan.datacenters[run], search.state))
-  const rows = useMemo(() => pages.data?.pages.flatMap(page => page.items.map(item => rowOfItem(run, step, item))) ?? [], [pages.data, run, step])
+/** Of a log too long to read: items in the order they began, and more as one scrolls. */
+function TimelineOfAttempts({ job, plan, pauses }: { job: Job; plan: Plan; pauses: Band[] }) {
+  const pages = useInfiniteQuery(attemptsQuery(job.id, plan))
+  const rows = useMemo(() => rowsOfAttempts(pages.data?.pages.flatMap(page => page.rows) ?? []), [pages.data])
   if (pages.error) return <Failure error={pages.error} />
-  if (pages.isPending) return <Loading what="items" />
+  if (pages.isPending) return <Loading what="attempts" />
   const more = pages.hasNextPage && !pages.isFetchingNextPage ? () => void pages.fetchNextPage() : undefined
   return (
-    <Timeline job={job} plan={plan} rows={rows} pauses={pauses} loadMore={more}>
-      <Select aria-label="Step" value={name} onChange={event => change({ step: event.target.value })}>
-        {plan.steps.slice(0, 1000).map(candidate => <option key={candidate.name}>{candidate.name}</option>)}
-      </Select>
-      <span className="text-muted">{count(sum(job.runs[run]?.steps[step]?.counts ?? {}))} items; backoff and queueing are drawn alike in a job this large</span>
+    <Timeline job={job} plan={plan} rows={rows} pauses={pauses} loadMore={more} upTo={rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), 0)}>
+      <span className="text-muted">the first {count(rows.length)} items to begin; backoff and queueing are drawn alike in a job this large</span>
     </Timeline>
   )
-}
-
-function sum(counts: Record<string, number>): number {
-  return Object.values(counts).reduce((all, one) => all + one, 0)
 }
 
 interface Props {
@@ -62,14 +50,16 @@ interface Props {
   rows: Row[]
   pauses: Band[]
   loadMore?: () => void
+  /** Only the time up to here is shown, because the rows end there. */
+  upTo?: number
   children?: React.ReactNode
 }
 
-function Timeline({ job, plan, rows, pauses, loadMore, children }: Props) {
+function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) {
   const [search, change] = useJobSearch()
   const tick = useNow()
-  const over = ENDED.has(job.state) && job.runs.every(run => ENDED.has(run.state))
-  const lastAt = rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), job.finishedAt ?? 0)
+  const over = upTo !== undefined || (ENDED.has(job.state) && job.runs.every(run => ENDED.has(run.state)))
+  const lastAt = upTo ?? rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), job.finishedAt ?? 0)
   const now = over ? lastAt : tick
   const scroller = useRef<HTMLDivElement>(null)
   const width = useWidth(scroller)
