@@ -38,8 +38,27 @@ async function stateOf(id) {
 
 start('server', '--auth', 'none', '--listen', `127.0.0.1:${port}`, '--data', join(data, 'server'))
 await until('the server answers', async () => (await fetch(`${server}/healthz`)).ok)
-for (const [name, datacenter, label] of [['rack-1', 'east', 'disk=ssd'], ['rack-2', 'east', 'disk=hdd'], ['rack-3', 'west', 'disk=ssd'], ['gpu-a', 'west', 'gpu=a100']]) {
-  start('worker', '--server', server, '--name', name, '--slots', '6', '--datacenter', datacenter, '--label', label, '--folder', join(data, name))
+for (const [name, datacenter, label] of [
+  ['rack-1', 'east', 'disk=ssd'],
+  ['rack-2', 'east', 'disk=hdd'],
+  ['rack-3', 'west', 'disk=ssd'],
+  ['gpu-a', 'west', 'gpu=a100'],
+]) {
+  start(
+    'worker',
+    '--server',
+    server,
+    '--name',
+    name,
+    '--slots',
+    '6',
+    '--datacenter',
+    datacenter,
+    '--label',
+    label,
+    '--folder',
+    join(data, name),
+  )
 }
 await until('four workers are connected', async () => (await (await fetch(`${server}/v1/workers`)).json()).workers.length === 4)
 const ids = {}
@@ -47,7 +66,11 @@ for (const name of readdirSync(jobs).sort()) ids[name] = await submit(name)
 for (let i = 0; i < 6; i++) await submit('heartbeat.yaml')
 await submit('nightly-report.yaml')
 await until('the migration runs', async () => (await stateOf(ids['migrate-users.yaml'])) === 'running')
-await fetch(`${server}/v1/jobs/${ids['migrate-users.yaml']}/pause`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ reason: 'the replica lags' }) })
+await fetch(`${server}/v1/jobs/${ids['migrate-users.yaml']}/pause`, {
+  method: 'POST',
+  headers: { 'Content-Type': 'application/json' },
+  body: JSON.stringify({ reason: 'the replica lags' }),
+})
 console.log(`${server} · Ctrl-C stops it`)
 
 const stop = () => {

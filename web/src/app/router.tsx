@@ -27,17 +27,18 @@ const overview = createRoute({
 const jobs = createRoute({
   getParentRoute: () => root,
   path: '/jobs',
-  validateSearch: (raw: Record<string, unknown>) => optional({
-    state: choices(raw, 'state', JOB_STATES),
-    name: text(raw, 'name'),
-    label: text(raw, 'label'),
-    text: text(raw, 'text'),
-    reason: text(raw, 'reason'),
-    since: number(raw, 'since'),
-    until: number(raw, 'until'),
-    /** The row that the keyboard is at. */
-    at: text(raw, 'at'),
-  }),
+  validateSearch: (raw: Record<string, unknown>) =>
+    optional({
+      state: choices(raw, 'state', JOB_STATES),
+      name: text(raw, 'name'),
+      label: text(raw, 'label'),
+      text: text(raw, 'text'),
+      reason: text(raw, 'reason'),
+      since: number(raw, 'since'),
+      until: number(raw, 'until'),
+      /** The row that the keyboard is at. */
+      at: text(raw, 'at'),
+    }),
   component: lazyRouteComponent(() => import('@/views/jobs/jobs')),
 })
 
@@ -47,23 +48,24 @@ export type JobTab = (typeof JOB_TABS)[number]
 export const jobRoute = createRoute({
   getParentRoute: () => root,
   path: '/jobs/$id',
-  validateSearch: (raw: Record<string, unknown>) => optional({
-    tab: choice(raw, 'tab', JOB_TABS),
-    step: text(raw, 'step'),
-    /** Of the step: its number, or `!` and `~` for its fallback and compensation. */
-    item: text(raw, 'item'),
-    dc: text(raw, 'dc'),
-    state: text(raw, 'state'),
-    log: text(raw, 'log'),
-    find: text(raw, 'find'),
-    follow: flag(raw, 'follow'),
-    from: number(raw, 'from'),
-    to: number(raw, 'to'),
-    idle: flag(raw, 'idle'),
-    after: number(raw, 'after'),
-    seq: number(raw, 'seq'),
-    with: texts(raw, 'with'),
-  }),
+  validateSearch: (raw: Record<string, unknown>) =>
+    optional({
+      tab: choice(raw, 'tab', JOB_TABS),
+      step: text(raw, 'step'),
+      /** Of the step: its number, or `!` and `~` for its fallback and compensation. */
+      item: text(raw, 'item'),
+      dc: text(raw, 'dc'),
+      state: text(raw, 'state'),
+      log: text(raw, 'log'),
+      find: text(raw, 'find'),
+      follow: flag(raw, 'follow'),
+      from: number(raw, 'from'),
+      to: number(raw, 'to'),
+      idle: flag(raw, 'idle'),
+      after: number(raw, 'after'),
+      seq: number(raw, 'seq'),
+      with: texts(raw, 'with'),
+    }),
   component: lazyRouteComponent(() => import('@/views/job/job')),
 })
 

@@ -60,7 +60,14 @@ function TopBar({ onHelp }: { onHelp: () => void }) {
       <Link to="/overview" className="mr-1 flex items-center gap-2 font-semibold tracking-tight sm:mr-4" aria-label="Steadfast: overview">
         <svg viewBox="0 0 32 32" width="22" height="22" aria-hidden>
           <rect width="32" height="32" rx="7" fill="var(--accent)" />
-          <path d="M7 21h5l3-11 4 15 3-9h3" fill="none" stroke="var(--on-accent)" strokeWidth="2.6" strokeLinecap="round" strokeLinejoin="round" />
+          <path
+            d="M7 21h5l3-11 4 15 3-9h3"
+            fill="none"
+            stroke="var(--on-accent)"
+            strokeWidth="2.6"
+            strokeLinecap="round"
+            strokeLinejoin="round"
+          />
         </svg>
         <span className="hidden text-[1.08em] sm:inline">Steadfast</span>
       </Link>
@@ -135,7 +142,11 @@ function HelpDialog({ open, onClose }: { open: boolean; onClose: () => void }) {
             <dl className="grid grid-cols-[auto_1fr] gap-x-3 gap-y-1">
               {group.shortcuts.map(shortcut => (
                 <div key={shortcut.keys} className="contents">
-                  <dt className="flex gap-1">{shortcut.keys.split(' ').map((key, i) => <Kbd key={i}>{key}</Kbd>)}</dt>
+                  <dt className="flex gap-1">
+                    {shortcut.keys.split(' ').map((key, i) => (
+                      <Kbd key={i}>{key}</Kbd>
+                    ))}
+                  </dt>
                   <dd className="text-muted">{shortcut.about}</dd>
                 </div>
               ))}

@@ -31,10 +31,14 @@ function onKey(event: KeyboardEvent): void {
     return
   }
   // Enter and Space are the focused button's own.
-  if ((event.key === 'Enter' || event.key === ' ') && event.target instanceof Element && event.target.closest('button, a, [role=option]')) return
+  if ((event.key === 'Enter' || event.key === ' ') && event.target instanceof Element && event.target.closest('button, a, [role=option]'))
+    return
   const pressed = prefix && Date.now() - prefixAt < LONGEST_PAUSE_MS ? `${prefix} ${event.key}` : event.key
   prefix = ''
-  const all = groups.get().flatMap(group => group.shortcuts).reverse()
+  const all = groups
+    .get()
+    .flatMap(group => group.shortcuts)
+    .reverse()
   const shortcut = all.find(({ keys }) => keys === pressed)
   if (shortcut) {
     event.preventDefault()

@@ -24,7 +24,14 @@ export function SignIn({ refused }: { refused: NonNullable<Session['refused']> }
         <div className="flex items-center gap-3">
           <svg viewBox="0 0 32 32" width="30" height="30" aria-hidden>
             <rect width="32" height="32" rx="7" fill="var(--accent)" />
-            <path d="M7 21h5l3-11 4 15 3-9h3" fill="none" stroke="var(--on-accent)" strokeWidth="2.6" strokeLinecap="round" strokeLinejoin="round" />
+            <path
+              d="M7 21h5l3-11 4 15 3-9h3"
+              fill="none"
+              stroke="var(--on-accent)"
+              strokeWidth="2.6"
+              strokeLinecap="round"
+              strokeLinejoin="round"
+            />
           </svg>
           <h1 className="text-[1.35em] font-semibold tracking-tight">Sign in to Steadfast</h1>
         </div>
@@ -33,13 +40,21 @@ export function SignIn({ refused }: { refused: NonNullable<Session['refused']> }
         </p>
         <label className="flex flex-col gap-1 font-medium">
           Token
-          <TextInput type="password" name="token" autoFocus value={token} onChange={event => setToken(event.target.value)} className="h-9 font-mono" />
+          <TextInput
+            type="password"
+            name="token"
+            autoFocus
+            value={token}
+            onChange={event => setToken(event.target.value)}
+            className="h-9 font-mono"
+          />
         </label>
         <Button type="submit" look="primary" disabled={token.trim() === ''} className="h-9">
           Sign in
         </Button>
         <p className="text-muted">
-          <code>steadfast token create --scope read --name me</code> prints one. It is kept for this tab alone, and only sent to this server.
+          <code>steadfast token create --scope read --name me</code> prints one. It is kept for this tab alone, and only sent to this
+          server.
         </p>
       </form>
     </main>

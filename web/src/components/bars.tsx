@@ -10,7 +10,12 @@ export function CountsBar({ counts, height = 'h-1.5' }: { counts: Record<string,
   const total = shown.reduce((sum, state) => sum + (counts[state] ?? 0), 0)
   const text = shown.map(state => `${count(counts[state] ?? 0)} ${words(state)}`).join(', ')
   return (
-    <span role="img" aria-label={text || 'no items'} title={text} className={`flex w-full overflow-hidden rounded-full bg-idle-soft ${height}`}>
+    <span
+      role="img"
+      aria-label={text || 'no items'}
+      title={text}
+      className={`flex w-full overflow-hidden rounded-full bg-idle-soft ${height}`}
+    >
       {shown.map(state => (
         // At least a pixel or two: one failed item of a million must be seen.
         <span key={state} className={toneSolid(state)} style={{ flexGrow: (counts[state] ?? 0) / total, minWidth: 3 }} />
@@ -27,7 +32,11 @@ export function SpentBar({ used, before = used, limit, label }: { used: number; 
   const near = limit !== null && !tight && used / Math.max(limit, 1) >= 0.66
   const color = tight ? 'bg-failed-solid' : near ? 'bg-waiting-solid' : 'bg-running-solid'
   return (
-    <span role="img" aria-label={label} className={`relative block h-2 w-full overflow-hidden rounded-full bg-idle-soft ${limit === null ? 'mask-r-from-60%' : ''}`}>
+    <span
+      role="img"
+      aria-label={label}
+      className={`relative block h-2 w-full overflow-hidden rounded-full bg-idle-soft ${limit === null ? 'mask-r-from-60%' : ''}`}
+    >
       <span className={`absolute inset-y-0 left-0 opacity-55 ${color}`} style={{ width: part(used) }} />
       <span className={`absolute inset-y-0 left-0 ${color}`} style={{ width: part(Math.min(before, used)) }} />
     </span>

@@ -76,7 +76,10 @@ export function StateIcon({ state, size = 14, label }: { state: string; size?: n
 export function StateBadge({ state, large = false }: { state: string; large?: boolean }) {
   const size = large ? 'px-2 py-1 text-[1.05em]' : 'px-1.5 py-px'
   return (
-    <span className={`inline-flex items-center gap-1.5 rounded-md font-medium whitespace-nowrap ${size} ${toneSoft(state)} ${toneText(state)}`} data-state={state}>
+    <span
+      className={`inline-flex items-center gap-1.5 rounded-md font-medium whitespace-nowrap ${size} ${toneSoft(state)} ${toneText(state)}`}
+      data-state={state}
+    >
       <StateIcon state={state} size={large ? 15 : 13} />
       {words(state)}
     </span>

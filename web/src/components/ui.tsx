@@ -40,14 +40,21 @@ export function Select({ className = '', ...rest }: SelectHTMLAttributes<HTMLSel
 
 export function Chip({ children, title }: { children: ReactNode; title?: string }) {
   return (
-    <span title={title} className="inert inline-flex max-w-full items-center rounded border border-line bg-sunken px-1.5 text-[0.92em] text-muted">
+    <span
+      title={title}
+      className="inert inline-flex max-w-full items-center rounded border border-line bg-sunken px-1.5 text-[0.92em] text-muted"
+    >
       {children}
     </span>
   )
 }
 
 export function Kbd({ children }: { children: ReactNode }) {
-  return <kbd className="inline-block min-w-5 rounded border border-line-strong bg-sunken px-1 text-center text-[0.85em] text-muted">{children}</kbd>
+  return (
+    <kbd className="inline-block min-w-5 rounded border border-line-strong bg-sunken px-1 text-center text-[0.85em] text-muted">
+      {children}
+    </kbd>
+  )
 }
 
 export function Empty({ title, children, icon = 'search' }: { title: string; children?: ReactNode; icon?: IconName }) {
@@ -92,7 +99,15 @@ export function Sentence({ children }: { children: string }) {
   const parts = plainText(children).split('`')
   return (
     <span className="inert">
-      {parts.map((part, i) => (i % 2 === 1 ? <code key={i} className="rounded bg-sunken px-1">{part}</code> : part))}
+      {parts.map((part, i) =>
+        i % 2 === 1 ? (
+          <code key={i} className="rounded bg-sunken px-1">
+            {part}
+          </code>
+        ) : (
+          part
+        ),
+      )}
     </span>
   )
 }
@@ -124,8 +139,16 @@ export function Segments<T extends string>({ label, options, value, onChange }: 
 
 export function Switch({ on, onChange, children }: { on: boolean; onChange: (on: boolean) => void; children: ReactNode }) {
   return (
-    <button type="button" role="switch" aria-checked={on} onClick={() => onChange(!on)} className="inline-flex h-8 items-center gap-2 rounded-md px-1.5 text-muted hover:text-text">
-      <span className={`flex h-4 w-7 items-center rounded-full border px-0.5 ${on ? 'justify-end border-accent bg-accent' : 'border-line-strong bg-sunken'}`}>
+    <button
+      type="button"
+      role="switch"
+      aria-checked={on}
+      onClick={() => onChange(!on)}
+      className="inline-flex h-8 items-center gap-2 rounded-md px-1.5 text-muted hover:text-text"
+    >
+      <span
+        className={`flex h-4 w-7 items-center rounded-full border px-0.5 ${on ? 'justify-end border-accent bg-accent' : 'border-line-strong bg-sunken'}`}
+      >
         <span className={`size-2.5 rounded-full ${on ? 'bg-on-accent' : 'bg-muted'}`} />
       </span>
       {children}

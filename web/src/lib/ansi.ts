@@ -18,7 +18,8 @@ export interface Segment {
 
 const PLAIN: Style = {}
 // CSI, OSC (ended by BEL or ST), other two-character escapes, and a sequence that the end of the text cut off.
-const ESCAPE = /\x1b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[PX^_][^\x1b]*(?:\x1b\\|$)|\[[0-9;:?<=>]*[ -/]*$|[ -/]*[0-~]|$)/g
+const ESCAPE =
+  /\x1b(?:\[([0-9;:?<=>]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[PX^_][^\x1b]*(?:\x1b\\|$)|\[[0-9;:?<=>]*[ -/]*$|[ -/]*[0-~]|$)/g
 // Controls, and the characters that turn the direction of text or are invisible.
 const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g
 

@@ -34,9 +34,11 @@ const KIND = new Map(POLICY_KEYS.map(({ key, kind }) => [key, kind]))
 export function writtenValue(key: string, value: unknown): string {
   const kind = KIND.get(key)
   if (value === null || value === undefined) return kind === 'count' ? 'unlimited' : ''
-  if (kind === 'duration' || key === 'max_retry_after' || key === 'increment') return typeof value === 'number' ? duration(value) : String(value)
+  if (kind === 'duration' || key === 'max_retry_after' || key === 'increment')
+    return typeof value === 'number' ? duration(value) : String(value)
   if (kind === 'codes') return codes(value as { retry?: number[]; stop?: number[] })
-  if (Array.isArray(value)) return value.map(one => (typeof one === 'number' && key === 'backoff' ? duration(one) : writtenOther(one))).join(', ')
+  if (Array.isArray(value))
+    return value.map(one => (typeof one === 'number' && key === 'backoff' ? duration(one) : writtenOther(one))).join(', ')
   return writtenOther(value)
 }
 
@@ -61,17 +63,25 @@ export function readValue(key: string, text: string): unknown {
 
 function readCodes(text: string): unknown {
   const lists: Record<string, number[]> = {}
-  for (const part of text.split(';').map(one => one.trim()).filter(Boolean)) {
+  for (const part of text
+    .split(';')
+    .map(one => one.trim())
+    .filter(Boolean)) {
     const match = /^(retry|stop)\s+([\d\s,]+)$/.exec(part)
     if (!match?.[1] || !match[2]) return text
-    lists[match[1]] = match[2].split(/[\s,]+/).filter(Boolean).map(Number)
+    lists[match[1]] = match[2]
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map(Number)
   }
   return lists
 }
 
 /** Only what differs from what was planned. */
 export function changedKeys(planned: Record<string, { value: unknown }>, typed: Record<string, string>): Record<string, unknown> {
-  const changed = Object.entries(typed).filter(([key, text]) => text.trim() !== '' && text.trim() !== writtenValue(key, planned[key]?.value))
+  const changed = Object.entries(typed).filter(
+    ([key, text]) => text.trim() !== '' && text.trim() !== writtenValue(key, planned[key]?.value),
+  )
   const body: Record<string, unknown> = {}
   for (const [key, text] of changed) {
     const [block, inner] = key.split('.')

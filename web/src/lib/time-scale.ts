@@ -86,6 +86,8 @@ function merged(rows: Iterable<Row>, now: number): [number, number][] {
 /** Round steps for the axis: at most `most` of them over `span`. */
 export function tickStep(span: number, most: number): number {
   const rough = span / Math.max(1, most)
-  const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5]
+  const steps = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5,
+  ]
   return steps.find(step => step >= rough) ?? Math.ceil(rough / 864e5) * 864e5
 }

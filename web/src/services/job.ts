@@ -1,6 +1,22 @@
 /** One job: its status, items, plan, events, outputs. */
 import { body, client, type Wire } from './client'
-import type { Attempt, AttemptOfItem, Item, ItemState, Job, JobEvent, JobState, OutputRow, Page, Plan, PlanStep, Requested, Role, Run, StepStatus } from './model'
+import type {
+  Attempt,
+  AttemptOfItem,
+  Item,
+  ItemState,
+  Job,
+  JobEvent,
+  JobState,
+  OutputRow,
+  Page,
+  Plan,
+  PlanStep,
+  Requested,
+  Role,
+  Run,
+  StepStatus,
+} from './model'
 import { Problem } from './problem'
 import { follow } from './stream'
 
@@ -129,11 +145,25 @@ export async function fetchPlan(id: string): Promise<Plan> {
 /** The job's budget beside each step's policy: both can be edited to ask what would have been. */
 function budgetPolicy(wire: unknown): PlanStep['policy'] {
   const budget = (wire ?? {}) as { total?: { effective: number } | null; per_step?: { effective: number } | null }
-  const keys = [['retry_budget.total', budget.total], ['retry_budget.per_step', budget.per_step]] as const
+  const keys = [
+    ['retry_budget.total', budget.total],
+    ['retry_budget.per_step', budget.per_step],
+  ] as const
   return Object.fromEntries(keys.flatMap(([key, of]) => (of ? [[key, { value: of.effective, source: 'job' }]] : [])))
 }
 
-const OWN_PLACE = new Set(['policy', 'needs', 'goal', 'action', 'items', 'delays_ms', 'binding_limit', 'worst_case_ms', 'delay_total_ms', 'jitter'])
+const OWN_PLACE = new Set([
+  'policy',
+  'needs',
+  'goal',
+  'action',
+  'items',
+  'delays_ms',
+  'binding_limit',
+  'worst_case_ms',
+  'delay_total_ms',
+  'jitter',
+])
 
 function planStep(name: string, wire: Wire['StoredStep'], budget: PlanStep['policy']): PlanStep {
   const others = Object.entries(wire).filter(([key, value]) => !OWN_PLACE.has(key) && tells(value))
@@ -181,7 +211,11 @@ export async function lastEvent(id: string): Promise<number> {
 }
 
 /** `onEnd`: nothing more will happen. */
-export function followEvents(id: string, after: number, on: { event: (event: JobEvent) => void; live: (live: boolean) => void }): () => void {
+export function followEvents(
+  id: string,
+  after: number,
+  on: { event: (event: JobEvent) => void; live: (live: boolean) => void },
+): () => void {
   return follow(`/v1/jobs/${id}/events`, {
     after: String(after),
     onLive: on.live,

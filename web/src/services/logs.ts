@@ -13,7 +13,13 @@ function address(id: string, log: Pick<Log, 'step' | 'name'>, query: Record<stri
 }
 
 /** The text from byte `offset` on, in pieces; with `follow` until the job is over. */
-export async function* readLog(id: string, log: Pick<Log, 'step' | 'name'>, offset: number, follow: boolean, signal: AbortSignal): AsyncGenerator<string> {
+export async function* readLog(
+  id: string,
+  log: Pick<Log, 'step' | 'name'>,
+  offset: number,
+  follow: boolean,
+  signal: AbortSignal,
+): AsyncGenerator<string> {
   const query: Record<string, number | boolean> = follow ? { offset, follow } : { offset }
   yield* pieces(await send(new Request(address(id, log, query), { signal, cache: 'no-store' })))
 }

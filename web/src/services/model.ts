@@ -4,13 +4,36 @@ export const JOB_STATES = ['pending', 'running', 'paused', 'succeeded', 'partial
 export type JobState = (typeof JOB_STATES)[number]
 export const ENDED: ReadonlySet<string> = new Set(['succeeded', 'partial', 'failed', 'cancelled'])
 
-export const ITEM_STATES = ['running', 'awaiting_callback', 'backing_off', 'ready', 'waiting', 'failed', 'succeeded', 'cancelled', 'skipped'] as const
+export const ITEM_STATES = [
+  'running',
+  'awaiting_callback',
+  'backing_off',
+  'ready',
+  'waiting',
+  'failed',
+  'succeeded',
+  'cancelled',
+  'skipped',
+] as const
 export type ItemState = (typeof ITEM_STATES)[number]
 
 export const STOP_REASONS = [
-  'attempts_exhausted', 'job_budget_exhausted', 'step_budget_exhausted', 'delay_budget_exhausted', 'window_expired', 'preemptions_exhausted',
-  'deferrals_exhausted', 'permanent_error', 'rule_stop', 'not_retryable', 'exit_code_excluded', 'exit_code_not_listed', 'unschedulable',
-  'job_timed_out', 'step_failed', 'cancelled',
+  'attempts_exhausted',
+  'job_budget_exhausted',
+  'step_budget_exhausted',
+  'delay_budget_exhausted',
+  'window_expired',
+  'preemptions_exhausted',
+  'deferrals_exhausted',
+  'permanent_error',
+  'rule_stop',
+  'not_retryable',
+  'exit_code_excluded',
+  'exit_code_not_listed',
+  'unschedulable',
+  'job_timed_out',
+  'step_failed',
+  'cancelled',
 ] as const
 
 export interface Me {
@@ -170,9 +193,7 @@ export interface Accounts {
 }
 
 export type Decision =
-  | { verdict: 'complete' }
-  | { verdict: 'retry'; cause: string; delay: number; dueAt: number }
-  | { verdict: 'stop'; reason: string }
+  { verdict: 'complete' } | { verdict: 'retry'; cause: string; delay: number; dueAt: number } | { verdict: 'stop'; reason: string }
 
 export interface Verdict {
   seq: number

@@ -72,4 +72,9 @@ export const logsQuery = (id: string, step: string | undefined) =>
   })
 export const workersQuery = () => queryOptions({ queryKey: ['workers'], queryFn: fetchWorkers, refetchInterval: 5_000 })
 export const overviewQuery = (minutes: number) =>
-  queryOptions({ queryKey: ['overview', minutes], queryFn: () => fetchOverview(minutes), refetchInterval: 10_000, placeholderData: previous => previous })
+  queryOptions({
+    queryKey: ['overview', minutes],
+    queryFn: () => fetchOverview(minutes),
+    refetchInterval: 10_000,
+    placeholderData: previous => previous,
+  })

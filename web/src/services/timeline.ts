@@ -164,7 +164,14 @@ function endOf(outcome: unknown): [string, string | undefined] {
   if (!failed) return ['succeeded', undefined]
   const { kind, http_status: status, error } = failed
   const state = kind === 'timed_out' || kind === 'not_completed' ? kind : 'failed'
-  const fact = typeof kind === 'string' ? (status ? `HTTP status ${status}` : kind.replaceAll('_', ' ')) : kind.exited !== undefined ? `exit code ${kind.exited}` : `signal ${kind.signalled}`
+  const fact =
+    typeof kind === 'string'
+      ? status
+        ? `HTTP status ${status}`
+        : kind.replaceAll('_', ' ')
+      : kind.exited !== undefined
+        ? `exit code ${kind.exited}`
+        : `signal ${kind.signalled}`
   const text = typeof error === 'string' ? error : error?.message
   return [state, text ? `${fact}: ${text}` : fact]
 }
@@ -178,7 +185,15 @@ export function rowsOfAttempts(attempts: AttemptOfItem[]): Row[] {
     const free = row.spans.at(-1)?.to
     if (typeof free === 'number' && attempt.startedAt > free) row.spans.push({ kind: 'backoff', from: free, to: attempt.startedAt })
     const end = attempt.finishedAt === null ? undefined : attempt.state
-    row.spans.push({ kind: 'attempt', from: attempt.startedAt, to: attempt.finishedAt, end, attempt: attempt.number, worker: attempt.worker, error: attempt.error ?? undefined })
+    row.spans.push({
+      kind: 'attempt',
+      from: attempt.startedAt,
+      to: attempt.finishedAt,
+      end,
+      attempt: attempt.number,
+      worker: attempt.worker,
+      error: attempt.error ?? undefined,
+    })
     row.state = attempt.state
     rows.set(key, row)
   }

@@ -74,7 +74,8 @@ function waiting(wire: WireWaiting): Waiting {
 }
 
 function decision(wire: WireDecision): Decision {
-  if (wire.verdict === 'retry') return { verdict: 'retry', cause: wire.cause ?? 'failure', delay: wire.delay_ms ?? 0, dueAt: wire.due_at_ms ?? 0 }
+  if (wire.verdict === 'retry')
+    return { verdict: 'retry', cause: wire.cause ?? 'failure', delay: wire.delay_ms ?? 0, dueAt: wire.due_at_ms ?? 0 }
   if (wire.verdict === 'stop') return { verdict: 'stop', reason: wire.reason ?? 'unknown' }
   return { verdict: 'complete' }
 }
@@ -111,7 +112,12 @@ export async function fetchBudgetDraws(id: string): Promise<BudgetDraws> {
 }
 
 /** `changes`: keys of a `retry` block, in the words of a job file. Null asks for all steps. */
-export async function askWhatIf(id: string, step: string | null, changes: Record<string, unknown>, signal?: AbortSignal): Promise<WhatIfAnswer> {
+export async function askWhatIf(
+  id: string,
+  step: string | null,
+  changes: Record<string, unknown>,
+  signal?: AbortSignal,
+): Promise<WhatIfAnswer> {
   const request = { step, with: changes } as Wire['WhatIf']
   const wire = body(await client.POST('/v1/jobs/{id}/what-if', { params: { path: { id } }, body: request, signal }))
   const policy = Object.entries(wire.policy).map(([key, change]) => ({ key, ...(change as { from: unknown; to: unknown }) }))

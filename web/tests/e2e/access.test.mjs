@@ -26,7 +26,11 @@ export const tests = {
     await page.getByRole('tab', { name: 'Why', selected: true }).waitFor()
     await page.reload()
     await page.getByRole('tab', { name: 'Why', selected: true }).waitFor()
-    const kept = await page.evaluate(() => ({ local: JSON.stringify({ ...localStorage }), cookies: document.cookie, session: sessionStorage.length }))
+    const kept = await page.evaluate(() => ({
+      local: JSON.stringify({ ...localStorage }),
+      cookies: document.cookie,
+      session: sessionStorage.length,
+    }))
     assert(!kept.local.includes(server.token) && kept.cookies === '' && kept.session === 1, 'the token is in session storage alone')
     await page.getByRole('button', { name: 'Sign out' }).click()
     await page.getByRole('heading', { name: 'Sign in to Steadfast' }).waitFor()
@@ -40,7 +44,10 @@ export const tests = {
     await signIn(page, server.token)
     await page.getByRole('tab', { name: 'Logs', selected: true }).waitFor()
     await page.locator('[data-live=live]').waitFor()
-    assert(asked.length > 5 && asked.every(url => !url.includes(server.token) && url.startsWith(server.base)), 'no address has it, none leads elsewhere')
+    assert(
+      asked.length > 5 && asked.every(url => !url.includes(server.token) && url.startsWith(server.base)),
+      'no address has it, none leads elsewhere',
+    )
   },
 
   async 'a token that may only read is offered nothing else'({ server, id, open }) {
@@ -66,8 +73,14 @@ export const tests = {
     await page.getByRole('tab', { name: 'Events', selected: true }).waitFor()
     server.revokeTokens('submit')
     await until('the page asks', async () => {
-      await page.getByRole('tab', { name: 'File' }).click({ timeout: 300 }).catch(() => {})
-      await page.getByRole('tab', { name: 'Graph' }).click({ timeout: 300 }).catch(() => {})
+      await page
+        .getByRole('tab', { name: 'File' })
+        .click({ timeout: 300 })
+        .catch(() => {})
+      await page
+        .getByRole('tab', { name: 'Graph' })
+        .click({ timeout: 300 })
+        .catch(() => {})
       return (await page.getByText('no longer good').count()) > 0
     })
     await signIn(page, server.token)

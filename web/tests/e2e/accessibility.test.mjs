@@ -44,7 +44,13 @@ async function check(page, where) {
   await page.evaluate(AXE)
   const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }))
   const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
-  const told = serious.map(({ id, help, nodes }) => `${id}: ${help}\n${nodes.slice(0, 3).map(node => `  ${node.html.slice(0, 160)} ${node.any[0]?.message ?? ''}`).join('\n')}`)
+  const told = serious.map(
+    ({ id, help, nodes }) =>
+      `${id}: ${help}\n${nodes
+        .slice(0, 3)
+        .map(node => `  ${node.html.slice(0, 160)} ${node.any[0]?.message ?? ''}`)
+        .join('\n')}`,
+  )
   assert(serious.length === 0, `${where}:\n${told.join('\n')}`)
 }
 

@@ -8,7 +8,15 @@ import { chromium } from 'playwright-core'
 
 export const PROGRAM = process.env.STEADFAST ?? new URL('../../../target/debug/steadfast', import.meta.url).pathname
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium'
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
 const LONGEST_WAIT_MS = 20_000
 
 export function temporaryFolder() {
@@ -74,7 +82,10 @@ export class Server {
 
   revokeTokens(name) {
     const list = execFileSync(PROGRAM, ['token', 'list', '--data', this.folder], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] })
-    const ids = list.split('\n').filter(line => line.split(/\s+/).includes(name)).map(line => line.split(/\s+/)[0])
+    const ids = list
+      .split('\n')
+      .filter(line => line.split(/\s+/).includes(name))
+      .map(line => line.split(/\s+/)[0])
     for (const id of ids) execFileSync(PROGRAM, ['token', 'revoke', id, '--data', this.folder], { stdio: 'ignore' })
   }
 
@@ -96,7 +107,10 @@ export class Server {
   }
 
   async api(path, { method = 'GET', body, type = 'application/json' } = {}) {
-    const headers = { ...(body === undefined ? {} : { 'Content-Type': type }), ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}) }
+    const headers = {
+      ...(body === undefined ? {} : { 'Content-Type': type }),
+      ...(this.token ? { Authorization: `Bearer ${this.token}` } : {}),
+    }
     const answer = await fetch(`${this.base}/v1${path}`, { method, headers, body })
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${await answer.text()}`)
     return answer.json()

@@ -86,7 +86,9 @@ export const tests = {
       await page.getByRole('textbox', { name: 'max_attempts' }).fill(String(most))
       const answer = await server.post(`/jobs/${id}/what-if`, { step: 'fetch', with: { max_attempts: most } })
       await textHolds(page, '[data-what-if]', 'the summary', found => found === answer.summary)
-      const differing = answer.verdicts.filter(verdict => verdict.differs && verdict.item.name === 'fetch').map(verdict => String(verdict.seq))
+      const differing = answer.verdicts
+        .filter(verdict => verdict.differs && verdict.item.name === 'fetch')
+        .map(verdict => String(verdict.seq))
       assert(differing.length > 0, 'something differs')
       await until('the same decisions differ', async () => {
         const shown = await page.locator('[data-verdict][data-differs=true]').evaluateAll(rows => rows.map(row => row.dataset.verdict))
@@ -119,7 +121,10 @@ export const tests = {
   },
 
   async 'a log follows what is printed'({ server, open }) {
-    const id = await server.job('running', 'name: prints\nsteps: { s: { run: "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i; sleep 0.05; done" } }')
+    const id = await server.job(
+      'running',
+      'name: prints\nsteps: { s: { run: "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i; sleep 0.05; done" } }',
+    )
     const page = await open()
     await page.goto(`${server.base}/jobs/${id}?tab=logs&follow=true`)
     const last = async () => Number(/line (\d+)\s*$/.exec(await page.locator('[role=log]').innerText())?.[1] ?? 0)
@@ -141,7 +146,9 @@ export const tests = {
   },
 
   async 'datacenters stand side by side, with quorum and deadline'({ server, open }) {
-    const id = await server.submit('name: regions\ndatacenters: [east, west]\nbest_effort: { min_datacenters: 1, deadline: 1h }\nsteps: { s: { run: "true" } }')
+    const id = await server.submit(
+      'name: regions\ndatacenters: [east, west]\nbest_effort: { min_datacenters: 1, deadline: 1h }\nsteps: { s: { run: "true" } }',
+    )
     const page = await open()
     await page.goto(`${server.base}/jobs/${id}?tab=why`)
     await page.locator('header').getByText('0 of 1 needed').waitFor()

@@ -64,7 +64,10 @@ export const tests = {
     await until('the same after a reload', async () => (await rows(page).count()) === 3)
     await page.getByRole('button', { name: 'Clear' }).click()
     await page.getByRole('searchbox', { name: 'Label key=value' }).fill('team=a')
-    await until('only one with the label', async () => (await rows(page).locator('text=works').count()) >= 1 && !(await rows(page).locator('text=fails').count()))
+    await until(
+      'only one with the label',
+      async () => (await rows(page).locator('text=works').count()) >= 1 && !(await rows(page).locator('text=fails').count()),
+    )
     await page.getByRole('button', { name: 'Clear' }).click()
     await page.getByRole('combobox', { name: 'Stop reason' }).selectOption('attempts_exhausted')
     await until('those that ended for the reason', async () => (await rows(page).count()) === 3)
@@ -92,10 +95,16 @@ export const tests = {
     await page.goto(`${server.base}/jobs?name=sleeps&state=running,paused`)
     for (const id of ids) await page.locator(`[data-job="${id}"] input`).check()
     await page.getByText('2 selected:').waitFor()
-    for (const [action, state] of [['Pause', 'paused'], ['Resume', 'running']]) {
+    for (const [action, state] of [
+      ['Pause', 'paused'],
+      ['Resume', 'running'],
+    ]) {
       if (action === 'Resume') for (const id of ids) await page.locator(`[data-job="${id}"] input`).check()
       await page.getByRole('toolbar').getByRole('button', { name: action }).click()
-      await page.getByRole('dialog').getByRole('button', { name: `${action} them` }).click()
+      await page
+        .getByRole('dialog')
+        .getByRole('button', { name: `${action} them` })
+        .click()
       await page.getByRole('dialog').getByRole('button', { name: 'Close' }).last().click()
       for (const id of ids) await page.locator(`[data-job="${id}"] [data-state=${state}]`).waitFor()
     }

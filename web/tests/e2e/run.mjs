@@ -12,7 +12,9 @@ const browser = await Browser.start()
 let passed = 0
 const failed = []
 
-for (const file of readdirSync(here).filter(name => name.endsWith('.test.mjs')).sort()) {
+for (const file of readdirSync(here)
+  .filter(name => name.endsWith('.test.mjs'))
+  .sort()) {
   const { setUp, tearDown, tests } = await import(new URL(file, here))
   const chosen = Object.entries(tests).filter(([name]) => wanted.length === 0 || wanted.some(word => `${file} ${name}`.includes(word)))
   if (chosen.length === 0) continue

@@ -13,9 +13,14 @@ test('a policy is written as a job file has it', () => {
 
 test('only what was changed is asked', () => {
   const planned = { max_attempts: { value: 3 }, initial_delay: { value: 1000 }, backoff: { value: 'exponential' } }
-  expect(changedKeys(planned, { max_attempts: '3', initial_delay: '2s', backoff: 'fixed' })).toEqual({ initial_delay: '2s', backoff: 'fixed' })
+  expect(changedKeys(planned, { max_attempts: '3', initial_delay: '2s', backoff: 'fixed' })).toEqual({
+    initial_delay: '2s',
+    backoff: 'fixed',
+  })
   expect(changedKeys(planned, { max_attempts: ' ' })).toEqual({})
-  expect(changedKeys(planned, { 'retry_budget.total': '9', 'retry_budget.per_step': '4' })).toEqual({ retry_budget: { total: 9, per_step: 4 } })
+  expect(changedKeys(planned, { 'retry_budget.total': '9', 'retry_budget.per_step': '4' })).toEqual({
+    retry_budget: { total: 9, per_step: 4 },
+  })
 })
 
 test('what cannot be read is sent as it is, for the server to refuse', () => {
@@ -27,7 +32,15 @@ test('what cannot be read is sent as it is, for the server to refuse', () => {
 })
 
 test('lengths of time are short', () => {
-  expect([0, 999, 1700, 59_999, 61_000, 3_600_000, 90_000_000].map(duration)).toEqual(['0ms', '999ms', '1.7s', '59.9s', '1m 1s', '1h', '1d 1h'])
+  expect([0, 999, 1700, 59_999, 61_000, 3_600_000, 90_000_000].map(duration)).toEqual([
+    '0ms',
+    '999ms',
+    '1.7s',
+    '59.9s',
+    '1m 1s',
+    '1h',
+    '1d 1h',
+  ])
 })
 
 test('a poison item is told from a bad worker', () => {

@@ -25,7 +25,11 @@ test('queueing, attempt, backoff and queueing again are told apart', () => {
     event(22, 'AttemptStarted', { item, attempt: 2, worker: 'w' }),
   )
   expect(kinds(fold.rows.get('0.0.item.0')?.spans)).toEqual([
-    ['queued', 0, 5], ['attempt', 5, 9, 'failed'], ['backoff', 9, 20], ['queued', 20, 22], ['attempt', 22, null],
+    ['queued', 0, 5],
+    ['attempt', 5, 9, 'failed'],
+    ['backoff', 9, 20],
+    ['queued', 20, 22],
+    ['attempt', 22, null],
   ])
 })
 
@@ -35,19 +39,38 @@ test('an event that is told twice counts once', () => {
 })
 
 test('what was cut off with its run has ended', () => {
-  const row = folded(event(0, 'AttemptStarted', { item, attempt: 1, worker: 'w' }), event(4, 'RunEnded', { run: 0, end: 'cancelled' })).rows.get('0.0.item.0')
+  const row = folded(
+    event(0, 'AttemptStarted', { item, attempt: 1, worker: 'w' }),
+    event(4, 'RunEnded', { run: 0, end: 'cancelled' }),
+  ).rows.get('0.0.item.0')
   expect(kinds(row?.spans)).toEqual([['attempt', 0, 4, 'killed']])
   expect(row?.state).toBe('cancelled')
 })
 
 test('a pause takes its part of a wait, not of an attempt', () => {
-  const spans: Span[] = [{ kind: 'backoff', from: 0, to: 10 }, { kind: 'attempt', from: 10, to: 20 }]
-  expect(kinds(withPauses(spans, [{ from: 4, to: 15 }], 30))).toEqual([['backoff', 0, 4], ['paused', 4, 10], ['attempt', 10, 20]])
-  expect(kinds(withPauses([{ kind: 'queued', from: 0, to: null }], [{ from: 5, to: null }], 30))).toEqual([['queued', 0, 5], ['paused', 5, null]])
+  const spans: Span[] = [
+    { kind: 'backoff', from: 0, to: 10 },
+    { kind: 'attempt', from: 10, to: 20 },
+  ]
+  expect(kinds(withPauses(spans, [{ from: 4, to: 15 }], 30))).toEqual([
+    ['backoff', 0, 4],
+    ['paused', 4, 10],
+    ['attempt', 10, 20],
+  ])
+  expect(kinds(withPauses([{ kind: 'queued', from: 0, to: null }], [{ from: 5, to: null }], 30))).toEqual([
+    ['queued', 0, 5],
+    ['paused', 5, null],
+  ])
 })
 
 const row = (...spans: [number, number][]) => ({
-  key: '', run: 0, step: 0, role: 'item' as const, index: 0, retryAt: null, state: 'succeeded',
+  key: '',
+  run: 0,
+  step: 0,
+  role: 'item' as const,
+  index: 0,
+  retryAt: null,
+  state: 'succeeded',
   spans: spans.map(([from, to]): Span => ({ kind: 'attempt', from, to })),
 })
 

@@ -42,13 +42,32 @@ export default function Fleet() {
         <h1 className="text-[1.35em] font-semibold tracking-tight">Fleet</h1>
         <span className="text-muted">{summary(workers.data)}</span>
         <span className="grow" />
-        <TextInput ref={field} type="search" aria-label="Search workers" placeholder="Name, datacenter, label" value={search.text ?? ''} onChange={event => void navigate({ search: before => ({ ...before, text: event.target.value || undefined }), replace: true })} className="w-full sm:w-56" />
+        <TextInput
+          ref={field}
+          type="search"
+          aria-label="Search workers"
+          placeholder="Name, datacenter, label"
+          value={search.text ?? ''}
+          onChange={event => void navigate({ search: before => ({ ...before, text: event.target.value || undefined }), replace: true })}
+          className="w-full sm:w-56"
+        />
       </div>
       {workers.data.length === 0 ? (
-        <div className="card"><Empty title="No worker is connected" icon="fleet">Nothing runs without one. Start it where the work is to be done: <code>steadfast worker --server {location.origin}</code></Empty></div>
+        <div className="card">
+          <Empty title="No worker is connected" icon="fleet">
+            Nothing runs without one. Start it where the work is to be done: <code>steadfast worker --server {location.origin}</code>
+          </Empty>
+        </div>
       ) : (
         <ul className="grid gap-3 md:grid-cols-2 xl:grid-cols-3">
-          {shown.map(worker => <WorkerCard key={worker.name} worker={worker} current={worker.name === search.at} onDrain={back => setAsked({ worker, back })} />)}
+          {shown.map(worker => (
+            <WorkerCard
+              key={worker.name}
+              worker={worker}
+              current={worker.name === search.at}
+              onDrain={back => setAsked({ worker, back })}
+            />
+          ))}
         </ul>
       )}
       <NobodyTakes />
@@ -58,7 +77,13 @@ export default function Fleet() {
 }
 
 function matches(worker: Worker, wanted: string): boolean {
-  const texts = [worker.name, worker.datacenter ?? '', worker.state, ...Object.entries(worker.labels).map(pair => pair.join('=')), ...worker.functions]
+  const texts = [
+    worker.name,
+    worker.datacenter ?? '',
+    worker.state,
+    ...Object.entries(worker.labels).map(pair => pair.join('=')),
+    ...worker.functions,
+  ]
   return texts.some(text => text.toLowerCase().includes(wanted))
 }
 
@@ -72,21 +97,35 @@ function WorkerCard({ worker, current, onDrain }: { worker: Worker; current: boo
   const me = useQuery(meQuery())
   const drains = worker.state === 'draining'
   return (
-    <li data-worker={worker.name} aria-current={current} className={`card flex flex-col gap-2.5 p-3 ${current ? 'border-accent ring-1 ring-(--accent)' : ''}`}>
+    <li
+      data-worker={worker.name}
+      aria-current={current}
+      className={`card flex flex-col gap-2.5 p-3 ${current ? 'border-accent ring-1 ring-(--accent)' : ''}`}
+    >
       <div className="flex items-center gap-2">
         <JobText className="min-w-0 grow truncate font-semibold">{worker.name}</JobText>
         {worker.datacenter && <Chip>{worker.datacenter}</Chip>}
         <StateBadge state={worker.state} />
       </div>
-      {worker.why && <p className="text-muted"><JobText>{worker.why}</JobText></p>}
+      {worker.why && (
+        <p className="text-muted">
+          <JobText>{worker.why}</JobText>
+        </p>
+      )}
       <Slots worker={worker} />
       <div className="grid grid-cols-2 gap-x-4 text-muted">
         {worker.cpu !== null && <Load name="cpu" used={worker.cpuUsed} of={worker.cpu} text={`${worker.cpuUsed} of ${worker.cpu}`} />}
-        {worker.memory !== null && <Load name="memory" used={worker.memoryUsed} of={worker.memory} text={`${bytes(worker.memoryUsed)} of ${bytes(worker.memory)}`} />}
+        {worker.memory !== null && (
+          <Load name="memory" used={worker.memoryUsed} of={worker.memory} text={`${bytes(worker.memoryUsed)} of ${bytes(worker.memory)}`} />
+        )}
       </div>
       <div className="flex flex-wrap items-center gap-1">
-        {Object.entries(worker.labels).map(([key, value]) => <Chip key={key}>{`${key}=${value}`}</Chip>)}
-        {worker.functions.map(name => <Chip key={name} title="a function that it has">{`${name}()`}</Chip>)}
+        {Object.entries(worker.labels).map(([key, value]) => (
+          <Chip key={key}>{`${key}=${value}`}</Chip>
+        ))}
+        {worker.functions.map(name => (
+          <Chip key={name} title="a function that it has">{`${name}()`}</Chip>
+        ))}
         <span className="grow" />
         {me.data?.may.admin && <Button onClick={() => onDrain(drains)}>{drains ? 'Take back' : 'Drain'}</Button>}
       </div>
@@ -103,7 +142,10 @@ function Slots({ worker }: { worker: Worker }) {
     <div className="flex items-center gap-2">
       <span role="img" aria-label={text} className="flex grow flex-wrap gap-0.5">
         {Array.from({ length: Math.min(worker.slots, MOST_DRAWN) }, (_, i) => (
-          <span key={i} className={`size-3 rounded-[2px] ${i < worker.busy ? 'bg-running-solid' : i < worker.credits ? 'border border-line-strong' : 'bg-idle-soft'}`} />
+          <span
+            key={i}
+            className={`size-3 rounded-[2px] ${i < worker.busy ? 'bg-running-solid' : i < worker.credits ? 'border border-line-strong' : 'bg-idle-soft'}`}
+          />
         ))}
       </span>
       <span className="text-muted">{text}</span>
@@ -114,8 +156,13 @@ function Slots({ worker }: { worker: Worker }) {
 function Load({ name, used, of, text }: { name: string; used: number; of: number; text: string }) {
   return (
     <span className="flex flex-col gap-0.5" title="what the attempts it runs have asked for">
-      <span className="flex justify-between gap-2"><span>{name}</span><span className="whitespace-nowrap">{text}</span></span>
-      <span className="h-1.5 overflow-hidden rounded-full bg-idle-soft"><span className="block h-full bg-running-solid" style={{ width: `${Math.min(100, (used / Math.max(of, 1e-9)) * 100)}%` }} /></span>
+      <span className="flex justify-between gap-2">
+        <span>{name}</span>
+        <span className="whitespace-nowrap">{text}</span>
+      </span>
+      <span className="h-1.5 overflow-hidden rounded-full bg-idle-soft">
+        <span className="block h-full bg-running-solid" style={{ width: `${Math.min(100, (used / Math.max(of, 1e-9)) * 100)}%` }} />
+      </span>
     </span>
   )
 }
@@ -130,7 +177,14 @@ function DrainDialog({ worker, back, onClose }: { worker: Worker; back: boolean;
       title={back ? `Take ${worker.name} back` : `Drain ${worker.name}`}
       open
       onClose={onClose}
-      footer={<><Button onClick={onClose}>Leave as it is</Button><Button look="primary" disabled={act.isPending} onClick={() => act.mutate()}>{back ? 'Take back' : 'Drain'}</Button></>}
+      footer={
+        <>
+          <Button onClick={onClose}>Leave as it is</Button>
+          <Button look="primary" disabled={act.isPending} onClick={() => act.mutate()}>
+            {back ? 'Take back' : 'Drain'}
+          </Button>
+        </>
+      }
     >
       <p>
         {back
@@ -152,20 +206,36 @@ function NobodyTakes() {
   const open = useQuery({ queryKey: ['jobs', 'list', 'open'], queryFn: () => fetchJobs(OPEN, undefined), refetchInterval: 10_000 })
   const asked = (open.data?.rows ?? []).slice(0, MOST_ASKED)
   const explained = useQueries({ queries: asked.map(job => explanationQuery(job.id)) })
-  const waiting = asked.flatMap((job, i) => (explained[i]?.data?.waiting ?? []).filter(one => one.because !== null).map(one => ({ job, one })))
+  const waiting = asked.flatMap((job, i) =>
+    (explained[i]?.data?.waiting ?? []).filter(one => one.because !== null).map(one => ({ job, one })),
+  )
   return (
     <section className="card">
       <h2 className="border-b border-line px-3 py-2 font-semibold">Why is nobody taking this?</h2>
       {waiting.length === 0 ? (
-        <p className="px-3 py-4 text-muted">Nothing waits for a worker that could not have one{asked.length === MOST_ASKED ? `, among the ${MOST_ASKED} newest open jobs` : ''}.</p>
+        <p className="px-3 py-4 text-muted">
+          Nothing waits for a worker that could not have one
+          {asked.length === MOST_ASKED ? `, among the ${MOST_ASKED} newest open jobs` : ''}.
+        </p>
       ) : (
         <ul>
           {waiting.map(({ job, one }) => (
-            <li key={`${job.id}/${one.name}`} className="flex flex-wrap items-baseline gap-x-3 border-b border-line px-3 py-2 last:border-0">
-              <Link to="/jobs/$id" params={{ id: job.id }} search={{ tab: 'why' }} className="font-medium text-accent underline"><JobText>{job.name}</JobText></Link>
+            <li
+              key={`${job.id}/${one.name}`}
+              className="flex flex-wrap items-baseline gap-x-3 border-b border-line px-3 py-2 last:border-0"
+            >
+              <Link to="/jobs/$id" params={{ id: job.id }} search={{ tab: 'why' }} className="font-medium text-accent underline">
+                <JobText>{job.name}</JobText>
+              </Link>
               <JobText>{one.name}</JobText>
-              {one.since !== null && <span className="text-muted">waits since <Ago at={one.since} /></span>}
-              <span className="w-full text-muted sm:w-auto"><Sentence>{one.because ?? ''}</Sentence></span>
+              {one.since !== null && (
+                <span className="text-muted">
+                  waits since <Ago at={one.since} />
+                </span>
+              )}
+              <span className="w-full text-muted sm:w-auto">
+                <Sentence>{one.because ?? ''}</Sentence>
+              </span>
             </li>
           ))}
         </ul>

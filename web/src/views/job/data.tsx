@@ -17,7 +17,9 @@ export default function Data() {
   const error = plan.error ?? outputs.error
   if (error) return <Failure error={error} />
   if (!job.data || !plan.data || outputs.isPending) return <Loading what="inputs and outputs" />
-  const inputs = plan.data.steps.map(step => ({ name: step.name, values: [['action', step.action] as [string, unknown], ...step.details] })).filter(step => step.values.length > 0)
+  const inputs = plan.data.steps
+    .map(step => ({ name: step.name, values: [['action', step.action] as [string, unknown], ...step.details] }))
+    .filter(step => step.values.length > 0)
   return (
     <div className="grid min-h-0 grow content-start gap-4 overflow-auto p-3 sm:p-4 lg:grid-cols-2">
       <section className="flex min-w-0 flex-col gap-3">
@@ -25,16 +27,28 @@ export default function Data() {
         {inputs.length === 0 && <p className="text-muted">The steps of this job take none.</p>}
         {inputs.slice(0, 200).map(step => (
           <div key={step.name} className="card p-3">
-            <h3 className="mb-1.5 font-medium"><JobText>{step.name}</JobText></h3>
-            {step.values.map(([key, value]) => <Value key={key} name={key} value={value} />)}
+            <h3 className="mb-1.5 font-medium">
+              <JobText>{step.name}</JobText>
+            </h3>
+            {step.values.map(([key, value]) => (
+              <Value key={key} name={key} value={value} />
+            ))}
           </div>
         ))}
       </section>
       <section className="flex min-w-0 flex-col gap-3">
         <h2 className="text-[1.1em] font-semibold">
-          Outputs {job.data.result && job.data.result.datacenters.length > 0 && <span className="font-normal text-muted">that count: from {job.data.result.datacenters.join(', ')}</span>}
+          Outputs{' '}
+          {job.data.result && job.data.result.datacenters.length > 0 && (
+            <span className="font-normal text-muted">that count: from {job.data.result.datacenters.join(', ')}</span>
+          )}
         </h2>
-        {rows.length === 0 && <Empty title="No outputs">A step gives one by writing JSON to the file <code>$STEADFAST_OUTPUT</code>; later steps read it as <code>steps.NAME.output</code>.</Empty>}
+        {rows.length === 0 && (
+          <Empty title="No outputs">
+            A step gives one by writing JSON to the file <code>$STEADFAST_OUTPUT</code>; later steps read it as{' '}
+            <code>steps.NAME.output</code>.
+          </Empty>
+        )}
         {rows.map(row => (
           <div key={`${row.datacenter}/${row.step}/${row.item}`} className="card p-3">
             <Value name={`${row.datacenter ? `${row.datacenter}/` : ''}${row.step}[${row.item}]`} value={row.output} />
@@ -52,8 +66,13 @@ function Value({ name, value }: { name: string; value: unknown }) {
   return (
     <div className="grid gap-x-3 sm:grid-cols-[120px_1fr]">
       <JobText className="text-muted">{name}</JobText>
-      <pre className="min-w-0 whitespace-pre-wrap"><JobText>{text.slice(0, most)}</JobText>
-        {text.length > most && <Button look="quiet" onClick={() => setMost(most * 4)}>{count(text.length - most)} more characters</Button>}
+      <pre className="min-w-0 whitespace-pre-wrap">
+        <JobText>{text.slice(0, most)}</JobText>
+        {text.length > most && (
+          <Button look="quiet" onClick={() => setMost(most * 4)}>
+            {count(text.length - most)} more characters
+          </Button>
+        )}
       </pre>
     </div>
   )

@@ -26,7 +26,12 @@ interface Held {
 
 /** From `after` on in pages; at the end of the log it goes over to the live stream. */
 function useEvents(id: string, after: number): Held {
-  const [state, setState] = useState<{ events: JobEvent[]; atEnd: boolean; live: boolean; error: Error | null }>({ events: [], atEnd: false, live: false, error: null })
+  const [state, setState] = useState<{ events: JobEvent[]; atEnd: boolean; live: boolean; error: Error | null }>({
+    events: [],
+    atEnd: false,
+    live: false,
+    error: null,
+  })
   const busy = useRef(false)
   const last = state.events.at(-1)?.seq ?? after
   const add = (more: JobEvent[], atEnd: boolean) =>
@@ -71,7 +76,12 @@ export default function Events() {
   const [jumping, setJumping] = useState(false)
   const scroller = useRef<HTMLDivElement>(null)
   const { events } = held
-  const virtual = useVirtualizer({ count: events.length, getScrollElement: () => scroller.current, estimateSize: () => ROW_HEIGHT, overscan: 20 })
+  const virtual = useVirtualizer({
+    count: events.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 20,
+  })
   const shown = virtual.getVirtualItems()
   const lastShown = shown.at(-1)?.index ?? 0
   useEffect(() => {
@@ -105,10 +115,18 @@ export default function Events() {
     <div className="flex min-h-[320px] grow flex-col lg:flex-row">
       <div className="flex min-h-0 min-w-0 grow flex-col">
         <div className="flex flex-wrap items-center gap-2 border-b border-line px-3 py-1.5 text-muted sm:px-4">
-          <span data-events={events.length}>{count(events[0]?.seq ?? 0)} to {count(events.at(-1)?.seq ?? 0)}{held.live ? ', live' : held.atEnd ? '' : ', more below'}</span>
+          <span data-events={events.length}>
+            {count(events[0]?.seq ?? 0)} to {count(events.at(-1)?.seq ?? 0)}
+            {held.live ? ', live' : held.atEnd ? '' : ', more below'}
+          </span>
           <span className="grow" />
           {(search.after ?? 0) > 0 && <Button onClick={() => change({ after: undefined, follow: undefined })}>To the beginning</Button>}
-          <Button aria-pressed={search.follow ?? false} disabled={jumping} icon="down" onClick={() => (search.follow ? change({ follow: undefined }) : void toEnd())}>
+          <Button
+            aria-pressed={search.follow ?? false}
+            disabled={jumping}
+            icon="down"
+            onClick={() => (search.follow ? change({ follow: undefined }) : void toEnd())}
+          >
             {search.follow ? 'Following' : 'Follow the end'}
           </Button>
         </div>
@@ -116,14 +134,30 @@ export default function Events() {
           <div className="relative" style={{ height: virtual.getTotalSize() }}>
             {shown.map(({ index, start }) => {
               const event = events[index]
-              return event && <EventRow key={event.seq} event={event} names={names} top={start} current={event === selected} onSelect={() => change({ seq: event === selected ? undefined : event.seq })} />
+              return (
+                event && (
+                  <EventRow
+                    key={event.seq}
+                    event={event}
+                    names={names}
+                    top={start}
+                    current={event === selected}
+                    onSelect={() => change({ seq: event === selected ? undefined : event.seq })}
+                  />
+                )
+              )
             })}
           </div>
         </div>
       </div>
       {selected && (
-        <aside aria-label={`Event ${selected.seq}`} className="max-h-72 shrink-0 overflow-auto border-t border-line bg-surface p-3 lg:max-h-none lg:w-96 lg:border-t-0 lg:border-l">
-          <h2 className="mb-2 font-semibold">{selected.kind} <span className="font-normal text-muted">{exactTime(selected.at)}</span></h2>
+        <aside
+          aria-label={`Event ${selected.seq}`}
+          className="max-h-72 shrink-0 overflow-auto border-t border-line bg-surface p-3 lg:max-h-none lg:w-96 lg:border-t-0 lg:border-l"
+        >
+          <h2 className="mb-2 font-semibold">
+            {selected.kind} <span className="font-normal text-muted">{exactTime(selected.at)}</span>
+          </h2>
           <pre className="inert whitespace-pre-wrap">{JSON.stringify(selected.detail, null, 2).slice(0, 20_000)}</pre>
         </aside>
       )}
@@ -143,9 +177,16 @@ function EventRow({ event, names, top, current, onSelect }: RowProps) {
   const { subject, text, state } = eventWords(event, names)
   return (
     <div role="listitem" className="absolute inset-x-0" style={{ transform: `translateY(${top}px)`, height: ROW_HEIGHT }}>
-      <button type="button" aria-pressed={current} onClick={onSelect} className="flex h-full w-full items-center gap-3 border-b border-line px-3 text-left whitespace-nowrap hover:bg-hover aria-pressed:bg-accent-soft sm:px-4">
+      <button
+        type="button"
+        aria-pressed={current}
+        onClick={onSelect}
+        className="flex h-full w-full items-center gap-3 border-b border-line px-3 text-left whitespace-nowrap hover:bg-hover aria-pressed:bg-accent-soft sm:px-4"
+      >
         <span className="w-12 shrink-0 text-right text-muted">{event.seq}</span>
-        <time className="shrink-0 text-muted" title={exactTime(event.at)}>{clockTimeMs(event.at)}</time>
+        <time className="shrink-0 text-muted" title={exactTime(event.at)}>
+          {clockTimeMs(event.at)}
+        </time>
         <StateIcon state={state} />
         <JobText className="w-24 shrink-0 truncate font-medium sm:w-44">{subject}</JobText>
         <JobText className="min-w-0 truncate">{text}</JobText>

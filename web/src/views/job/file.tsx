@@ -21,14 +21,21 @@ export default function File() {
     <div className="grid min-h-0 grow content-start gap-4 overflow-auto p-3 sm:p-4 lg:grid-cols-2">
       <section className="min-w-0">
         <h2 className="mb-2 text-[1.1em] font-semibold">
-          Job file {file?.reconstructed && <span className="font-normal text-muted">put together again from the plan; the text itself is not kept</span>}
+          Job file{' '}
+          {file?.reconstructed && (
+            <span className="font-normal text-muted">put together again from the plan; the text itself is not kept</span>
+          )}
         </h2>
         {file ? <Numbered text={file.text} /> : <p className="text-muted">The text is not kept.</p>}
       </section>
       <section className="flex min-w-0 flex-col gap-3">
         <h2 className="text-[1.1em] font-semibold">Effective policies</h2>
-        {wanted.slice(0, MOST_STEPS).map(step => <Policy key={step.name} step={step} />)}
-        {wanted.length > MOST_STEPS && <p className="text-muted">and of {wanted.length - MOST_STEPS} more steps; choose one in the graph</p>}
+        {wanted.slice(0, MOST_STEPS).map(step => (
+          <Policy key={step.name} step={step} />
+        ))}
+        {wanted.length > MOST_STEPS && (
+          <p className="text-muted">and of {wanted.length - MOST_STEPS} more steps; choose one in the graph</p>
+        )}
       </section>
     </div>
   )
@@ -41,7 +48,9 @@ function Numbered({ text }: { text: string }) {
     <pre tabIndex={0} aria-label="Job file" className="card max-h-[75dvh] overflow-auto p-3">
       {shown.map((line, i) => (
         <span key={i} className="flex">
-          <span className="mr-3 w-8 shrink-0 text-right text-muted select-none" aria-hidden>{i + 1}</span>
+          <span className="mr-3 w-8 shrink-0 text-right text-muted select-none" aria-hidden>
+            {i + 1}
+          </span>
           <JobText className="whitespace-pre-wrap">{line.slice(0, 2000) || ' '}</JobText>
         </span>
       ))}
@@ -50,7 +59,12 @@ function Numbered({ text }: { text: string }) {
   )
 }
 
-const SOURCE_LOOK: Record<string, string> = { given: 'bg-accent-soft text-accent', step: 'bg-accent-soft text-accent', job: 'bg-running-soft text-running', operator: 'bg-paused-soft text-paused' }
+const SOURCE_LOOK: Record<string, string> = {
+  given: 'bg-accent-soft text-accent',
+  step: 'bg-accent-soft text-accent',
+  job: 'bg-running-soft text-running',
+  operator: 'bg-paused-soft text-paused',
+}
 
 function Policy({ step }: { step: PlanStep }) {
   const entries = Object.entries(step.policy)
@@ -60,7 +74,9 @@ function Policy({ step }: { step: PlanStep }) {
       <h3 className="mb-1 flex flex-wrap items-baseline gap-x-2">
         <JobText className="font-semibold">{step.name}</JobText>
         <span className="text-muted">
-          {step.delays.length > 0 ? `waits ${step.delays.slice(0, 8).map(duration).join(', ')}${step.delays.length > 8 ? ', …' : ''}` : 'no retries'}
+          {step.delays.length > 0
+            ? `waits ${step.delays.slice(0, 8).map(duration).join(', ')}${step.delays.length > 8 ? ', …' : ''}`
+            : 'no retries'}
           {step.bindingLimit && ` · bound by ${words(step.bindingLimit)}`}
           {step.worstCase !== null && ` · at most ${duration(step.worstCase)}`}
         </span>
@@ -69,8 +85,14 @@ function Policy({ step }: { step: PlanStep }) {
         {told.map(([key, of]) => (
           <div key={key} className="contents">
             <dt className="text-muted">{key}</dt>
-            <dd><code><JobText>{writtenValue(key, of.value) || 'none'}</JobText></code></dd>
-            <dd className="text-right"><span className={`rounded px-1.5 text-[0.9em] ${SOURCE_LOOK[of.source] ?? 'text-muted'}`}>{of.source}</span></dd>
+            <dd>
+              <code>
+                <JobText>{writtenValue(key, of.value) || 'none'}</JobText>
+              </code>
+            </dd>
+            <dd className="text-right">
+              <span className={`rounded px-1.5 text-[0.9em] ${SOURCE_LOOK[of.source] ?? 'text-muted'}`}>{of.source}</span>
+            </dd>
           </div>
         ))}
       </dl>

@@ -28,7 +28,9 @@ export function JobHeader({ job, onAct }: { job: Job; onAct: (action: ActionKind
           <JobText>{job.name}</JobText>
         </h1>
         <span className="flex items-center text-muted">
-          <code title={job.id} className="hidden sm:inline">{job.id}</code>
+          <code title={job.id} className="hidden sm:inline">
+            {job.id}
+          </code>
           <code className="sm:hidden">{job.id.slice(-8)}</code>
           <IconButton icon="copy" label="Copy the id" onClick={() => void navigator.clipboard?.writeText(job.id)} />
         </span>
@@ -44,19 +46,31 @@ export function JobHeader({ job, onAct }: { job: Job; onAct: (action: ActionKind
         <Sentence>{job.stuckBecause ?? explanation.data?.sentence ?? `${job.state} …`}</Sentence>
       </p>
       <dl className="flex flex-wrap gap-x-6 gap-y-1.5 text-muted">
-        <Fact name="submitted"><Ago at={job.submittedAt} /></Fact>
-        <Fact name="took"><Took from={job.submittedAt} to={job.finishedAt} /></Fact>
+        <Fact name="submitted">
+          <Ago at={job.submittedAt} />
+        </Fact>
+        <Fact name="took">
+          <Took from={job.submittedAt} to={job.finishedAt} />
+        </Fact>
         {job.completion && <Fact name="completed by">{words(job.completion.reason)}</Fact>}
         <Budget job={job} />
         <Datacenters job={job} />
         {job.retriedFrom && (
           <Fact name="retry of">
-            <Link to="/jobs/$id" params={{ id: job.retriedFrom }} className="text-accent underline">{job.retriedFrom.slice(-8)}</Link>
+            <Link to="/jobs/$id" params={{ id: job.retriedFrom }} className="text-accent underline">
+              {job.retriedFrom.slice(-8)}
+            </Link>
           </Fact>
         )}
         {job.requests.map(({ kind, request }) => (
           <Fact key={kind} name={`${kind} asked`}>
-            <Ago at={request.at} /> {request.by && <>by <JobText>{request.by}</JobText></>} {request.reason && <JobText>{`“${request.reason}”`}</JobText>}
+            <Ago at={request.at} />{' '}
+            {request.by && (
+              <>
+                by <JobText>{request.by}</JobText>
+              </>
+            )}{' '}
+            {request.reason && <JobText>{`“${request.reason}”`}</JobText>}
           </Fact>
         ))}
       </dl>
@@ -80,7 +94,9 @@ function Budget({ job }: { job: Job }) {
   return (
     <Fact name="retry budget">
       <span className="flex items-center gap-2">
-        <span className="w-20"><SpentBar used={used} limit={total} label={`${used} ${of} used`} /></span>
+        <span className="w-20">
+          <SpentBar used={used} limit={total} label={`${used} ${of} used`} />
+        </span>
         {used} {of}
       </span>
     </Fact>
@@ -106,8 +122,16 @@ function Datacenters({ job }: { job: Job }) {
           ))}
         </span>
       </Fact>
-      {effort && <Fact name="quorum">{succeeded} of {effort.min} needed</Fact>}
-      {effort?.deadlineAt && job.finishedAt === null && <Fact name="deadline in"><Countdown to={effort.deadlineAt} late="passed" /></Fact>}
+      {effort && (
+        <Fact name="quorum">
+          {succeeded} of {effort.min} needed
+        </Fact>
+      )}
+      {effort?.deadlineAt && job.finishedAt === null && (
+        <Fact name="deadline in">
+          <Countdown to={effort.deadlineAt} late="passed" />
+        </Fact>
+      )}
     </>
   )
 }

@@ -40,7 +40,11 @@ export default function JobPage() {
   return (
     <div className="flex min-h-0 grow flex-col">
       <JobHeader job={job} onAct={action => setIntent({ action, target: { ids: [job.id] } })} />
-      <div role="tablist" aria-label="What to look at" className="flex shrink-0 gap-0.5 overflow-x-auto border-b border-line bg-surface px-2 sm:px-3">
+      <div
+        role="tablist"
+        aria-label="What to look at"
+        className="flex shrink-0 gap-0.5 overflow-x-auto border-b border-line bg-surface px-2 sm:px-3"
+      >
         {JOB_TABS.map(name => (
           <button
             key={name}

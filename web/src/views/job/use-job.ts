@@ -17,7 +17,13 @@ export function useJobSearch(): [JobSearch, (change: Partial<JobSearch>) => void
 const SUFFIX = { item: '', fallback: '!', compensation: '~' }
 
 /** `eu-west/index[2]`, `publish!`: how explanations name an item. */
-export function itemLabel(of: { datacenter?: string | null; step: string; role?: keyof typeof SUFFIX; index?: number; fanOut?: boolean }): string {
+export function itemLabel(of: {
+  datacenter?: string | null
+  step: string
+  role?: keyof typeof SUFFIX
+  index?: number
+  fanOut?: boolean
+}): string {
   const place = of.datacenter ? `${of.datacenter}/` : ''
   const index = of.fanOut && (of.role ?? 'item') === 'item' && of.index !== undefined ? `[${of.index}]` : ''
   return `${place}${of.step}${SUFFIX[of.role ?? 'item']}${index}`

@@ -17,7 +17,12 @@ export interface Intent {
 }
 
 const VERBS: Record<ActionKind, { title: string; button: string; will: string; done: string }> = {
-  cancel: { title: 'Cancel', button: 'Cancel them', will: 'will be cancelled: what runs of it is ended, nothing is compensated', done: 'cancelled' },
+  cancel: {
+    title: 'Cancel',
+    button: 'Cancel them',
+    will: 'will be cancelled: what runs of it is ended, nothing is compensated',
+    done: 'cancelled',
+  },
   pause: { title: 'Pause', button: 'Pause them', will: 'will be paused: nothing new of it starts, what runs goes on', done: 'paused' },
   resume: { title: 'Resume', button: 'Resume them', will: 'will go on', done: 'resumed' },
   retry: { title: 'Retry', button: 'Retry them', will: 'will be run again as a new job that keeps what succeeded', done: 'retried' },
@@ -85,13 +90,26 @@ export function ActionDialog({ intent, onClose }: { intent: Intent; onClose: (do
           {intent.action === 'retry' && (
             <label className="flex flex-col gap-1">
               <span className="font-medium">Grant</span>
-              <TextInput inputMode="numeric" value={grant} onChange={event => setGrant(event.target.value.replace(/\D/g, ''))} placeholder="none" className="w-24" />
-              <span className="max-w-56 text-muted">More attempts for what failed, on top of what it spent. Without: everything that failed starts anew.</span>
+              <TextInput
+                inputMode="numeric"
+                value={grant}
+                onChange={event => setGrant(event.target.value.replace(/\D/g, ''))}
+                placeholder="none"
+                className="w-24"
+              />
+              <span className="max-w-56 text-muted">
+                More attempts for what failed, on top of what it spent. Without: everything that failed starts anew.
+              </span>
             </label>
           )}
           <label className="flex grow flex-col gap-1">
             <span className="font-medium">Reason</span>
-            <TextInput value={reason} maxLength={500} onChange={event => setReason(event.target.value)} placeholder="kept in the job’s history" />
+            <TextInput
+              value={reason}
+              maxLength={500}
+              onChange={event => setReason(event.target.value)}
+              placeholder="kept in the job’s history"
+            />
           </label>
         </div>
       )}

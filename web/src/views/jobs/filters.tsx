@@ -28,7 +28,9 @@ export function StateFilter({ counts }: { counts: Counts | undefined }) {
     const next = chosen.includes(state) ? chosen.filter(other => other !== state) : [...chosen, state]
     change({ state: next.length > 0 ? next : undefined })
   }
-  const shown = JOB_STATES.filter(state => !['interrupted', 'stuck'].includes(state) || (counts?.[state] ?? 0) > 0 || chosen.includes(state))
+  const shown = JOB_STATES.filter(
+    state => !['interrupted', 'stuck'].includes(state) || (counts?.[state] ?? 0) > 0 || chosen.includes(state),
+  )
   return (
     <div role="group" aria-label="States" className="flex flex-wrap gap-1">
       {shown.map(state => (
@@ -64,9 +66,20 @@ export function FilterBar() {
   useShortcuts('Filter', [{ keys: '/', about: 'Search', run: () => search.current?.focus() }])
   return (
     <div className="flex flex-wrap items-center gap-2">
-      <Typed inputRef={search} label="Search by name or id" value={filter.text} onChange={text => change({ text })} className="w-full sm:w-56" />
+      <Typed
+        inputRef={search}
+        label="Search by name or id"
+        value={filter.text}
+        onChange={text => change({ text })}
+        className="w-full sm:w-56"
+      />
       <Typed label="Label key=value" value={filter.label} onChange={label => change({ label })} className="w-40 grow sm:grow-0" />
-      <Select aria-label="Stop reason" value={filter.reason ?? ''} onChange={event => change({ reason: event.target.value || undefined })} className="max-w-44">
+      <Select
+        aria-label="Stop reason"
+        value={filter.reason ?? ''}
+        onChange={event => change({ reason: event.target.value || undefined })}
+        className="max-w-44"
+      >
         <option value="">Any reason</option>
         {[...STOP_REASONS, ...COMPLETION_REASONS].map(reason => (
           <option key={reason} value={reason}>
@@ -77,9 +90,13 @@ export function FilterBar() {
       <Select
         aria-label="Submitted"
         value={filter.since === undefined ? '0' : 'set'}
-        onChange={event => change({ since: event.target.value === '0' ? undefined : Date.now() - Number(event.target.value), until: undefined })}
+        onChange={event =>
+          change({ since: event.target.value === '0' ? undefined : Date.now() - Number(event.target.value), until: undefined })
+        }
       >
-        {filter.since !== undefined && <option value="set">Since {new Date(filter.since).toLocaleString('en-GB', { dateStyle: 'short', timeStyle: 'short' })}</option>}
+        {filter.since !== undefined && (
+          <option value="set">Since {new Date(filter.since).toLocaleString('en-GB', { dateStyle: 'short', timeStyle: 'short' })}</option>
+        )}
         {SINCE.map(({ label, ms }) => (
           <option key={ms} value={ms}>
             {label}
@@ -94,7 +111,17 @@ export function FilterBar() {
       {isFiltered(filter) && (
         <Button
           look="quiet"
-          onClick={() => change({ state: undefined, name: undefined, label: undefined, text: undefined, reason: undefined, since: undefined, until: undefined })}
+          onClick={() =>
+            change({
+              state: undefined,
+              name: undefined,
+              label: undefined,
+              text: undefined,
+              reason: undefined,
+              since: undefined,
+              until: undefined,
+            })
+          }
         >
           Clear
         </Button>
@@ -120,5 +147,15 @@ export function Typed({ label, value, onChange, className, inputRef }: TypedProp
     const timer = setTimeout(() => onChange(typed === '' ? undefined : typed), 250)
     return () => clearTimeout(timer)
   })
-  return <TextInput ref={inputRef} type="search" aria-label={label} placeholder={label} value={typed} onChange={event => setTyped(event.target.value)} className={className} />
+  return (
+    <TextInput
+      ref={inputRef}
+      type="search"
+      aria-label={label}
+      placeholder={label}
+      value={typed}
+      onChange={event => setTyped(event.target.value)}
+      className={className}
+    />
+  )
 }

@@ -16,7 +16,8 @@ import { FilterBar, isFiltered, StateFilter, useJobFilter } from './filters'
 import { SubmitDialog } from './submit'
 
 const ROW_HEIGHT = 35
-const COLUMNS = 'grid grid-cols-[28px_118px_minmax(0,1fr)_70px] sm:grid-cols-[28px_118px_minmax(0,1.3fr)_minmax(0,1fr)_96px_84px] items-center gap-x-3 px-3 sm:px-4'
+const COLUMNS =
+  'grid grid-cols-[28px_118px_minmax(0,1fr)_70px] sm:grid-cols-[28px_118px_minmax(0,1.3fr)_minmax(0,1fr)_96px_84px] items-center gap-x-3 px-3 sm:px-4'
 
 export default function Jobs() {
   useLive()
@@ -46,7 +47,12 @@ export default function Jobs() {
         </div>
         <FilterBar />
         {maySubmit && rows.length > 0 && (
-          <ActionBar selected={selected} filtered={isFiltered(filter)} onSelect={setSelected} onAct={(action, all) => setIntent({ action, target: all ? { filter } : { ids: [...selected] } })} />
+          <ActionBar
+            selected={selected}
+            filtered={isFiltered(filter)}
+            onSelect={setSelected}
+            onAct={(action, all) => setIntent({ action, target: all ? { filter } : { ids: [...selected] } })}
+          />
         )}
       </div>
       {list.error && rows.length === 0 ? (
@@ -56,7 +62,14 @@ export default function Jobs() {
       ) : rows.length === 0 && !list.hasNextPage ? (
         <NoJobs filtered={isFiltered(filter)} />
       ) : (
-        <JobList rows={rows} more={list.hasNextPage} loadMore={() => !list.isFetchingNextPage && void list.fetchNextPage()} selected={selected} onSelect={setSelected} selectable={maySubmit} />
+        <JobList
+          rows={rows}
+          more={list.hasNextPage}
+          loadMore={() => !list.isFetchingNextPage && void list.fetchNextPage()}
+          selected={selected}
+          onSelect={setSelected}
+          selectable={maySubmit}
+        />
       )}
       {intent && <ActionDialog intent={intent} onClose={done => (setIntent(null), done && setSelected(new Set()))} />}
       {submitting && <SubmitDialog onClose={() => setSubmitting(false)} />}
@@ -130,7 +143,12 @@ function JobList({ rows, more, loadMore, selected, onSelect, selectable }: ListP
   const scroller = useRef<HTMLDivElement>(null)
   const { at } = useSearch({ from: '/jobs' })
   const navigate = useNavigate({ from: '/jobs' })
-  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW_HEIGHT, overscan: 12 })
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 12,
+  })
   const shown = virtual.getVirtualItems()
   const last = shown.at(-1)?.index ?? 0
   useEffect(() => {
@@ -161,19 +179,44 @@ function JobList({ rows, more, loadMore, selected, onSelect, selectable }: ListP
     <div role="table" aria-label="Jobs" aria-rowcount={more ? -1 : rows.length} className="flex min-h-0 grow basis-80 flex-col">
       <div role="rowgroup">
         <div role="row" className={`${COLUMNS} h-8 border-b border-line text-[0.92em] text-muted`}>
-          <span role="columnheader"><span className="sr-only">Selected</span></span>
+          <span role="columnheader">
+            <span className="sr-only">Selected</span>
+          </span>
           <span role="columnheader">State</span>
           <span role="columnheader">Job</span>
-          <span role="columnheader" className="hidden sm:block">Why it ended, labels</span>
-          <span role="columnheader" className="text-right">Submitted</span>
-          <span role="columnheader" className="hidden text-right sm:block">Took</span>
+          <span role="columnheader" className="hidden sm:block">
+            Why it ended, labels
+          </span>
+          <span role="columnheader" className="text-right">
+            Submitted
+          </span>
+          <span role="columnheader" className="hidden text-right sm:block">
+            Took
+          </span>
         </div>
       </div>
-      <div ref={scroller} role="rowgroup" tabIndex={0} aria-label="Jobs, the newest first" className="relative min-h-0 grow basis-0 overflow-auto bg-surface">
+      <div
+        ref={scroller}
+        role="rowgroup"
+        tabIndex={0}
+        aria-label="Jobs, the newest first"
+        className="relative min-h-0 grow basis-0 overflow-auto bg-surface"
+      >
         <div style={{ height: virtual.getTotalSize() }} className="relative">
           {shown.map(({ index, start }) => {
             const row = rows[index]
-            return row && <Row key={row.id} row={row} top={start} current={row.id === at} selected={selected.has(row.id)} onToggle={selectable ? () => toggle(row.id) : undefined} />
+            return (
+              row && (
+                <Row
+                  key={row.id}
+                  row={row}
+                  top={start}
+                  current={row.id === at}
+                  selected={selected.has(row.id)}
+                  onToggle={selectable ? () => toggle(row.id) : undefined}
+                />
+              )
+            )
           })}
         </div>
       </div>
@@ -198,23 +241,47 @@ function Row({ row, top, current, selected, onToggle }: RowProps) {
       style={{ transform: `translateY(${top}px)`, height: ROW_HEIGHT }}
       className={`absolute inset-x-0 border-b border-line ${COLUMNS} ${selected ? 'bg-accent-soft' : 'hover:bg-hover'} ${current ? 'shadow-[inset_3px_0_0_var(--accent)]' : ''}`}
     >
-      <span role="cell">{onToggle && <input type="checkbox" checked={selected} onChange={onToggle} aria-label={`Select ${row.name}`} className="block size-4 accent-(--accent)" />}</span>
-      <span role="cell"><StateBadge state={row.state} /></span>
+      <span role="cell">
+        {onToggle && (
+          <input
+            type="checkbox"
+            checked={selected}
+            onChange={onToggle}
+            aria-label={`Select ${row.name}`}
+            className="block size-4 accent-(--accent)"
+          />
+        )}
+      </span>
+      <span role="cell">
+        <StateBadge state={row.state} />
+      </span>
       <span role="cell" className="flex min-w-0 items-baseline gap-2">
         <Link to="/jobs/$id" params={{ id: row.id }} className="truncate font-medium hover:text-accent hover:underline">
           <JobText>{row.name}</JobText>
         </Link>
-        <code className="hidden shrink-0 text-[0.85em] text-muted md:inline" title={row.id}>{row.id.slice(-8)}</code>
-        {row.retriedFrom && <span className="shrink-0 text-[0.9em] text-muted" title={`a retry of ${row.retriedFrom}`}>↻</span>}
+        <code className="hidden shrink-0 text-[0.85em] text-muted md:inline" title={row.id}>
+          {row.id.slice(-8)}
+        </code>
+        {row.retriedFrom && (
+          <span className="shrink-0 text-[0.9em] text-muted" title={`a retry of ${row.retriedFrom}`}>
+            ↻
+          </span>
+        )}
       </span>
       <span role="cell" className="hidden min-w-0 items-center gap-1.5 overflow-hidden whitespace-nowrap sm:flex">
         {row.reason && <span className="truncate text-muted">{words(row.reason)}</span>}
-        {Object.entries(row.labels).slice(0, 3).map(([key, value]) => (
-          <Chip key={key}>{`${key}=${value}`}</Chip>
-        ))}
+        {Object.entries(row.labels)
+          .slice(0, 3)
+          .map(([key, value]) => (
+            <Chip key={key}>{`${key}=${value}`}</Chip>
+          ))}
       </span>
-      <span role="cell" className="text-right text-muted"><Ago at={row.submittedAt} /></span>
-      <span role="cell" className="hidden text-right text-muted sm:block"><Took from={row.submittedAt} to={row.finishedAt} /></span>
+      <span role="cell" className="text-right text-muted">
+        <Ago at={row.submittedAt} />
+      </span>
+      <span role="cell" className="hidden text-right text-muted sm:block">
+        <Took from={row.submittedAt} to={row.finishedAt} />
+      </span>
     </div>
   )
 }

@@ -55,7 +55,8 @@ function Mistakes({ error }: { error: Error }) {
       {mistakes.length === 0 && <JobText>{error.message}</JobText>}
       {mistakes.map((mistake, i) => (
         <p key={i}>
-          <code>{mistake.path || 'job'}</code> <JobText>{mistake.message}</JobText> {mistake.help && <JobText>{`(${mistake.help})`}</JobText>}
+          <code>{mistake.path || 'job'}</code> <JobText>{mistake.message}</JobText>{' '}
+          {mistake.help && <JobText>{`(${mistake.help})`}</JobText>}
         </p>
       ))}
     </div>

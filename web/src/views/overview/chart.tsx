@@ -51,7 +51,9 @@ export function Chart({ title, times, series, format, summary }: Props) {
         <ul className="flex flex-wrap gap-x-3 text-[0.92em] text-muted">
           {series.map(one => (
             <li key={one.label} className="flex items-center gap-1.5">
-              <svg width="14" height="8" aria-hidden><line x1="0" x2="14" y1="4" y2="4" stroke={`var(${one.color})`} strokeWidth="2.5" strokeDasharray={one.dash?.join(' ')} /></svg>
+              <svg width="14" height="8" aria-hidden>
+                <line x1="0" x2="14" y1="4" y2="4" stroke={`var(${one.color})`} strokeWidth="2.5" strokeDasharray={one.dash?.join(' ')} />
+              </svg>
               {one.label}
             </li>
           ))}
@@ -64,7 +66,12 @@ export function Chart({ title, times, series, format, summary }: Props) {
 
 function options(width: number, series: Series[], format: (value: number) => string): uPlot.Options {
   const color = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
-  const axis = { stroke: color('--muted'), grid: { stroke: color('--line'), width: 1 }, ticks: { show: false }, font: '11px ui-sans-serif, system-ui, sans-serif' }
+  const axis = {
+    stroke: color('--muted'),
+    grid: { stroke: color('--line'), width: 1 },
+    ticks: { show: false },
+    font: '11px ui-sans-serif, system-ui, sans-serif',
+  }
   return {
     width,
     height: HEIGHT,
@@ -75,6 +82,16 @@ function options(width: number, series: Series[], format: (value: number) => str
       { ...axis, size: 24, space: 70, values: (_, splits) => splits.map(at => clockTime(at * 1000).slice(0, 5)) },
       { ...axis, size: 46, space: 24, values: (_, splits) => splits.map(value => (value === Math.round(value) ? format(value) : '')) },
     ],
-    series: [{}, ...series.map(one => ({ label: one.label, stroke: color(one.color), width: 1.8, dash: one.dash, points: { show: false }, spanGaps: true }))],
+    series: [
+      {},
+      ...series.map(one => ({
+        label: one.label,
+        stroke: color(one.color),
+        width: 1.8,
+        dash: one.dash,
+        points: { show: false },
+        spanGaps: true,
+      })),
+    ],
   }
 }

@@ -26,7 +26,9 @@ export default function OverviewPage() {
     <div className="flex min-h-0 grow flex-col gap-3 overflow-auto p-3 sm:p-4">
       <div className="flex flex-wrap items-center gap-3">
         <h1 className="text-[1.35em] font-semibold tracking-tight">Overview</h1>
-        <span className="text-muted">{overview.data.scope}, up since <Ago at={overview.data.since} /></span>
+        <span className="text-muted">
+          {overview.data.scope}, up since <Ago at={overview.data.since} />
+        </span>
         <span className="grow" />
         <Segments
           label="Time"
@@ -38,11 +40,19 @@ export default function OverviewPage() {
       <StateCounts />
       <Charts overview={overview.data} />
       <div className="grid gap-3 lg:grid-cols-3">
-        <Panel title="Jobs that wait for a worker"><Queue queue={overview.data.queue} /></Panel>
-        <Panel title="Steps that fail most"><Failing failing={overview.data.failing} /></Panel>
-        <Panel title="Budgets near their end"><Budgets budgets={overview.data.budgets} /></Panel>
+        <Panel title="Jobs that wait for a worker">
+          <Queue queue={overview.data.queue} />
+        </Panel>
+        <Panel title="Steps that fail most">
+          <Failing failing={overview.data.failing} />
+        </Panel>
+        <Panel title="Budgets near their end">
+          <Budgets budgets={overview.data.budgets} />
+        </Panel>
       </div>
-      <Panel title="A poison item, or a bad worker?"><FailureGrid grid={overview.data.grid} /></Panel>
+      <Panel title="A poison item, or a bad worker?">
+        <FailureGrid grid={overview.data.grid} />
+      </Panel>
     </div>
   )
 }
@@ -71,7 +81,12 @@ function Charts({ overview: { buckets, bucket } }: { overview: Overview }) {
   const times = buckets.map(one => one.at)
   const perMinute = (value: number) => (value * 60_000) / bucket
   const total = (pick: (one: Overview['buckets'][number]) => number) => buckets.reduce((sum, one) => sum + pick(one), 0)
-  const rate = (label: string, color: string, pick: (one: Overview['buckets'][number]) => number, dash?: number[]) => ({ label, color, dash, values: buckets.map(one => perMinute(pick(one))) })
+  const rate = (label: string, color: string, pick: (one: Overview['buckets'][number]) => number, dash?: number[]) => ({
+    label,
+    color,
+    dash,
+    values: buckets.map(one => perMinute(pick(one))),
+  })
   return (
     <div className="grid gap-3 lg:grid-cols-2">
       <Chart
@@ -79,7 +94,11 @@ function Charts({ overview: { buckets, bucket } }: { overview: Overview }) {
         times={times}
         format={shortCount}
         summary={`${count(total(one => one.submitted))} submitted, ${count(total(one => one.succeeded))} succeeded, ${count(total(one => one.failed))} failed`}
-        series={[rate('submitted', '--idle-solid', one => one.submitted, [4, 3]), rate('succeeded', '--succeeded-solid', one => one.succeeded), rate('failed', '--failed-solid', one => one.failed)]}
+        series={[
+          rate('submitted', '--idle-solid', one => one.submitted, [4, 3]),
+          rate('succeeded', '--succeeded-solid', one => one.succeeded),
+          rate('failed', '--failed-solid', one => one.failed),
+        ]}
       />
       <Chart
         title="Attempts a minute"
@@ -93,7 +112,11 @@ function Charts({ overview: { buckets, bucket } }: { overview: Overview }) {
         times={times}
         format={shortCount}
         summary={`${count(total(one => one.retries.failure))} after failures, ${count(total(one => one.retries.preemption))} after losses, ${count(total(one => one.retries.deferral))} deferred`}
-        series={[rate('failure', '--failed-solid', one => one.retries.failure), rate('lost worker', '--lost-solid', one => one.retries.preemption, [5, 3]), rate('deferral', '--waiting-solid', one => one.retries.deferral, [2, 3])]}
+        series={[
+          rate('failure', '--failed-solid', one => one.retries.failure),
+          rate('lost worker', '--lost-solid', one => one.retries.preemption, [5, 3]),
+          rate('deferral', '--waiting-solid', one => one.retries.deferral, [2, 3]),
+        ]}
       />
       <Chart
         title="Lateness of retries"
@@ -127,7 +150,9 @@ function Queue({ queue }: { queue: Overview['queue'] }) {
         <li key={one.reason} className="grid grid-cols-[1fr_auto] gap-x-3">
           <span className="inert">{words(one.reason)}</span>
           <strong>{count(one.jobs)}</strong>
-          <span className="col-span-2 h-1.5 rounded-full bg-idle-soft"><span className="block h-full rounded-full bg-waiting-solid" style={{ width: `${(one.jobs / most) * 100}%` }} /></span>
+          <span className="col-span-2 h-1.5 rounded-full bg-idle-soft">
+            <span className="block h-full rounded-full bg-waiting-solid" style={{ width: `${(one.jobs / most) * 100}%` }} />
+          </span>
         </li>
       ))}
     </ul>
@@ -142,8 +167,14 @@ function Failing({ failing }: { failing: Overview['failing'] }) {
         <li key={`${one.jobName}/${one.step}`} className="flex items-baseline gap-2 border-b border-line px-3 py-1.5 last:border-0">
           <strong className="w-8 shrink-0 text-right text-failed">{count(one.failures)}</strong>
           <span className="min-w-0 grow">
-            <Link to="/jobs/$id" params={{ id: one.lastJob }} search={{ tab: 'why' }} className="hover:underline"><JobText>{`${one.jobName} / ${one.step}`}</JobText></Link>
-            {one.lastError && <span className="block truncate text-muted"><JobText>{one.lastError}</JobText></span>}
+            <Link to="/jobs/$id" params={{ id: one.lastJob }} search={{ tab: 'why' }} className="hover:underline">
+              <JobText>{`${one.jobName} / ${one.step}`}</JobText>
+            </Link>
+            {one.lastError && (
+              <span className="block truncate text-muted">
+                <JobText>{one.lastError}</JobText>
+              </span>
+            )}
           </span>
         </li>
       ))}
@@ -157,9 +188,15 @@ function Budgets({ budgets }: { budgets: Overview['budgets'] }) {
     <ul className="flex flex-col gap-2 px-3 py-2.5">
       {budgets.slice(0, 8).map(one => (
         <li key={`${one.job}/${one.account}`} className="grid grid-cols-[1fr_auto] items-baseline gap-x-3">
-          <Link to="/jobs/$id" params={{ id: one.job }} search={{ tab: 'why' }} className="min-w-0 truncate hover:underline"><JobText>{one.name}</JobText> <span className="text-muted">{words(one.account)}</span></Link>
-          <span>{one.used} of {one.limit}</span>
-          <span className="col-span-2"><SpentBar used={one.used} limit={one.limit} label={`${one.used} of ${one.limit}`} /></span>
+          <Link to="/jobs/$id" params={{ id: one.job }} search={{ tab: 'why' }} className="min-w-0 truncate hover:underline">
+            <JobText>{one.name}</JobText> <span className="text-muted">{words(one.account)}</span>
+          </Link>
+          <span>
+            {one.used} of {one.limit}
+          </span>
+          <span className="col-span-2">
+            <SpentBar used={one.used} limit={one.limit} label={`${one.used} of ${one.limit}`} />
+          </span>
         </li>
       ))}
     </ul>

@@ -1,8 +1,19 @@
 /** The steps and what they need. A fan-out is one node that counts its items. */
 import '@xyflow/react/dist/style.css'
 import { useQuery } from '@tanstack/react-query'
-import { Background, Handle, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type Node, type NodeProps } from '@xyflow/react'
-import { memo, useEffect, useMemo, useState } from 'react'
+import {
+  Background,
+  Handle,
+  Position,
+  ReactFlow,
+  ReactFlowProvider,
+  useReactFlow,
+  useStore,
+  type Edge,
+  type Node,
+  type NodeProps,
+} from '@xyflow/react'
+import { createContext, memo, useContext, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore } from 'react'
 import { useShortcuts } from '@/app/shortcuts'
 import { CountsBar } from '@/components/bars'
 import { Icon } from '@/components/icons'
@@ -10,6 +21,7 @@ import { StateIcon, toneFill } from '@/components/state'
 import { Countdown } from '@/components/time'
 import { Failure, IconButton, JobText, Loading } from '@/components/ui'
 import { count, shortCount, words } from '@/lib/format'
+import { createStore, type Store } from '@/lib/store'
 import type { Job, Plan } from '@/services/model'
 import { jobQuery, planQuery } from '@/services/queries'
 import { useJobId, useJobSearch } from '../use-job'
@@ -21,8 +33,17 @@ const WIDTH = 208
 const HEIGHT = 62
 /** Below this a node shows its state alone. */
 const DETAIL_ZOOM = 0.45
+/** Steps of a graph in which the edges of the chosen one are marked. */
+const MOST_MARKED = 200
 
-type StepNode = Node<{ step: StepView; selected: boolean }, 'step'>
+/** What a node shows does not go through the graph: a status each second would lay hands on a thousand nodes. */
+interface Shown {
+  steps: ReadonlyMap<string, StepView>
+  selected: string | undefined
+}
+const Shared = createContext<Store<Shown>>(createStore<Shown>({ steps: new Map(), selected: undefined }))
+
+type StepNode = Node<Record<string, never>, 'step'>
 
 export default function GraphTab() {
   const id = useJobId()
@@ -52,35 +73,45 @@ function useLayout(plan: Plan): LayoutAnswer | null {
 function Graph({ job, plan }: { job: Job; plan: Plan }) {
   const places = useLayout(plan)
   const [search, change] = useJobSearch()
-  const steps = useMemo(() => mergeSteps(job, plan), [job, plan])
+  const earlier = useRef<StepView[]>([])
+  const steps = useMemo(() => (earlier.current = mergeSteps(job, plan, earlier.current)), [job, plan])
+  const [shared] = useState(() => createStore<Shown>({ steps: new Map(), selected: undefined }))
+  useLayoutEffect(
+    () => shared.set({ steps: new Map(steps.map(step => [step.name, step])), selected: search.step }),
+    [shared, steps, search.step],
+  )
   const nodes = useMemo<StepNode[]>(
     () =>
       places
-        ? steps.map(step => ({
-            id: step.name,
+        ? plan.steps.map(({ name }) => ({
+            id: name,
             type: 'step',
-            position: places[step.name] ?? { x: 0, y: 0 },
+            position: places[name] ?? { x: 0, y: 0 },
             width: WIDTH,
             height: HEIGHT,
-            data: { step, selected: step.name === search.step },
+            data: {},
           }))
         : [],
-    [places, steps, search.step],
+    [places, plan],
   )
+  const marked = plan.steps.length <= MOST_MARKED ? search.step : undefined
   const edges = useMemo<Edge[]>(
     () =>
-      steps.flatMap(step =>
+      plan.steps.flatMap(step =>
         step.needs.map(need => ({
           id: `${need}>${step.name}`,
           source: need,
           target: step.name,
           focusable: false,
-          style: { stroke: need === search.step || step.name === search.step ? 'var(--accent)' : 'var(--line-strong)', strokeWidth: 1.5 },
+          style: { stroke: need === marked || step.name === marked ? 'var(--accent)' : 'var(--line-strong)', strokeWidth: 1.5 },
         })),
       ),
-    [steps, search.step],
+    [plan, marked],
   )
-  const order = useMemo(() => [...nodes].sort((a, b) => a.position.x - b.position.x || a.position.y - b.position.y).map(node => node.id), [nodes])
+  const order = useMemo(
+    () => [...nodes].sort((a, b) => a.position.x - b.position.x || a.position.y - b.position.y).map(node => node.id),
+    [nodes],
+  )
   const flow = useReactFlow()
   const focus = (name: string | undefined) => {
     const node = nodes.find(candidate => candidate.id === name)
@@ -104,24 +135,30 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
   return (
     <div className="flex min-h-[420px] grow flex-col lg:flex-row">
       <div className="relative min-h-80 grow" data-graph={steps.length}>
-        <div className="absolute inset-0">
-        <ReactFlow
-          nodes={nodes}
-          edges={edges}
-          nodeTypes={NODE_TYPES}
-          onNodeClick={(_, node) => change({ step: node.id, state: undefined, item: undefined })}
-          onInit={() => (steps.length > 60 || innerWidth < 640 ? focus(search.step ?? interesting(steps)) : void flow.fitView({ maxZoom: 1.1, padding: 0.12 }))}
-          onlyRenderVisibleElements
-          nodesDraggable={false}
-          nodesConnectable={false}
-          nodesFocusable={false}
-          elementsSelectable={false}
-          minZoom={0.05}
-          proOptions={{ hideAttribution: true }}
-        >
-          <Background color="var(--line-strong)" gap={22} size={1} />
-        </ReactFlow>
-        </div>
+        <Shared value={shared}>
+          <div className="absolute inset-0">
+            <ReactFlow
+              nodes={nodes}
+              edges={edges}
+              nodeTypes={NODE_TYPES}
+              onNodeClick={(_, node) => change({ step: node.id, state: undefined, item: undefined })}
+              onInit={() =>
+                steps.length > 60 || innerWidth < 640
+                  ? focus(search.step ?? interesting(steps))
+                  : void flow.fitView({ maxZoom: 1.1, padding: 0.12 })
+              }
+              onlyRenderVisibleElements
+              nodesDraggable={false}
+              nodesConnectable={false}
+              nodesFocusable={false}
+              elementsSelectable={false}
+              minZoom={0.05}
+              proOptions={{ hideAttribution: true }}
+            >
+              <Background color="var(--line-strong)" gap={22} size={1} />
+            </ReactFlow>
+          </div>
+        </Shared>
         <div className="absolute right-3 bottom-3 flex rounded-md border border-line bg-surface">
           <IconButton icon="minus" label="Further away" onClick={() => void flow.zoomOut()} />
           <IconButton icon="plus" label="Nearer" onClick={() => void flow.zoomIn()} />
@@ -141,11 +178,19 @@ function interesting(steps: StepView[]): string | undefined {
 
 const NODE_TYPES = { step: memo(StepBox) }
 
-function StepBox({ data: { step, selected } }: NodeProps<StepNode>) {
+function StepBox({ id }: NodeProps<StepNode>) {
+  const shared = useContext(Shared)
+  const step = useSyncExternalStore(shared.subscribe, () => shared.get().steps.get(id))
+  const selected = useSyncExternalStore(shared.subscribe, () => shared.get().selected === id)
   const detailed = useStore(state => state.transform[2] > DETAIL_ZOOM)
+  if (!step) return null
   const frame = selected ? 'border-accent ring-2 ring-(--focus)' : 'border-line-strong'
   return (
-    <div data-step={step.name} data-step-state={step.state} className={`flex h-full w-full overflow-hidden rounded-lg border bg-surface text-left ${frame}`}>
+    <div
+      data-step={step.name}
+      data-step-state={step.state}
+      className={`flex h-full w-full overflow-hidden rounded-lg border bg-surface text-left ${frame}`}
+    >
       <Handle type="target" position={Position.Left} className="opacity-0!" />
       <span className="w-1.5 shrink-0" style={{ background: toneFill(step.state) }} />
       {detailed ? <Detail step={step} /> : <span className="grow" style={{ background: toneFill(step.state), opacity: 0.25 }} />}
@@ -164,13 +209,21 @@ function Detail({ step }: { step: StepView }) {
       </span>
       {step.items > 1 || step.fanOut ? (
         <span className="flex items-center gap-2 text-[0.9em] text-muted">
-          <span className="grow"><CountsBar counts={step.counts} /></span>
+          <span className="grow">
+            <CountsBar counts={step.counts} />
+          </span>
           {shortCount(step.counts.succeeded ?? 0)} of {shortCount(step.items)}
         </span>
       ) : (
         <span className="flex items-center justify-between gap-2 text-[0.9em] text-muted">
           <span className="truncate">{step.skippedBecause ? `without ${step.skippedBecause}` : words(step.state)}</span>
-          {step.retryAt !== null ? <span className="text-waiting">in <Countdown to={step.retryAt} /></span> : step.attempts > 1 && <span>{step.attempts} attempts</span>}
+          {step.retryAt !== null ? (
+            <span className="text-waiting">
+              in <Countdown to={step.retryAt} />
+            </span>
+          ) : (
+            step.attempts > 1 && <span>{step.attempts} attempts</span>
+          )}
         </span>
       )}
       {step.runs.length > 1 && (

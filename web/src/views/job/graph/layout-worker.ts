@@ -9,7 +9,7 @@ export interface LayoutRequest {
 
 export type LayoutAnswer = Record<string, { x: number; y: number }>
 
-/** Beyond so many steps the best ranks take seconds, and look no better. */
+/** Beyond so many steps the best ranks and orders take seconds, and look no better. */
 const MANY = 250
 
 onmessage = ({ data }: MessageEvent<LayoutRequest>) => {
@@ -19,7 +19,7 @@ onmessage = ({ data }: MessageEvent<LayoutRequest>) => {
   graph.setDefaultEdgeLabel(() => ({}))
   for (const { name } of steps) graph.setNode(name, { width, height })
   for (const { name, needs } of steps) for (const need of needs) graph.setEdge(need, name)
-  dagre.layout(graph)
+  dagre.layout(graph, { disableOptimalOrderHeuristic: steps.length > MANY })
   const places: LayoutAnswer = {}
   for (const { name } of steps) {
     const { x, y } = graph.node(name)

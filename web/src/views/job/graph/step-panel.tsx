@@ -18,10 +18,15 @@ export function StepPanel({ job, step, onClose }: { job: Job; step: StepView; on
   const datacenter = search.dc && datacenters.includes(search.dc) ? search.dc : datacenters[0]
   const states = ITEM_STATES.filter(state => (step.counts[state] ?? 0) > 0)
   return (
-    <aside aria-label={`Step ${step.name}`} className="flex min-h-72 shrink-0 flex-col border-t border-line bg-surface lg:w-96 lg:border-t-0 lg:border-l">
+    <aside
+      aria-label={`Step ${step.name}`}
+      className="flex min-h-72 shrink-0 flex-col border-t border-line bg-surface lg:w-96 lg:border-t-0 lg:border-l"
+    >
       <div className="flex items-center gap-2 border-b border-line py-1.5 pr-1.5 pl-3">
         <StateIcon state={step.state} label={words(step.state)} />
-        <h2 className="min-w-0 grow truncate font-semibold"><JobText>{step.name}</JobText></h2>
+        <h2 className="min-w-0 grow truncate font-semibold">
+          <JobText>{step.name}</JobText>
+        </h2>
         <Button onClick={() => change({ tab: 'why', item: undefined })}>Why</Button>
         <Button onClick={() => change({ tab: 'logs', log: undefined })}>Logs</Button>
         <IconButton icon="close" label="Close the step" onClick={onClose} />
@@ -29,7 +34,13 @@ export function StepPanel({ job, step, onClose }: { job: Job; step: StepView; on
       <div className="flex flex-col gap-2 border-b border-line px-3 py-2">
         <p className="text-muted">
           {plural(step.items, 'item')} · {plural(step.retriesUsed, 'retry', 'retries')} of the budget
-          {step.needs.length > 0 && <> · needs {step.needs.slice(0, 5).join(', ')}{step.needs.length > 5 && ` and ${step.needs.length - 5} more`}</>}
+          {step.needs.length > 0 && (
+            <>
+              {' '}
+              · needs {step.needs.slice(0, 5).join(', ')}
+              {step.needs.length > 5 && ` and ${step.needs.length - 5} more`}
+            </>
+          )}
         </p>
         {step.error && <JobText className="text-failed">{step.error}</JobText>}
         <CountsBar counts={step.counts} height="h-2" />
@@ -47,7 +58,13 @@ export function StepPanel({ job, step, onClose }: { job: Job; step: StepView; on
           ))}
           {datacenters.length > 1 &&
             datacenters.map(name => (
-              <button key={name} type="button" aria-pressed={name === datacenter} onClick={() => change({ dc: name })} className="rounded border border-line px-1.5 aria-pressed:border-accent aria-pressed:bg-accent-soft">
+              <button
+                key={name}
+                type="button"
+                aria-pressed={name === datacenter}
+                onClick={() => change({ dc: name })}
+                className="rounded border border-line px-1.5 aria-pressed:border-accent aria-pressed:bg-accent-soft"
+              >
                 {name}
               </button>
             ))}
@@ -87,10 +104,18 @@ function Items({ step, datacenter, state }: { step: StepView; datacenter: string
 function ItemRow({ item, step, datacenter, top }: { item: Item; step: StepView; datacenter: string | undefined; top: number }) {
   const [, change] = useJobSearch()
   const name = itemLabel({ datacenter, step: step.name, index: item.index, fanOut: step.fanOut })
-  const facts = [item.failures > 0 && plural(item.failures, 'failure'), item.preemptions > 0 && plural(item.preemptions, 'loss', 'losses'), item.reason && words(item.reason)]
+  const facts = [
+    item.failures > 0 && plural(item.failures, 'failure'),
+    item.preemptions > 0 && plural(item.preemptions, 'loss', 'losses'),
+    item.reason && words(item.reason),
+  ]
   return (
     <div role="listitem" className="absolute inset-x-0 border-b border-line" style={{ transform: `translateY(${top}px)`, height: 44 }}>
-      <button type="button" onClick={() => change({ tab: 'why', item: name })} className="flex h-full w-full items-center gap-2 px-3 text-left hover:bg-hover">
+      <button
+        type="button"
+        onClick={() => change({ tab: 'why', item: name })}
+        className="flex h-full w-full items-center gap-2 px-3 text-left hover:bg-hover"
+      >
         <StateIcon state={item.state} label={words(item.state)} />
         <span className="flex min-w-0 grow flex-col">
           <span className="truncate font-medium">
@@ -98,9 +123,15 @@ function ItemRow({ item, step, datacenter, top }: { item: Item; step: StepView; 
             {item.value !== null && item.value !== undefined && <JobText className="font-normal">{inline(item.value)}</JobText>}
             {!step.fanOut && words(item.state)}
           </span>
-          <span className="truncate text-[0.92em] text-muted">{item.lastError ? <JobText>{item.lastError}</JobText> : facts.filter(Boolean).join(' · ') || words(item.state)}</span>
+          <span className="truncate text-[0.92em] text-muted">
+            {item.lastError ? <JobText>{item.lastError}</JobText> : facts.filter(Boolean).join(' · ') || words(item.state)}
+          </span>
         </span>
-        {item.retryAt !== null && <span className="text-waiting"><Countdown to={item.retryAt} /></span>}
+        {item.retryAt !== null && (
+          <span className="text-waiting">
+            <Countdown to={item.retryAt} />
+          </span>
+        )}
       </button>
     </div>
   )

@@ -22,7 +22,8 @@ export interface StepView {
 /** The state that an operator must know of wins. */
 const RANK = ['failed', 'backing_off', 'running', 'awaiting_callback', 'waiting', 'cancelled', 'skipped', 'succeeded']
 
-export function mergeSteps(job: Job, plan: Plan): StepView[] {
+/** A step that is as it was `before` stays the same object, so that nothing of it is drawn again. */
+export function mergeSteps(job: Job, plan: Plan, before: StepView[]): StepView[] {
   const byName = new Map<string, StepView>()
   for (const step of plan.steps) {
     byName.set(step.name, {
@@ -68,7 +69,7 @@ export function mergeSteps(job: Job, plan: Plan): StepView[] {
     const states = view.runs.map(run => run.state)
     view.state = RANK.find(state => states.includes(state)) ?? 'waiting'
   }
-  return [...byName.values()]
+  return [...byName.values()].map((view, i) => (JSON.stringify(view) === JSON.stringify(before[i]) ? (before[i] ?? view) : view))
 }
 
 /** Nothing of the step runs, and something of it waits for its next attempt. */

@@ -52,7 +52,12 @@ export function LogView({ job, log }: { job: string; log: Log }) {
   const styled = useMemo(() => styledLines(buffer.lines), [buffer, version])
   const hits = useMemo(() => matches(styled, find), [styled, find])
   const [hit, setHit] = useState(0)
-  const virtual = useVirtualizer({ count: styled.length, getScrollElement: () => scroller.current, estimateSize: () => LINE_HEIGHT, overscan: 30 })
+  const virtual = useVirtualizer({
+    count: styled.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => LINE_HEIGHT,
+    overscan: 30,
+  })
   const follow = search.follow ?? false
   useEffect(() => {
     if (follow && styled.length > 0) virtual.scrollToIndex(styled.length - 1)
@@ -76,24 +81,61 @@ export function LogView({ job, log }: { job: string; log: Log }) {
   return (
     <section aria-label={log.name} className="flex min-h-64 min-w-0 grow flex-col">
       <div className="flex flex-wrap items-center gap-2 border-b border-line bg-surface px-3 py-1.5">
-        <TextInput ref={field} type="search" aria-label="Search in the log" placeholder="Search" value={find} onChange={event => setFind(event.target.value)} onKeyDown={event => event.key === 'Enter' && jump(event.shiftKey ? -1 : 1)} className="w-44" />
-        {find !== '' && <span className="text-muted" role="status">{hits.length === 0 ? 'no match' : `${hit + 1} of ${count(hits.length)}`}</span>}
-        <Switch on={follow} onChange={on => change({ follow: on || undefined })}>follow</Switch>
+        <TextInput
+          ref={field}
+          type="search"
+          aria-label="Search in the log"
+          placeholder="Search"
+          value={find}
+          onChange={event => setFind(event.target.value)}
+          onKeyDown={event => event.key === 'Enter' && jump(event.shiftKey ? -1 : 1)}
+          className="w-44"
+        />
+        {find !== '' && (
+          <span className="text-muted" role="status">
+            {hits.length === 0 ? 'no match' : `${hit + 1} of ${count(hits.length)}`}
+          </span>
+        )}
+        <Switch on={follow} onChange={on => change({ follow: on || undefined })}>
+          follow
+        </Switch>
         <span className="grow" />
-        <span className="text-muted" data-log-lines={styled.length}>{plural(styled.length, 'line')}{done ? '' : ' …'}</span>
+        <span className="text-muted" data-log-lines={styled.length}>
+          {plural(styled.length, 'line')}
+          {done ? '' : ' …'}
+        </span>
         {from > 0 && <Button onClick={() => setFrom(0)}>{bytes(from)} earlier</Button>}
         <IconButton icon="download" label="Download the whole log" onClick={() => void downloadLog(job, log)} />
       </div>
       {error && <Failure error={error} />}
-      {buffer.dropped > 0 && <p className="bg-waiting-soft px-3 py-1 text-waiting">The first {plural(buffer.dropped, 'line')} are not held any more; the download has them.</p>}
-      <div ref={scroller} tabIndex={0} role="log" aria-live="off" aria-label="Log" className="min-h-0 grow basis-0 overflow-auto bg-sunken py-1 font-mono text-[12px] leading-[19px]">
+      {buffer.dropped > 0 && (
+        <p className="bg-waiting-soft px-3 py-1 text-waiting">
+          The first {plural(buffer.dropped, 'line')} are not held any more; the download has them.
+        </p>
+      )}
+      <div
+        ref={scroller}
+        tabIndex={0}
+        role="log"
+        aria-live="off"
+        aria-label="Log"
+        className="min-h-0 grow basis-0 overflow-auto bg-sunken py-1 font-mono text-[12px] leading-[19px]"
+      >
         <div className="relative" style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map(({ index, start, key }) => {
             const line = styled[index]
             return (
               line && (
-                <div key={key} data-index={index} ref={virtual.measureElement} className={`absolute inset-x-0 flex px-3 ${hits[hit] === index && find ? 'bg-accent-soft' : ''}`} style={{ transform: `translateY(${start}px)` }}>
-                  <span className="mr-3 w-12 shrink-0 text-right text-muted select-none" aria-hidden>{line.line.number}</span>
+                <div
+                  key={key}
+                  data-index={index}
+                  ref={virtual.measureElement}
+                  className={`absolute inset-x-0 flex px-3 ${hits[hit] === index && find ? 'bg-accent-soft' : ''}`}
+                  style={{ transform: `translateY(${start}px)` }}
+                >
+                  <span className="mr-3 w-12 shrink-0 text-right text-muted select-none" aria-hidden>
+                    {line.line.number}
+                  </span>
                   <Line line={line} find={find} />
                 </div>
               )
@@ -135,10 +177,20 @@ function Line({ line: { line, segments }, find }: { line: StyledLine; find: stri
   return (
     <span className="inert min-w-0 whitespace-pre-wrap">
       {shown.map((segment, i) => (
-        <span key={i} style={css(segment.style)}>{marked(segment.text, find)}</span>
+        <span key={i} style={css(segment.style)}>
+          {marked(segment.text, find)}
+        </span>
       ))}
-      {hidden > 0 && <button type="button" className="ml-1 text-accent underline" onClick={() => setMost(most * 4)}>{count(hidden)} more characters</button>}
-      {line.cut > 0 && <span className="ml-1 text-muted" data-cut={line.cut}>… {count(line.cut)} characters are not shown; the download has them</span>}
+      {hidden > 0 && (
+        <button type="button" className="ml-1 text-accent underline" onClick={() => setMost(most * 4)}>
+          {count(hidden)} more characters
+        </button>
+      )}
+      {line.cut > 0 && (
+        <span className="ml-1 text-muted" data-cut={line.cut}>
+          … {count(line.cut)} characters are not shown; the download has them
+        </span>
+      )}
     </span>
   )
 }
@@ -166,7 +218,9 @@ function colorOf(color: number | string | undefined): string | undefined {
 
 function groundOf(color: number | string | undefined): string | undefined {
   if (color === undefined) return undefined
-  return typeof color === 'string' ? `color-mix(in srgb, ${color} 30%, var(--sunken))` : `color-mix(in srgb, ${colorOf(color)} 26%, var(--sunken))`
+  return typeof color === 'string'
+    ? `color-mix(in srgb, ${color} 30%, var(--sunken))`
+    : `color-mix(in srgb, ${colorOf(color)} 26%, var(--sunken))`
 }
 
 function css(style: Style): React.CSSProperties {

@@ -19,7 +19,10 @@ export default function Logs() {
   const chosen = logs.find(log => log.name === search.log) ?? logs.at(-1)
   return (
     <div className="flex min-h-[360px] grow flex-col lg:flex-row">
-      <nav aria-label="Logs" className="flex max-h-40 shrink-0 flex-col overflow-auto border-b border-line bg-surface lg:max-h-none lg:w-64 lg:border-r lg:border-b-0">
+      <nav
+        aria-label="Logs"
+        className="flex max-h-40 shrink-0 flex-col overflow-auto border-b border-line bg-surface lg:max-h-none lg:w-64 lg:border-r lg:border-b-0"
+      >
         {search.step && (
           <Button look="quiet" icon="close" className="m-1 justify-start" onClick={() => change({ step: undefined, log: undefined })}>
             only step {search.step}
@@ -41,9 +44,19 @@ export default function Logs() {
             </li>
           ))}
         </ul>
-        {pages.hasNextPage && <Button look="quiet" onClick={() => void pages.fetchNextPage()}>More logs</Button>}
+        {pages.hasNextPage && (
+          <Button look="quiet" onClick={() => void pages.fetchNextPage()}>
+            More logs
+          </Button>
+        )}
       </nav>
-      {chosen ? <LogView key={`${chosen.step}/${chosen.name}`} job={id} log={chosen} /> : <Empty title="Nothing was printed" icon="jobs">What an attempt prints to its standard output and error appears here as it comes.</Empty>}
+      {chosen ? (
+        <LogView key={`${chosen.step}/${chosen.name}`} job={id} log={chosen} />
+      ) : (
+        <Empty title="Nothing was printed" icon="jobs">
+          What an attempt prints to its standard output and error appears here as it comes.
+        </Empty>
+      )}
     </div>
   )
 }

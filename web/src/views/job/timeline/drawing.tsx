@@ -53,7 +53,14 @@ export const RowBlocks = memo(function RowBlocks({ spans, view, now, retryAt }: 
       ))}
       {due !== null && due >= 0 && due <= view.width && (
         <g data-retry-at={retryAt}>
-          <rect x={pixel(view, now)} y={8} width={Math.max(0, due - pixel(view, now))} height={ROW_HEIGHT - 16} fill="url(#backoff)" opacity="0.4" />
+          <rect
+            x={pixel(view, now)}
+            y={8}
+            width={Math.max(0, due - pixel(view, now))}
+            height={ROW_HEIGHT - 16}
+            fill="url(#backoff)"
+            opacity="0.4"
+          />
           <line x1={due} x2={due} y1={4} y2={ROW_HEIGHT - 4} stroke="var(--waiting)" strokeWidth="1.5" strokeDasharray="3 2" />
           <path d={`M${due - 3.5} ${ROW_HEIGHT / 2 - 4} l7 4 l-7 4 z`} fill="var(--waiting)" />
         </g>
@@ -91,7 +98,9 @@ function Block({ span, x, width, now }: Shape & { now: number }) {
     const y = ROW_HEIGHT / 2
     return (
       <g data-span="queued">
-        <rect x={x} y={y - 5} width={Math.max(0, width)} height={10} fill="transparent">{title}</rect>
+        <rect x={x} y={y - 5} width={Math.max(0, width)} height={10} fill="transparent">
+          {title}
+        </rect>
         <line x1={x} x2={x + width} y1={y} y2={y} stroke="var(--idle-solid)" strokeWidth="2" strokeDasharray="1.5 3" pointerEvents="none" />
       </g>
     )
@@ -106,7 +115,17 @@ function Block({ span, x, width, now }: Shape & { now: number }) {
   }
   const state = span.to === null ? 'running' : (span.end ?? 'running')
   const block = (
-    <rect data-span={span.kind} data-end={state} x={x} y={4} width={Math.max(3, width)} height={ROW_HEIGHT - 8} rx={Math.min(3, width / 2)} fill={toneFill(state)} opacity={span.kind === 'callback' ? 0.55 : 1}>
+    <rect
+      data-span={span.kind}
+      data-end={state}
+      x={x}
+      y={4}
+      width={Math.max(3, width)}
+      height={ROW_HEIGHT - 8}
+      rx={Math.min(3, width / 2)}
+      fill={toneFill(state)}
+      opacity={span.kind === 'callback' ? 0.55 : 1}
+    >
       {title}
     </rect>
   )
@@ -122,7 +141,15 @@ function Block({ span, x, width, now }: Shape & { now: number }) {
 }
 
 /** Beside the colour. */
-const MARK: Record<string, string> = { succeeded: '✓', failed: '✗', timed_out: '⧖', not_completed: '⊘', worker_lost: '⚡', killed: '■', running: '▸' }
+const MARK: Record<string, string> = {
+  succeeded: '✓',
+  failed: '✗',
+  timed_out: '⧖',
+  not_completed: '⊘',
+  worker_lost: '⚡',
+  killed: '■',
+  running: '▸',
+}
 
 export function describe(span: Span, now: number): string {
   const long = duration((span.to ?? now) - span.from)
@@ -147,7 +174,11 @@ export function Axis({ view, now, deadline }: AxisProps) {
         const x = pixel(view, piece.from)
         const width = pixel(view, piece.to) - x
         if (x + width < 0 || x > view.width) return null
-        return piece.compressed ? <Break key={i} x={x} width={width} idle={piece.to - piece.from} /> : <Ticks key={i} from={piece.from} to={piece.to} view={view} />
+        return piece.compressed ? (
+          <Break key={i} x={x} width={width} idle={piece.to - piece.from} />
+        ) : (
+          <Ticks key={i} from={piece.from} to={piece.to} view={view} />
+        )
       })}
       {now !== null && <Mark at={pixel(view, now)} label="now" color="var(--accent)" />}
       {deadline !== null && <Mark at={pixel(view, deadline)} label="deadline" color="var(--failed)" />}
@@ -159,7 +190,9 @@ function Mark({ at, label, color }: { at: number; label: string; color: string }
   return (
     <g>
       <line x1={at} x2={at} y1={16} y2={30} stroke={color} strokeWidth="1.5" />
-      <text x={at - 3} y={28} fontSize="10.5" fontWeight="600" textAnchor="end" fill={color}>{label}</text>
+      <text x={at - 3} y={28} fontSize="10.5" fontWeight="600" textAnchor="end" fill={color}>
+        {label}
+      </text>
     </g>
   )
 }
@@ -176,7 +209,9 @@ function Ticks({ from, to, view }: { from: number; to: number; view: Window }) {
       {ticks.map(at => (
         <g key={at} className="text-muted">
           <line x1={pixel(view, at)} x2={pixel(view, at)} y1={22} y2={30} stroke="var(--line-strong)" />
-          <text x={pixel(view, at) + 3} y={13} fontSize="10.5" fill="currentColor">{step < 1000 ? clockTimeMs(at) : clockTime(at)}</text>
+          <text x={pixel(view, at) + 3} y={13} fontSize="10.5" fill="currentColor">
+            {step < 1000 ? clockTimeMs(at) : clockTime(at)}
+          </text>
         </g>
       ))}
     </>
@@ -191,7 +226,11 @@ function Break({ x, width, idle }: { x: number; width: number; idle: number }) {
       <title>{`${duration(idle)} in which nothing ran, shortened`}</title>
       <rect x={x} y={18} width={width} height={12} fill="var(--sunken)" />
       <path d={`M${middle - 5} 30 l3 -12 M${middle + 2} 30 l3 -12`} stroke="currentColor" strokeWidth="1.3" />
-      {width > 34 && <text x={middle} y={13} fontSize="10.5" textAnchor="middle" fill="currentColor">{duration(idle)}</text>}
+      {width > 34 && (
+        <text x={middle} y={13} fontSize="10.5" textAnchor="middle" fill="currentColor">
+          {duration(idle)}
+        </text>
+      )}
     </g>
   )
 }
@@ -207,11 +246,29 @@ export function Legend() {
   return (
     <ul aria-label="Legend" className="flex flex-wrap items-center gap-x-3 gap-y-1 text-[0.92em] text-muted">
       {entries.map(([label, color]) => (
-        <li key={label} className="flex items-center gap-1.5"><span className="h-2.5 w-3.5 rounded-sm" style={{ background: color }} />{label}</li>
+        <li key={label} className="flex items-center gap-1.5">
+          <span className="h-2.5 w-3.5 rounded-sm" style={{ background: color }} />
+          {label}
+        </li>
       ))}
-      <li className="flex items-center gap-1.5"><svg width="18" height="10" aria-hidden><rect width="18" height="10" fill="url(#backoff)" /></svg>backoff</li>
-      <li className="flex items-center gap-1.5"><svg width="18" height="10" aria-hidden><line x1="0" x2="18" y1="5" y2="5" stroke="var(--idle-solid)" strokeWidth="2" strokeDasharray="1.5 3" /></svg>queued</li>
-      <li className="flex items-center gap-1.5"><svg width="18" height="10" aria-hidden><rect width="18" height="10" fill="url(#paused)" /></svg>paused</li>
+      <li className="flex items-center gap-1.5">
+        <svg width="18" height="10" aria-hidden>
+          <rect width="18" height="10" fill="url(#backoff)" />
+        </svg>
+        backoff
+      </li>
+      <li className="flex items-center gap-1.5">
+        <svg width="18" height="10" aria-hidden>
+          <line x1="0" x2="18" y1="5" y2="5" stroke="var(--idle-solid)" strokeWidth="2" strokeDasharray="1.5 3" />
+        </svg>
+        queued
+      </li>
+      <li className="flex items-center gap-1.5">
+        <svg width="18" height="10" aria-hidden>
+          <rect width="18" height="10" fill="url(#paused)" />
+        </svg>
+        paused
+      </li>
     </ul>
   )
 }

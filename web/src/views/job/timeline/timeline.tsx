@@ -25,8 +25,15 @@ export default function TimelineTab() {
   if (error) return <Failure error={error} />
   if (!job.data || !plan.data || !folded.data) return <Loading what="the timeline" />
   if (folded.data.tooLong) return <TimelineOfAttempts job={job.data} plan={plan.data} pauses={folded.data.fold.pauses} />
-  const rows = [...folded.data.fold.rows.values()].sort((a, b) => a.run - b.run || a.step - b.step || a.role.localeCompare(b.role) || a.index - b.index)
-  if (rows.length === 0) return <Empty title="Nothing has run yet" icon="pending">Attempts are drawn here as soon as a worker takes the first one. Why none does is in the tab Why.</Empty>
+  const rows = [...folded.data.fold.rows.values()].sort(
+    (a, b) => a.run - b.run || a.step - b.step || a.role.localeCompare(b.role) || a.index - b.index,
+  )
+  if (rows.length === 0)
+    return (
+      <Empty title="Nothing has run yet" icon="pending">
+        Attempts are drawn here as soon as a worker takes the first one. Why none does is in the tab Why.
+      </Empty>
+    )
   return <Timeline job={job.data} plan={plan.data} rows={rows} pauses={folded.data.fold.pauses} />
 }
 
@@ -38,8 +45,17 @@ function TimelineOfAttempts({ job, plan, pauses }: { job: Job; plan: Plan; pause
   if (pages.isPending) return <Loading what="attempts" />
   const more = pages.hasNextPage && !pages.isFetchingNextPage ? () => void pages.fetchNextPage() : undefined
   return (
-    <Timeline job={job} plan={plan} rows={rows} pauses={pauses} loadMore={more} upTo={rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), 0)}>
-      <span className="text-muted">the first {count(rows.length)} items to begin; backoff and queueing are drawn alike in a job this large</span>
+    <Timeline
+      job={job}
+      plan={plan}
+      rows={rows}
+      pauses={pauses}
+      loadMore={more}
+      upTo={rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), 0)}
+    >
+      <span className="text-muted">
+        the first {count(rows.length)} items to begin; backoff and queueing are drawn alike in a job this large
+      </span>
     </Timeline>
   )
 }
@@ -68,7 +84,12 @@ function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) 
   const range = useViewRange(scale)
   useGestures(scroller, labelWidth, range)
   const view: Window = { scale, start: range.start, end: range.end, width: Math.max(80, width - labelWidth) }
-  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW_HEIGHT, overscan: 10 })
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW_HEIGHT,
+    overscan: 10,
+  })
   const shown = virtual.getVirtualItems()
   const last = shown.at(-1)?.index ?? 0
   useEffect(() => {
@@ -91,7 +112,14 @@ function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) 
     { keys: 'f', about: 'Show all', run: range.reset },
     { keys: 'Escape', about: 'Close the item', run: () => change({ item: undefined }) },
   ])
-  const nameOf = (row: Row) => itemLabel({ datacenter: plan.datacenters[row.run], step: plan.steps[row.step]?.name ?? '', role: row.role, index: row.index, fanOut: plan.steps[row.step]?.fanOut })
+  const nameOf = (row: Row) =>
+    itemLabel({
+      datacenter: plan.datacenters[row.run],
+      step: plan.steps[row.step]?.name ?? '',
+      role: row.role,
+      index: row.index,
+      fanOut: plan.steps[row.step]?.fanOut,
+    })
   return (
     <div className="flex min-h-[360px] grow flex-col">
       <Patterns />
@@ -99,14 +127,22 @@ function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) 
         <Legend />
         <span className="grow" />
         {children}
-        <Switch on={!search.idle} onChange={on => change({ idle: on ? undefined : true })}>shorten idle time</Switch>
+        <Switch on={!search.idle} onChange={on => change({ idle: on ? undefined : true })}>
+          shorten idle time
+        </Switch>
         <span className="flex">
           <IconButton icon="minus" label="Zoom out" onClick={() => range.zoom(1.5)} />
           <IconButton icon="plus" label="Zoom in" onClick={() => range.zoom(1 / 1.5)} />
           <IconButton icon="fit" label="Show all" disabled={!range.zoomed} onClick={range.reset} />
         </span>
       </div>
-      <div ref={scroller} tabIndex={0} role="region" aria-label="Timeline" className="relative min-h-0 grow basis-0 overflow-x-hidden overflow-y-auto bg-surface select-none">
+      <div
+        ref={scroller}
+        tabIndex={0}
+        role="region"
+        aria-label="Timeline"
+        className="relative min-h-0 grow basis-0 overflow-x-hidden overflow-y-auto bg-surface select-none"
+      >
         <div className="sticky top-0 z-10 flex border-b border-line bg-surface">
           <span className="shrink-0" style={{ width: labelWidth }} />
           <Axis view={view} now={over ? null : now} deadline={job.bestEffort?.deadlineAt ?? null} />
@@ -129,7 +165,11 @@ function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) 
                 <span className="flex shrink-0 items-center gap-1.5 overflow-hidden pr-2 pl-3 sm:pl-4" style={{ width: labelWidth }}>
                   <StateIcon state={row.state} size={12} label={row.state} />
                   <JobText className="min-w-0 grow truncate">{nameOf(row)}</JobText>
-                  {row.retryAt !== null && row.state === 'backing_off' && <span className="text-[0.92em] font-semibold text-waiting"><Countdown to={row.retryAt} /></span>}
+                  {row.retryAt !== null && row.state === 'backing_off' && (
+                    <span className="text-[0.92em] font-semibold text-waiting">
+                      <Countdown to={row.retryAt} />
+                    </span>
+                  )}
                 </span>
                 <RowBlocks spans={withPauses(row.spans, pauses, now)} view={view} now={now} retryAt={row.retryAt} />
               </button>
@@ -153,7 +193,12 @@ function fullScale(job: Job, rows: Row[], now: number, over: boolean, compress: 
 function Lines({ view, left, now, deadline }: { view: Window; left: number; now: number | null; deadline: number | null }) {
   const line = (at: number | null, color: string, name: string) => {
     const x = at === null ? -1 : pixel(view, at)
-    return x >= 0 && x <= view.width && <span data-line={name} className={`pointer-events-none absolute inset-y-0 z-5 w-0.5 ${color}`} style={{ left: left + x }} />
+    return (
+      x >= 0 &&
+      x <= view.width && (
+        <span data-line={name} className={`pointer-events-none absolute inset-y-0 z-5 w-0.5 ${color}`} style={{ left: left + x }} />
+      )
+    )
   }
   return (
     <>
@@ -168,15 +213,23 @@ function Details({ row, name, pauses, now, onClose }: { row: Row; name: string; 
   return (
     <section aria-label={name} className="max-h-56 shrink-0 overflow-auto border-t border-line bg-surface px-3 py-2 sm:px-4">
       <div className="flex items-center gap-2">
-        <h2 className="font-semibold"><JobText>{name}</JobText></h2>
-        <button type="button" className="text-accent underline" onClick={() => change({ tab: 'why', item: name })}>why</button>
+        <h2 className="font-semibold">
+          <JobText>{name}</JobText>
+        </h2>
+        <button type="button" className="text-accent underline" onClick={() => change({ tab: 'why', item: name })}>
+          why
+        </button>
         <span className="grow" />
         <IconButton icon="close" label="Close the item" onClick={onClose} />
       </div>
       <ol className="flex flex-col gap-0.5 text-muted">
-        {withPauses(row.spans, pauses, now).slice(-100).map((span, i) => (
-          <li key={i}><JobText>{describe(span, now).replaceAll('\n', ' · ')}</JobText></li>
-        ))}
+        {withPauses(row.spans, pauses, now)
+          .slice(-100)
+          .map((span, i) => (
+            <li key={i}>
+              <JobText>{describe(span, now).replaceAll('\n', ' · ')}</JobText>
+            </li>
+          ))}
       </ol>
     </section>
   )

@@ -53,14 +53,29 @@ interface RowProps {
 
 function VerdictRow({ verdict, all, other, open, onToggle }: RowProps) {
   return (
-    <li className={`border-b border-line last:border-0 ${other?.differs ? 'bg-accent-soft' : ''}`} data-verdict={verdict.seq} data-differs={other?.differs}>
-      <button type="button" aria-expanded={open} onClick={onToggle} className="flex w-full flex-wrap items-baseline gap-x-3 px-3 py-1.5 text-left hover:bg-hover">
-        <time className="text-muted" title={exactTime(verdict.at)}>{clockTimeMs(verdict.at)}</time>
+    <li
+      className={`border-b border-line last:border-0 ${other?.differs ? 'bg-accent-soft' : ''}`}
+      data-verdict={verdict.seq}
+      data-differs={other?.differs}
+    >
+      <button
+        type="button"
+        aria-expanded={open}
+        onClick={onToggle}
+        className="flex w-full flex-wrap items-baseline gap-x-3 px-3 py-1.5 text-left hover:bg-hover"
+      >
+        <time className="text-muted" title={exactTime(verdict.at)}>
+          {clockTimeMs(verdict.at)}
+        </time>
         <span className="w-20">attempt {verdict.attempt}</span>
         <JobText className="min-w-24 text-muted">{verdict.error ?? verdict.outcome ?? 'no attempt'}</JobText>
         <span className="inline-flex items-baseline gap-1.5">
-          <span className="self-center"><StateIcon state={ICON[verdict.decision.verdict]} /></span>
-          <span className={other?.differs ? 'line-through opacity-80' : ''}><DecisionText decision={verdict.decision} /></span>
+          <span className="self-center">
+            <StateIcon state={ICON[verdict.decision.verdict]} />
+          </span>
+          <span className={other?.differs ? 'line-through opacity-80' : ''}>
+            <DecisionText decision={verdict.decision} />
+          </span>
         </span>
         {other && <Judged other={other} />}
       </button>
@@ -87,7 +102,13 @@ function VerdictRow({ verdict, all, other, open, onToggle }: RowProps) {
 function Judged({ other }: { other: JudgedVerdict }) {
   return (
     <span className="inline-flex flex-wrap items-baseline gap-1.5" data-judged>
-      {other.differs ? <span className="font-semibold text-accent">→ {other.judged ? <DecisionText decision={other.judged} /> : 'would not have been'}</span> : <span className="text-muted">= the same</span>}
+      {other.differs ? (
+        <span className="font-semibold text-accent">
+          → {other.judged ? <DecisionText decision={other.judged} /> : 'would not have been'}
+        </span>
+      ) : (
+        <span className="text-muted">= the same</span>
+      )}
       {other.note && <JobText className="text-muted">{other.note}</JobText>}
     </span>
   )

@@ -22,7 +22,9 @@ export function WhatIf({ step, typed, onType, answer, error }: Props) {
   return (
     <section aria-label="What if" className="card flex flex-col gap-3 p-3">
       <div className="flex items-center gap-2">
-        <h2 className="grow font-semibold">What if the policy of <code>{step.name}</code> were</h2>
+        <h2 className="grow font-semibold">
+          What if the policy of <code>{step.name}</code> were
+        </h2>
         {Object.keys(typed).length > 0 && <Button onClick={() => onType(undefined)}>As it was</Button>}
       </div>
       <div className="grid grid-cols-[auto_1fr_auto] items-center gap-x-3 gap-y-1.5">
@@ -33,7 +35,9 @@ export function WhatIf({ step, typed, onType, answer, error }: Props) {
       {error instanceof Problem && error.mistakes.length > 0 ? (
         <div role="alert" className="text-failed">
           {error.mistakes.map((mistake, i) => (
-            <p key={i}><JobText>{mistake.message}</JobText> {mistake.help && <JobText>{`(${mistake.help})`}</JobText>}</p>
+            <p key={i}>
+              <JobText>{mistake.message}</JobText> {mistake.help && <JobText>{`(${mistake.help})`}</JobText>}
+            </p>
           ))}
         </div>
       ) : (
@@ -44,7 +48,11 @@ export function WhatIf({ step, typed, onType, answer, error }: Props) {
           <JobText>{answer.summary}</JobText>
         </p>
       )}
-      {!answer && !error && <p className="text-muted">Change a value. The recorded outcomes are judged anew, by the rules that decided them, and the differences are shown in place.</p>}
+      {!answer && !error && (
+        <p className="text-muted">
+          Change a value. The recorded outcomes are judged anew, by the rules that decided them, and the differences are shown in place.
+        </p>
+      )}
     </section>
   )
 }
@@ -69,12 +77,22 @@ function Field({ of: { key, kind, choices, about }, step, typed, onType }: Field
       </label>
       {options ? (
         <Select id={id} value={value} onChange={event => onType(event.target.value)}>
-          {[...new Set([planned, ...options])].map(option => <option key={option}>{option}</option>)}
+          {[...new Set([planned, ...options])].map(option => (
+            <option key={option}>{option}</option>
+          ))}
         </Select>
       ) : (
-        <TextInput id={id} value={value} onChange={event => onType(event.target.value)} placeholder={kind === 'duration' ? 'no limit' : 'not set'} className="min-w-0 font-mono" />
+        <TextInput
+          id={id}
+          value={value}
+          onChange={event => onType(event.target.value)}
+          placeholder={kind === 'duration' ? 'no limit' : 'not set'}
+          className="min-w-0 font-mono"
+        />
       )}
-      <span className="text-[0.92em] text-muted">{changed ? <>was {planned || (kind === 'duration' ? 'no limit' : 'not set')}</> : step.policy[key]?.source}</span>
+      <span className="text-[0.92em] text-muted">
+        {changed ? <>was {planned || (kind === 'duration' ? 'no limit' : 'not set')}</> : step.policy[key]?.source}
+      </span>
     </>
   )
 }

@@ -38,7 +38,14 @@ function subjects(explanation: Explanation): Subject[] {
   }
   for (const waiting of explanation.waiting) {
     const step = waiting.item?.step ?? waiting.name.replace(/^.*\//, '')
-    const subject = found.get(waiting.name) ?? { name: waiting.name, step, state: '', value: waiting.item?.value, verdicts: [], waiting: null }
+    const subject = found.get(waiting.name) ?? {
+      name: waiting.name,
+      step,
+      state: '',
+      value: waiting.item?.value,
+      verdicts: [],
+      waiting: null,
+    }
     subject.state = waiting.state === 'not_started' ? 'ready' : waiting.state
     subject.waiting = waiting
     found.set(waiting.name, subject)
@@ -46,7 +53,8 @@ function subjects(explanation: Explanation): Subject[] {
   // A retry that was due when the job ended will not be.
   const over = ENDED.has(explanation.state)
   for (const subject of found.values()) if (over && !subject.waiting && subject.state === 'backing_off') subject.state = 'cancelled'
-  const rank = (state: string) => ['failed', 'backing_off', 'running', 'awaiting_callback', 'ready', 'waiting', 'cancelled', 'succeeded'].indexOf(state)
+  const rank = (state: string) =>
+    ['failed', 'backing_off', 'running', 'awaiting_callback', 'ready', 'waiting', 'cancelled', 'succeeded'].indexOf(state)
   return [...found.values()].sort((a, b) => rank(a.state) - rank(b.state))
 }
 
@@ -56,7 +64,10 @@ export default function Why() {
   const explanation = useQuery(explanationQuery(id))
   const plan = useQuery(planQuery(id))
   const all = useMemo(() => (explanation.data ? subjects(explanation.data) : []), [explanation.data])
-  const position = Math.max(0, all.findIndex(subject => subject.name === search.item))
+  const position = Math.max(
+    0,
+    all.findIndex(subject => subject.name === search.item),
+  )
   const subject = all[position]
   const step = plan.data?.steps.find(candidate => candidate.name === subject?.step)
   const typed = search.with ?? {}
@@ -78,7 +89,12 @@ export default function Why() {
 
   if (explanation.error && !explanation.data) return <Failure error={explanation.error} retry={() => void explanation.refetch()} />
   if (!explanation.data) return <Loading what="why" />
-  if (!subject) return <Empty title="There was nothing to decide" icon="succeeded">Every attempt succeeded at once, or none has ended yet.</Empty>
+  if (!subject)
+    return (
+      <Empty title="There was nothing to decide" icon="succeeded">
+        Every attempt succeeded at once, or none has ended yet.
+      </Empty>
+    )
   return (
     <div className="grid min-h-0 grow gap-3 overflow-auto p-3 sm:p-4 lg:grid-cols-[250px_minmax(0,1fr)_350px] lg:overflow-hidden">
       <ItemList all={all} current={subject} leftOut={explanation.data.leftOut} onSelect={name => change({ item: name, seq: undefined })} />
@@ -95,7 +111,9 @@ export default function Why() {
         <SharedDraws id={id} subject={subject} />
       </section>
       <div className="flex flex-col gap-3 lg:min-h-0 lg:overflow-auto">
-        {step && <WhatIf step={step} typed={typed} onType={next => change({ with: next })} answer={answer} error={asked ? whatIf.error : null} />}
+        {step && (
+          <WhatIf step={step} typed={typed} onType={next => change({ with: next })} answer={answer} error={asked ? whatIf.error : null} />
+        )}
       </div>
     </div>
   )
@@ -123,7 +141,9 @@ function ItemList({ all, current, leftOut, onSelect }: ItemListProps) {
               <StateIcon state={subject.state} label={subject.state} />
               <JobText className="min-w-0 grow truncate font-medium">{subject.name}</JobText>
               {subject.waiting?.state === 'backing_off' && subject.waiting.until ? (
-                <span className="text-waiting"><Countdown to={subject.waiting.until} /></span>
+                <span className="text-waiting">
+                  <Countdown to={subject.waiting.until} />
+                </span>
               ) : (
                 subject.verdicts.length > 0 && <span className="text-muted">{subject.verdicts.length}</span>
               )}
@@ -148,7 +168,17 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
         <JobText>{subject.name}</JobText>
         {subject.value !== undefined && <JobText className="font-normal text-muted">{JSON.stringify(subject.value).slice(0, 80)}</JobText>}
       </h2>
-      {waiting ? <p data-item-sentence><Sentence>{waiting.sentence}</Sentence></p> : sentence && <p data-item-sentence><Sentence>{sentence}</Sentence></p>}
+      {waiting ? (
+        <p data-item-sentence>
+          <Sentence>{waiting.sentence}</Sentence>
+        </p>
+      ) : (
+        sentence && (
+          <p data-item-sentence>
+            <Sentence>{sentence}</Sentence>
+          </p>
+        )
+      )}
       {waiting?.state === 'backing_off' && waiting.until !== null && (
         <p className="flex items-center gap-2 text-[1.25em] font-semibold text-waiting">
           <Icon name="backing_off" size={18} /> next attempt in <Countdown to={waiting.until} late="a moment" />
@@ -156,10 +186,19 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
       )}
       {waiting?.binding && (
         <p className="flex items-center gap-1.5" data-binding>
-          <Icon name="goal" /> It has left: <strong><JobText>{waiting.binding.sentence}</JobText></strong>
+          <Icon name="goal" /> It has left:{' '}
+          <strong>
+            <JobText>{waiting.binding.sentence}</JobText>
+          </strong>
         </p>
       )}
-      {last && <AccountBars all accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last))} binding={limit ? accountOfLimit(limit) : undefined} />}
+      {last && (
+        <AccountBars
+          all
+          accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last))}
+          binding={limit ? accountOfLimit(limit) : undefined}
+        />
+      )}
     </div>
   )
 }
@@ -171,15 +210,22 @@ function SharedDraws({ id, subject }: { id: string; subject: Subject }) {
   return (
     <div className="card">
       <h2 className="border-b border-line px-3 py-2 font-semibold">
-        Who drew on the job’s budget <span className="font-normal text-muted">{others === 0 ? 'only this item' : `${plural(others, 'draw')} by others`}</span>
+        Who drew on the job’s budget{' '}
+        <span className="font-normal text-muted">{others === 0 ? 'only this item' : `${plural(others, 'draw')} by others`}</span>
       </h2>
       <ol className="max-h-60 overflow-auto">
         {data.draws.map(draw => (
           <li key={draw.seq} className={`flex items-baseline gap-3 px-3 py-1 ${draw.item === subject.name ? 'bg-accent-soft' : ''}`}>
-            <span className="w-16 text-muted"><Ago at={draw.at} /></span>
+            <span className="w-16 text-muted">
+              <Ago at={draw.at} />
+            </span>
             <JobText className="min-w-0 grow truncate">{draw.item}</JobText>
-            <span className="text-muted">attempt {draw.attempt}, {draw.cause}</span>
-            <span className="w-16 text-right">{draw.before} → <strong>{draw.after}</strong></span>
+            <span className="text-muted">
+              attempt {draw.attempt}, {draw.cause}
+            </span>
+            <span className="w-16 text-right">
+              {draw.before} → <strong>{draw.after}</strong>
+            </span>
           </li>
         ))}
       </ol>
