@@ -5,6 +5,8 @@ export type KeyKind = 'count' | 'duration' | 'flag' | 'number' | 'choice' | 'cod
 
 export interface PolicyKey {
   key: string
+  /** What the editor calls it, where the key is long. */
+  label?: string
   kind: KeyKind
   choices?: string[]
   about: string
@@ -23,8 +25,8 @@ export const POLICY_KEYS: PolicyKey[] = [
   { key: 'window', kind: 'duration', about: 'The wall clock since the first failure; empty: without limit.' },
   { key: 'max_preemptions', kind: 'count', about: 'Losses of the worker that are survived.' },
   { key: 'max_deferrals', kind: 'count', about: 'Deferrals that are survived.' },
-  { key: 'retry_budget.per_step', kind: 'count', about: 'Retries of this step, in all datacenters together.' },
-  { key: 'retry_budget.total', kind: 'count', about: 'Retries of the whole job.' },
+  { key: 'retry_budget.per_step', label: 'budget per_step', kind: 'count', about: 'Retries of this step, in all datacenters together.' },
+  { key: 'retry_budget.total', label: 'budget total', kind: 'count', about: 'Retries of the whole job.' },
   { key: 'exit_codes', kind: 'codes', about: 'stop: never these, as in “stop 2, 64”; retry: only these.' },
 ]
 

@@ -1,4 +1,5 @@
 /** What an event says, in one line for people. */
+import { duration } from '@/lib/format'
 import type { JobEvent } from './model'
 
 interface WireItem {
@@ -104,7 +105,7 @@ function text(kind: string, detail: Record<string, unknown>, { steps }: Names): 
     case 'AttemptEnded':
       return `attempt ${of.attempt} ended on ${of.worker}: ${outcome(detail.outcome)}`
     case 'RetryScheduled':
-      return of.delay_ms ? `retry in ${of.delay_ms} ms, charged to ${of.cause}` : `retry at once, charged to ${of.cause}`
+      return of.delay_ms ? `retry in ${duration(of.delay_ms)}, charged to ${of.cause}` : `retry at once, charged to ${of.cause}`
     case 'RetryDue':
       return 'retry due'
     case 'ItemSucceeded':
@@ -127,19 +128,18 @@ function text(kind: string, detail: Record<string, unknown>, { steps }: Names): 
 }
 
 function outcome(value: unknown): string {
-  const { succeeded, failed, lost } = (value ?? {}) as {
-    succeeded?: unknown
-    failed?: { kind: unknown; error?: unknown }
+  const { failed, lost } = (value ?? {}) as {
+    failed?: { kind: string | { exited?: number; signalled?: number }; error?: unknown }
     lost?: { why?: string }
   }
   if (lost) return `the worker was lost${lost.why ? `: ${lost.why}` : ''}`
-  if (succeeded !== undefined) return 'succeeded'
-  const { kind, error } = failed ?? {}
+  if (!failed) return 'succeeded'
+  const { kind, error } = failed
   const fact =
     typeof kind === 'string'
       ? kind.replaceAll('_', ' ')
-      : Object.entries((kind ?? {}) as object)
-          .map(([name, code]) => `${name} ${String(code)}`)
-          .join()
+      : kind.exited !== undefined
+        ? `exit code ${kind.exited}`
+        : `signal ${kind.signalled}`
   return error ? `${fact}: ${typeof error === 'string' ? error : JSON.stringify(error)}` : fact
 }

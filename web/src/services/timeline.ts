@@ -39,6 +39,9 @@ export interface Band {
   to: number | null
 }
 
+/** Items of a step that have a row before they have started. */
+const MOST_WAITING_ROWS = 200
+
 /** Folds events one after the other, so that a running job goes on where the fold stood. */
 export class TimelineFold {
   readonly rows = new Map<string, Row>()
@@ -46,9 +49,8 @@ export class TimelineFold {
   /** Times in which the server was down. */
   readonly downtimes: Band[] = []
   seq = 0
-  acceptedAt: number | null = null
-  endedAt: number | null = null
   private readyAt = new Map<string, number>()
+  private kept = new Set<string>()
 
   add(event: JobEvent): void {
     if (event.seq <= this.seq) return
@@ -105,17 +107,19 @@ export class TimelineFold {
 
   private ofJob(kind: string, at: number, detail: Record<string, unknown>): void {
     const { run, step } = detail as { run?: number; step?: number }
-    if (kind === 'JobAccepted') this.acceptedAt = at
-    else if (kind === 'StepReady') this.readyAt.set(`${run}.${step}`, at)
-    else if (kind === 'JobPaused') this.pauses.push({ from: at, to: null })
+    if (kind === 'JobAccepted') {
+      for (const kept of (detail.kept as { run: number; step: number }[] | undefined) ?? []) this.kept.add(`${kept.run}.${kept.step}`)
+    } else if (kind === 'StepReady') {
+      this.readyAt.set(`${run}.${step}`, at)
+      // Of a retried job's step some items are done already, and will never start.
+      const items = this.kept.has(`${run}.${step}`) ? 0 : Math.min(detail.items as number, MOST_WAITING_ROWS)
+      for (let index = 0; index < items; index++) this.row({ run: run ?? 0, step: step ?? 0, index }).state = 'ready'
+    } else if (kind === 'JobPaused') this.pauses.push({ from: at, to: null })
     else if (kind === 'JobResumed') closeBand(this.pauses, at)
     else if (kind === 'EngineRestarted') this.downtimes.push({ from: detail.down_since as number, to: at })
     else if (kind === 'StepFailing') this.halt(at, row => row.run === run && row.step === step && !underWay(row), 'skipped')
     else if (kind === 'RunFailing' || kind === 'RunEnded') this.halt(at, row => row.run === run, 'cancelled')
-    else if (kind === 'JobEnded') {
-      closeBand(this.pauses, at)
-      this.endedAt = at
-    }
+    else if (kind === 'JobEnded') closeBand(this.pauses, at)
   }
 
   /** What had not ended has, without an outcome of its own. */

@@ -139,7 +139,7 @@ export const tests = {
     await page.goto(`${server.base}/jobs/${id}?tab=events`)
     await page.getByText('ended: succeeded (all_reported)').waitFor()
     await page.getByRole('tab', { name: 'Inputs & outputs' }).click()
-    await page.getByText('"answer": 42').waitFor()
+    await page.getByText('{"answer":42}').waitFor()
     await page.getByRole('tab', { name: 'File' }).click()
     await page.getByLabel('Job file').getByText('give').waitFor()
     await page.getByText('max_attempts').waitFor()

@@ -2,7 +2,8 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { useMemo, useState } from 'react'
 import { Button, Empty, Failure, JobText, Loading } from '@/components/ui'
-import { count } from '@/lib/format'
+import { count, duration, inline } from '@/lib/format'
+import type { StepStatus } from '@/services/model'
 import { jobQuery, outputsQuery, planQuery } from '@/services/queries'
 import { useJobId } from './use-job'
 
@@ -17,14 +18,19 @@ export default function Data() {
   const error = plan.error ?? outputs.error
   if (error) return <Failure error={error} />
   if (!job.data || !plan.data || outputs.isPending) return <Loading what="inputs and outputs" />
-  const inputs = plan.data.steps
-    .map(step => ({ name: step.name, values: [['action', step.action] as [string, unknown], ...step.details] }))
-    .filter(step => step.values.length > 0)
+  const { runs } = job.data
+  const inputs = plan.data.steps.map((step, place) => ({
+    name: step.name,
+    values: [
+      ['action', step.action] as [string, unknown],
+      ...step.details.flatMap(([key, value]) => inputOf(key, value)),
+      ...(step.fanOut ? [['items', fanOutValues(runs[0]?.steps[place])] as [string, unknown]] : []),
+    ],
+  }))
   return (
     <div className="grid min-h-0 grow content-start gap-4 overflow-auto p-3 sm:p-4 lg:grid-cols-2">
       <section className="flex min-w-0 flex-col gap-3">
         <h2 className="text-[1.1em] font-semibold">Inputs</h2>
-        {inputs.length === 0 && <p className="text-muted">The steps of this job take none.</p>}
         {inputs.slice(0, 200).map(step => (
           <div key={step.name} className="card p-3">
             <h3 className="mb-1.5 font-medium">
@@ -60,9 +66,36 @@ export default function Data() {
   )
 }
 
+/** The elements of a fan-out, as far as a status has them. */
+function fanOutValues(step: StepStatus | undefined): string {
+  const values = step?.items.map(item => inline(item.value)) ?? []
+  const all = Object.values(step?.counts ?? {}).reduce((sum, amount) => sum + amount, 0)
+  return `${values.join(', ')}${all > values.length ? ` and ${count(all - values.length)} more` : ''}`
+}
+
+const USUAL_SCHEDULING_TIMEOUT_MS = 86_400_000
+
+/** A detail of a plan as a reader wants it; what is as usual is left out. */
+function inputOf(key: string, value: unknown): [string, unknown][] {
+  if (key === 'for_each') return []
+  if (key === 'max_failed' && (value as { count?: number }).count === 0) return []
+  if (key === 'scheduling_timeout_ms' && value === USUAL_SCHEDULING_TIMEOUT_MS) return []
+  if (key.endsWith('_ms') && typeof value === 'number') return [[key.replace(/_ms$/, ''), duration(value)]]
+  return [[key, value]]
+}
+
+/** Short values stand in one line. */
+const INLINE = 60
+
+function written(value: unknown): string {
+  if (typeof value === 'string') return value
+  const short = JSON.stringify(value) ?? ''
+  return short.length <= INLINE ? short : JSON.stringify(value, null, 2)
+}
+
 function Value({ name, value }: { name: string; value: unknown }) {
   const [most, setMost] = useState(SHOWN)
-  const text = typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? '')
+  const text = written(value)
   return (
     <div className="grid gap-x-3 sm:grid-cols-[120px_1fr]">
       <JobText className="text-muted">{name}</JobText>

@@ -90,12 +90,13 @@ function Fact({ name, children }: { name: string; children: ReactNode }) {
 function Budget({ job }: { job: Job }) {
   if (!job.budget) return null
   const { used, total, ratio } = job.budget
-  const of = total !== null ? `of ${total}` : ratio !== null ? `of ${ratio * 100}% of the items` : 'without limit'
+  const of =
+    total !== null ? `of ${total}` : ratio !== null ? `used, at most ${Math.round(ratio * 100)}% of the items` : 'used, without limit'
   return (
     <Fact name="retry budget">
       <span className="flex items-center gap-2">
         <span className="w-20">
-          <SpentBar used={used} limit={total} label={`${used} ${of} used`} />
+          <SpentBar used={used} limit={total} label={`${used} ${of}`} />
         </span>
         {used} {of}
       </span>

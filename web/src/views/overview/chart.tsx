@@ -23,7 +23,7 @@ interface Props {
   summary: string
 }
 
-const HEIGHT = 150
+const HEIGHT = 134
 
 export function Chart({ title, times, series, format, summary }: Props) {
   const box = useRef<HTMLDivElement>(null)
@@ -76,6 +76,7 @@ function options(width: number, series: Series[], format: (value: number) => str
     width,
     height: HEIGHT,
     legend: { show: false },
+    padding: [10, 14, 0, 0],
     cursor: { y: false, points: { size: 6 } },
     scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
     axes: [

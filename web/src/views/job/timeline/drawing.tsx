@@ -161,13 +161,19 @@ export function describe(span: Span, now: number): string {
   return `attempt ${span.attempt}: ${how}${span.error ? ` (${span.error.slice(0, 200)})` : ''}\non ${span.worker}\n${when}`
 }
 
-interface AxisProps {
-  view: Window
-  now: number | null
-  deadline: number | null
+/** A line through all rows. */
+export interface Mark {
+  at: number
+  label: string
+  color: string
 }
 
-export function Axis({ view, now, deadline }: AxisProps) {
+interface AxisProps {
+  view: Window
+  marks: Mark[]
+}
+
+export function Axis({ view, marks }: AxisProps) {
   return (
     <svg width={view.width} height={30} className="block" role="img" aria-label="Time">
       {view.scale.pieces.map((piece, i) => {
@@ -180,13 +186,14 @@ export function Axis({ view, now, deadline }: AxisProps) {
           <Ticks key={i} from={piece.from} to={piece.to} view={view} />
         )
       })}
-      {now !== null && <Mark at={pixel(view, now)} label="now" color="var(--accent)" />}
-      {deadline !== null && <Mark at={pixel(view, deadline)} label="deadline" color="var(--failed)" />}
+      {marks.map(mark => (
+        <AxisMark key={mark.label} at={pixel(view, mark.at)} label={mark.label} color={mark.color} />
+      ))}
     </svg>
   )
 }
 
-function Mark({ at, label, color }: { at: number; label: string; color: string }) {
+function AxisMark({ at, label, color }: { at: number; label: string; color: string }) {
   return (
     <g>
       <line x1={at} x2={at} y1={16} y2={30} stroke={color} strokeWidth="1.5" />

@@ -13,7 +13,7 @@ import { attemptsQuery, jobQuery, planQuery } from '@/services/queries'
 import { rowsOfAttempts, withPauses, type Band, type Row } from '@/services/timeline'
 import { useTimelineFold } from '@/services/use-timeline'
 import { itemLabel, useJobId, useJobSearch } from '../use-job'
-import { Axis, Legend, Patterns, pixel, RowBlocks, ROW_HEIGHT, describe, type Window } from './drawing'
+import { Axis, Legend, Patterns, pixel, RowBlocks, ROW_HEIGHT, describe, type Mark, type Window } from './drawing'
 import { useGestures, useViewRange } from './view-range'
 
 export default function TimelineTab() {
@@ -34,7 +34,7 @@ export default function TimelineTab() {
         Attempts are drawn here as soon as a worker takes the first one. Why none does is in the tab Why.
       </Empty>
     )
-  return <Timeline job={job.data} plan={plan.data} rows={rows} pauses={folded.data.fold.pauses} />
+  return <Timeline job={job.data} plan={plan.data} rows={rows} pauses={folded.data.fold.pauses} downtimes={folded.data.fold.downtimes} />
 }
 
 /** Of a log too long to read: items in the order they began, and more as one scrolls. */
@@ -50,6 +50,7 @@ function TimelineOfAttempts({ job, plan, pauses }: { job: Job; plan: Plan; pause
       plan={plan}
       rows={rows}
       pauses={pauses}
+      downtimes={[]}
       loadMore={more}
       upTo={rows.reduce((last, row) => Math.max(last, row.spans.at(-1)?.to ?? 0), 0)}
     >
@@ -65,13 +66,14 @@ interface Props {
   plan: Plan
   rows: Row[]
   pauses: Band[]
+  downtimes: Band[]
   loadMore?: () => void
   /** Only the time up to here is shown, because the rows end there. */
   upTo?: number
   children?: React.ReactNode
 }
 
-function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) {
+function Timeline({ job, plan, rows, pauses, downtimes, loadMore, upTo, children }: Props) {
   const [search, change] = useJobSearch()
   const tick = useNow()
   const over = upTo !== undefined || (ENDED.has(job.state) && job.runs.every(run => ENDED.has(run.state)))
@@ -84,6 +86,7 @@ function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) 
   const range = useViewRange(scale)
   useGestures(scroller, labelWidth, range)
   const view: Window = { scale, start: range.start, end: range.end, width: Math.max(80, width - labelWidth) }
+  const marks = marksOf(job, over ? null : now)
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
@@ -145,10 +148,12 @@ function Timeline({ job, plan, rows, pauses, loadMore, upTo, children }: Props) 
       >
         <div className="sticky top-0 z-10 flex border-b border-line bg-surface">
           <span className="shrink-0" style={{ width: labelWidth }} />
-          <Axis view={view} now={over ? null : now} deadline={job.bestEffort?.deadlineAt ?? null} />
+          <Axis view={view} marks={marks} />
         </div>
         <div className="relative" style={{ height: virtual.getTotalSize() }} data-timeline-rows={rows.length}>
-          <Lines view={view} left={labelWidth} now={over ? null : now} deadline={job.bestEffort?.deadlineAt ?? null} />
+          <Bands view={view} left={labelWidth} bands={pauses} now={now} look="bg-paused-soft" />
+          <Bands view={view} left={labelWidth} bands={downtimes} now={now} look="bg-lost-soft" />
+          <Lines view={view} left={labelWidth} marks={marks} />
           {shown.map(({ index, start }) => {
             const row = rows[index]
             if (!row) return null
@@ -190,22 +195,46 @@ function fullScale(job: Job, rows: Row[], now: number, over: boolean, compress: 
   return buildScale(rows, from, end + (end - from) * 0.02, now, compress)
 }
 
-function Lines({ view, left, now, deadline }: { view: Window; left: number; now: number | null; deadline: number | null }) {
-  const line = (at: number | null, color: string, name: string) => {
-    const x = at === null ? -1 : pixel(view, at)
+/** Now, and of best effort the deadline and the job's end: what a run reports after that is late. */
+function marksOf(job: Job, now: number | null): Mark[] {
+  const marks: (Mark | false)[] = [
+    now !== null && { at: now, label: 'now', color: 'var(--accent)' },
+    job.bestEffort?.deadlineAt != null && { at: job.bestEffort.deadlineAt, label: 'deadline', color: 'var(--failed-solid)' },
+    job.bestEffort !== null && job.finishedAt !== null && { at: job.finishedAt, label: 'job ended', color: 'var(--succeeded-solid)' },
+  ]
+  return marks.filter(mark => mark !== false)
+}
+
+/** Times in which the job was paused, or the server was down, behind all rows. */
+function Bands({ view, left, bands, now, look }: { view: Window; left: number; bands: Band[]; now: number; look: string }) {
+  return bands.map(({ from, to }) => {
+    const start = Math.max(0, pixel(view, from))
+    const width = Math.min(view.width, pixel(view, to ?? now)) - start
+    if (width <= 0) return null
     return (
-      x >= 0 &&
-      x <= view.width && (
-        <span data-line={name} className={`pointer-events-none absolute inset-y-0 z-5 w-0.5 ${color}`} style={{ left: left + x }} />
-      )
+      <span
+        key={from}
+        data-band={look}
+        className={`pointer-events-none absolute inset-y-0 ${look} opacity-60`}
+        style={{ left: left + start, width }}
+      />
     )
-  }
-  return (
-    <>
-      {line(now, 'bg-accent', 'now')}
-      {line(deadline, 'bg-failed-solid', 'deadline')}
-    </>
-  )
+  })
+}
+
+function Lines({ view, left, marks }: { view: Window; left: number; marks: Mark[] }) {
+  return marks.map(({ at, label, color }) => {
+    const x = pixel(view, at)
+    if (x < 0 || x > view.width) return null
+    return (
+      <span
+        key={label}
+        data-line={label}
+        className="pointer-events-none absolute inset-y-0 z-5 w-0.5"
+        style={{ left: left + x, background: color }}
+      />
+    )
+  })
 }
 
 function Details({ row, name, pauses, now, onClose }: { row: Row; name: string; pauses: Band[]; now: number; onClose: () => void }) {

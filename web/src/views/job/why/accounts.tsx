@@ -59,8 +59,8 @@ function AccountBar({ account, binds }: { account: Account; binds: boolean }) {
   const moved = account.before !== account.after
   const label = `${account.name}: ${moved ? `${say(account.before)} → ` : ''}${say(account.after)} of ${limit}`
   return (
-    <li className="grid grid-cols-[104px_1fr_auto] items-center gap-2" data-account={account.name}>
-      <span className={`flex items-center gap-1 ${binds ? 'font-semibold' : 'text-muted'}`}>
+    <li className="grid grid-cols-[112px_1fr_auto] items-center gap-2" data-account={account.name}>
+      <span className={`flex items-center gap-1 whitespace-nowrap ${binds ? 'font-semibold' : 'text-muted'}`}>
         {account.name}
         {binds && <Icon name="goal" size={12} label="binds next" />}
       </span>

@@ -100,16 +100,18 @@ function VerdictRow({ verdict, all, other, open, onToggle }: RowProps) {
 }
 
 function Judged({ other }: { other: JudgedVerdict }) {
+  if (!other.differs) return <span className="text-muted">= the same</span>
   return (
     <span className="inline-flex flex-wrap items-baseline gap-1.5" data-judged>
-      {other.differs ? (
-        <span className="font-semibold text-accent">
-          → {other.judged ? <DecisionText decision={other.judged} /> : 'would not have been'}
-        </span>
-      ) : (
-        <span className="text-muted">= the same</span>
+      <span className="font-semibold text-accent">→</span>
+      {other.judged && (
+        <strong>
+          <DecisionText decision={other.judged} />
+        </strong>
       )}
-      {other.note && <JobText className="text-muted">{other.note}</JobText>}
+      <JobText className={other.judged ? 'text-muted' : 'font-medium text-accent'}>
+        {other.note ?? (other.judged ? '' : 'would not have been')}
+      </JobText>
     </span>
   )
 }

@@ -27,7 +27,7 @@ export function WhatIf({ step, typed, onType, answer, error }: Props) {
         </h2>
         {Object.keys(typed).length > 0 && <Button onClick={() => onType(undefined)}>As it was</Button>}
       </div>
-      <div className="grid grid-cols-[auto_1fr_auto] items-center gap-x-3 gap-y-1.5">
+      <div className="grid grid-cols-[auto_minmax(0,1fr)_auto] items-center gap-x-2.5 gap-y-1.5">
         {POLICY_KEYS.filter(({ key }) => key in step.policy).map(key => (
           <Field key={key.key} of={key} step={step} typed={typed[key.key]} onType={text => change(key.key, text)} />
         ))}
@@ -64,7 +64,7 @@ interface FieldProps {
   onType: (text: string) => void
 }
 
-function Field({ of: { key, kind, choices, about }, step, typed, onType }: FieldProps) {
+function Field({ of: { key, label = key, kind, choices, about }, step, typed, onType }: FieldProps) {
   const id = useId()
   const planned = writtenValue(key, step.policy[key]?.value)
   const value = typed ?? planned
@@ -73,7 +73,7 @@ function Field({ of: { key, kind, choices, about }, step, typed, onType }: Field
   return (
     <>
       <label htmlFor={id} title={about} className={changed ? 'font-semibold text-accent' : 'text-muted'}>
-        {key}
+        {label}
       </label>
       {options ? (
         <Select id={id} value={value} onChange={event => onType(event.target.value)}>

@@ -185,8 +185,9 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
         </p>
       )}
       {waiting?.binding && (
-        <p className="flex items-center gap-1.5" data-binding>
-          <Icon name="goal" /> It has left:{' '}
+        <p data-binding>
+          <Icon name="goal" className="mr-1.5 inline" />
+          It has left:{' '}
           <strong>
             <JobText>{waiting.binding.sentence}</JobText>
           </strong>
