@@ -21,12 +21,24 @@ export const queries = new QueryClient({
 })
 onReturn(() => void queries.invalidateQueries())
 
+const costs = new Map<string, number>()
+
+/** Milliseconds that the last answer took, of a job's explanation or of the list. */
+export const costOf = (what: string) => costs.get(what) ?? 0
+
+async function timed<T>(what: string, answer: () => Promise<T>): Promise<T> {
+  const began = performance.now()
+  const result = await answer()
+  costs.set(what, performance.now() - began)
+  return result
+}
+
 export const meQuery = () => queryOptions({ queryKey: ['me'], queryFn: fetchMe, staleTime: Infinity })
 export const countsQuery = () => queryOptions({ queryKey: ['jobs', 'counts'], queryFn: fetchCounts })
 export const jobsQuery = (filter: JobFilter) =>
   infiniteQueryOptions({
     queryKey: ['jobs', 'list', filter],
-    queryFn: ({ pageParam, signal }) => fetchJobs(filter, pageParam, signal),
+    queryFn: ({ pageParam, signal }) => timed('list', () => fetchJobs(filter, pageParam, signal)),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: page => page.next ?? undefined,
     placeholderData: previous => previous,
@@ -35,10 +47,10 @@ export const jobQuery = (id: string) => queryOptions({ queryKey: ['job', id, 'st
 export const explanationQuery = (id: string, step?: string) =>
   queryOptions({
     queryKey: ['job', id, 'explain', step ?? ''],
-    queryFn: () => fetchExplanation(id, step),
+    queryFn: () => timed(id, () => fetchExplanation(id, step)),
     placeholderData: previous => previous,
     // Its sentences tell times from now.
-    refetchInterval: ({ state }) => (state.data && !ENDED.has(state.data.state) ? 15_000 : false),
+    refetchInterval: ({ state }) => (state.data && !ENDED.has(state.data.state) ? Math.max(15_000, costOf(id) * 50) : false),
   })
 export const budgetQuery = (id: string) => queryOptions({ queryKey: ['job', id, 'budget'], queryFn: () => fetchBudgetDraws(id) })
 export const planQuery = (id: string) => queryOptions({ queryKey: ['plan', id], queryFn: () => fetchPlan(id), staleTime: Infinity })

@@ -1,7 +1,8 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { duration } from '@/lib/format'
 import { judgeGrid } from '@/lib/grid'
 import { LogBuffer, LONGEST_LINE } from '@/lib/log-buffer'
+import { Pace } from '@/lib/pace'
 import { changedKeys, readValue, writtenValue } from '@/lib/policy'
 
 test('a policy is written as a job file has it', () => {
@@ -56,6 +57,30 @@ test('a line of ten megabytes is cut, and counted', () => {
   buffer.push('\nnext')
   expect(buffer.lines.map(line => line.text.length)).toEqual([LONGEST_LINE, 4])
   expect(buffer.lines[0]?.cut).toBe(160 * 65_536 - LONGEST_LINE)
+})
+
+test('what is asked for often is done as often as it is worth', () => {
+  vi.useFakeTimers()
+  let now = 0
+  const done: number[] = []
+  const pace = new Pace(
+    cost => Math.max(10, cost * 5),
+    () => now,
+  )
+  const ask = (cost: number) => pace.run('x', cost, () => done.push(now))
+  ask(0)
+  ask(0)
+  ask(0)
+  now = 10
+  vi.advanceTimersByTime(10)
+  ask(100)
+  now = 509
+  vi.advanceTimersByTime(499)
+  expect(done).toEqual([0, 10])
+  now = 510
+  vi.advanceTimersByTime(1)
+  expect(done).toEqual([0, 10, 510])
+  vi.useRealTimers()
 })
 
 test('lines are the same however the log comes', () => {

@@ -8,7 +8,7 @@ import { Ago, Took } from '@/components/time'
 import { Button, Chip, Empty, Failure, JobText, Loading } from '@/components/ui'
 import { count, plural, words } from '@/lib/format'
 import { useStore } from '@/lib/store'
-import { heldBack, live, setPaused, useLive } from '@/services/live'
+import { heldBack, live, setPaused, showHeldBack, useLive } from '@/services/live'
 import type { ActionKind, JobRow } from '@/services/model'
 import { countsQuery, jobsQuery, meQuery } from '@/services/queries'
 import { ActionDialog, type Intent } from './actions'
@@ -90,9 +90,16 @@ function LivePause() {
   const { paused } = useStore(live)
   const waiting = useStore(heldBack)
   return (
-    <Button icon={paused ? 'play' : 'pause'} aria-pressed={paused} onClick={() => setPaused(!paused)}>
-      {paused ? (waiting > 0 ? `Show ${plural(waiting, 'change')}` : 'Live again') : 'Pause updates'}
-    </Button>
+    <>
+      {waiting > 0 && (
+        <Button look="primary" onClick={showHeldBack}>
+          Show {plural(waiting, 'change')}
+        </Button>
+      )}
+      <Button icon={paused ? 'play' : 'pause'} aria-pressed={paused} onClick={() => setPaused(!paused)}>
+        {paused ? 'Live again' : 'Pause updates'}
+      </Button>
+    </>
   )
 }
 
