@@ -48,6 +48,7 @@ WORKLOADS = listed(
     Workload("postgres_2", "jobs", "servers 2 64 20000", "servers 2 64 500", "the same on two servers"),
     Workload("postgres_4", "jobs", "servers 4 64 20000", "servers 4 64 500", "the same on four servers"),
     Workload("postgres_fan_out", "jobs", "fan_out 256 20000", "fan_out 256 1000", "items of one fan-out on PostgreSQL, 256 in flight"),
+    Workload("pages", "jobs", "pages 1000 20000", "pages 20 500", "the separate jobs beside no, one and 1,000 open pages of the dashboard"),
     Workload("history", "jobs", "history 1000000 20000", "history 2000 300", "the separate jobs again behind 1,000,000 finished ones"),
 )
 

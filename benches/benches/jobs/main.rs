@@ -9,13 +9,14 @@
 //! flight reach), `bulk`, `delayed` (for an hour, and a server that is killed with all of them), `recovery` (killed with so
 //! many open). `dag` and `chain` have one job of so many steps. `-- history 1000000 20000` runs the separate jobs again
 //! behind so many finished ones. On a `PostgreSQL` of its own: `-- servers 2 64 20000` has the separate jobs on two servers, `-- fan_out 256 20000`
-//! the items of one job.
+//! the items of one job. `-- pages 1000 20000` has them beside so many open pages of the dashboard.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod cluster;
 mod dag;
 mod history;
+mod pages;
 mod rates;
 mod recovery;
 mod retries;
@@ -66,6 +67,7 @@ async fn one(workload: &str, numbers: &[u32]) {
             cluster::separate(number(0, 1), number(1, 64), number(2, JOBS)).await;
         }
         "fan_out" => cluster::fan_out(number(0, 256), number(1, JOBS)).await,
+        "pages" => pages::pages(number(0, 1000), number(1, JOBS)).await,
         "history" => history::history(number(0, HISTORY), number(1, JOBS)).await,
         _ => panic!("no workload {workload}; the head of jobs/main.rs names them"),
     }
