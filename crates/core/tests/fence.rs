@@ -94,6 +94,44 @@ fn a_start_that_is_nobodys_turn_is_no_event() {
     assert_eq!(started(&mut job, item(0, 0, 0), 2, 9), Ok(()));
 }
 
+/// Each of its numbers alone is enough to be refused.
+#[test]
+fn a_word_about_another_attempt_is_no_event() {
+    let mut job = accepted(draft());
+    let id = item(0, 0, 0);
+    let token = start(&mut job, id).expect("startable");
+    let words = |attempt, token| {
+        [
+            Event::AttemptProgressed { item: id, attempt, progress: Arc::new(1.into()) },
+            Event::CallbackAwaited { item: id, attempt, token, worker: "w".into() },
+            Event::AttemptEnded {
+                item: id,
+                attempt,
+                token,
+                worker: "w".into(),
+                started_at: START,
+                outcome: Outcome::LOST,
+                by_callback: false,
+            },
+        ]
+    };
+    let is_refused = |job: &Job, event: &Event| {
+        let mut job = job.clone();
+        let (seq, at, event) = (job.seq + 1, job.last_at, event.clone());
+        apply(&mut job, &RecordedEvent { seq, at, event }).is_err()
+    };
+    assert!(
+        words(1, token).iter().all(|event| !is_refused(&job, event)),
+        "it is the one that runs"
+    );
+    assert!(words(2, token).iter().all(|event| is_refused(&job, event)), "another attempt");
+    // How far it is carries no token.
+    assert!(words(1, token + 1)[1..].iter().all(|event| is_refused(&job, event)), "another token");
+    let lost = Input::Report { item: id, token, outcome: Outcome::LOST };
+    input(&mut job, &lost, START).expect("current");
+    assert!(words(1, token).iter().all(|event| is_refused(&job, event)), "it is over");
+}
+
 #[test]
 fn an_item_counts_as_started_once_however_often_it_is_tried() {
     let mut job = accepted(draft());

@@ -76,7 +76,7 @@ fn change(node: &mut Value, part: Value, random: &mut Random) {
         (4, _) => {
             *node = [Value::Null, true.into(), "".into(), Value::Array(vec![])]
                 [random.below(4) as usize]
-                .clone()
+                .clone();
         }
         (5, _) => {
             let inner = node.take();

@@ -1,6 +1,6 @@
 //! Numbers from a seed, the same on every machine.
 
-/// SplitMix64.
+/// `SplitMix64`.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -107,6 +107,8 @@ fn strike_disk(fleet: &mut Fleet<'_>, disk: &SmallDisk, chance: &mut Chance) {
     });
     fleet.own_jobs.insert(id.clone());
     wait_for("it to begin", || place.path(&format!("{gate}-begun")).exists().then_some(()));
+    // What was let go of the last time is there again.
+    wait_for("the ballast", || place.path("data/ballast").exists().then_some(()));
     let is_reserve = chance.below(2) == 0;
     let filler = if is_reserve { disk.leave(5 << 20) } else { disk.fill() };
     let submit = || fleet.server.ask("POST", "/v1/jobs", &KIND, &held(place, "never"));

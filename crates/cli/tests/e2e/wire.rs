@@ -112,7 +112,7 @@ impl Wire {
         });
         let wire = self.clone();
         thread::spawn(move || {
-            wire.carry(server, client, State::Mute, |wire, _| wire.answer(&held))
+            wire.carry(server, client, State::Mute, |wire, _| wire.answer(&held));
         });
     }
 
