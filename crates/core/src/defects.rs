@@ -80,6 +80,8 @@ defects! {
     PausedRunsLeft = "paused-runs-left",
     /// An item that no worker takes loses the failures that it brought along.
     CarriedFailuresLost = "carried-failures-lost",
+    /// A sleeping job's row says when a timer was set for that is over: woken in vain, it is not woken again.
+    StaleReminderStored = "stale-reminder-stored",
     /// Two words about a job that is over are added to the same state.
     NotedTwice = "noted-twice",
 }
