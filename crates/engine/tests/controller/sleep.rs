@@ -185,11 +185,8 @@ fn what_is_said_of_a_job_whose_end_is_not_durable_waits_for_that() {
 fn a_row_names_a_moment_at_which_there_is_something_to_do() {
     let mut world = world();
     let mut accepted = accepted("a");
-    let delays = PolicyDraft {
-        initial_delay_ms: HOUR,
-        max_delay_ms: Some(HOUR),
-        ..PolicyDraft::default()
-    };
+    let delays =
+        PolicyDraft { initial_delay_ms: HOUR, max_delay_ms: Some(HOUR), ..PolicyDraft::default() };
     let policy = Policy::new(delays).expect("valid");
     let mut step = StepDraft::new("s", Action::Run("true".to_owned()), policy);
     step.scheduling_timeout_ms = Some(90_000);

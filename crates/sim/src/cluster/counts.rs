@@ -130,6 +130,7 @@ const FAULTS: &[&str] = &[
     "worker suspended",
     "worker preempted",
     "worker drained",
+    "worker gone for good",
     "datacenter lost",
     "partition",
     "one-way partition",
@@ -147,7 +148,6 @@ const FAULTS: &[&str] = &[
 
 const SEEN_ALL: &[&str] = &[
     "server was taken for dead",
-    "write refused: another sequence",
     "write refused: fenced",
     "write refused: key taken",
     "report refused by its fence",

@@ -70,6 +70,10 @@ impl World {
                 self.at(until + 12_000, Happening::StartWorker(worker));
             }
             Fault::DrainWorker { worker } => self.drain(worker, true),
+            Fault::LoseWorker { worker } => {
+                self.kill_worker(worker);
+                self.workers[worker].is_gone = true;
+            }
             Fault::LoseDatacenter { datacenter, for_ms } => {
                 let until = until(for_ms);
                 for worker in 0..self.workers.len() {
