@@ -82,6 +82,8 @@ defects! {
     CarriedFailuresLost = "carried-failures-lost",
     /// A sleeping job's row says when a timer was set for that is over: woken in vain, it is not woken again.
     StaleReminderStored = "stale-reminder-stored",
+    /// A server that was taken over and does not know it yet tells workers to forget what it does not know.
+    WithdrawsUnasked = "withdraws-unasked",
     /// Two words about a job that is over are added to the same state.
     NotedTwice = "noted-twice",
 }
