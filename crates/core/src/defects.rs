@@ -37,8 +37,6 @@ defects! {
     WorkerIgnoresItsLease = "worker-ignores-its-lease",
     /// The store takes groups of an epoch that is over.
     EpochNotCompared = "epoch-not-compared",
-    /// A worker believes a server that was taken over.
-    WorkerBelievesOldEpoch = "worker-believes-old-epoch",
     /// A commit whose answer was lost is taken for done.
     UnknownTakenForSuccess = "unknown-taken-for-success",
     /// A commit whose answer was lost is taken for not done.

@@ -209,7 +209,7 @@ impl Scenario {
             _ => rng.between(6000, 25_000),
         };
         let for_ms = if rng.percent(25) { for_ms.max(9000) } else { for_ms };
-        let fault = match rng.below(44) {
+        let fault = match rng.below(48) {
             0..4 => Fault::CrashServer { server, for_ms },
             4 => Fault::StopServer { server, for_ms },
             5..9 => Fault::FreezeServer { server, for_ms },
@@ -233,6 +233,11 @@ impl Scenario {
             38 | 39 => Fault::BreakSessions { server },
             40 | 41 => Fault::LossyNetwork { for_ms },
             42 => Fault::SlowNetwork { for_ms },
+            43..47 => {
+                // Longer than a lease.
+                let for_ms = rng.between(8000, 20_000);
+                Fault::Partition { server, worker, direction: Direction::Both, for_ms }
+            }
             _ => Fault::Restore { to: at.saturating_sub(rng.between(100, 5000)) },
         };
         (at, fault)
@@ -279,7 +284,7 @@ fn worker(rng: &mut Rng, n: u64, heal_at: u64) -> WorkerPlan {
         labels: BTreeMap::new(),
         cpu: rng.percent(40).then_some(2.0),
         memory_bytes,
-        broken_until: if n > 0 && rng.percent(20) { heal_at } else { 0 },
+        broken_until: if n > 0 && rng.percent(30) { heal_at } else { 0 },
     }
 }
 
@@ -290,8 +295,8 @@ fn job(seed: u64, n: usize, heal_at: u64) -> JobPlan {
     let mut commands = Vec::new();
     match rng.below(10) {
         0 | 1 => commands.push((rng.between(0, 10_000), Asked::Cancel)),
-        2 | 3 => {
-            let at = rng.between(0, 8000);
+        2..5 => {
+            let at = rng.between(0, 5000);
             commands.push((at, Asked::Pause));
             if rng.percent(70) {
                 commands.push((at + rng.between(100, 15_000), Asked::Resume));

@@ -461,8 +461,10 @@ impl Worker {
         let is_task = matches!(work.action, Ok(Action::Call { .. } | Action::Http(_)));
         let mut fate = fate(self.seed, &work);
         if self.time.now() < self.plan.broken_until {
-            let end = AttemptEnd::Outcome(Outcome::from(FailureKind::NotCompleted));
-            fate = AttemptFate { takes_ms: 5, end, ..fate };
+            let cannot_begin = self.plan.slots.is_multiple_of(2);
+            let failed = Outcome::from(FailureKind::NotCompleted);
+            let outcome = if cannot_begin { Outcome::NOT_BEGUN } else { failed };
+            fate = AttemptFate { takes_ms: 5, end: AttemptEnd::Outcome(outcome), ..fate };
         }
         let work = SimWork { name, server, is_task, timeout_ms: work.timeout_ms, fate };
         let now = self.now();

@@ -164,7 +164,7 @@ impl World {
         let Some(backup) = self.backups.remove(&to) else { return };
         for server in 0..self.servers.len() {
             self.crash_server(server);
-            let back = self.rng.between(10, 500);
+            let back = self.rng.between(1100, 3000);
             self.after(back, Happening::StartServer(server));
         }
         self.look_at_store();
