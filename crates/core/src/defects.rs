@@ -37,8 +37,6 @@ defects! {
     WorkerIgnoresItsLease = "worker-ignores-its-lease",
     /// The store takes groups of an epoch that is over.
     EpochNotCompared = "epoch-not-compared",
-    /// A worker believes a server that was taken over.
-    WorkerBelievesOldEpoch = "worker-believes-old-epoch",
     /// A commit whose answer was lost is taken for done.
     UnknownTakenForSuccess = "unknown-taken-for-success",
     /// A commit whose answer was lost is taken for not done.
@@ -80,6 +78,10 @@ defects! {
     PausedRunsLeft = "paused-runs-left",
     /// An item that no worker takes loses the failures that it brought along.
     CarriedFailuresLost = "carried-failures-lost",
+    /// A sleeping job's row says when a timer was set for that is over: woken in vain, it is not woken again.
+    StaleReminderStored = "stale-reminder-stored",
+    /// A server that was taken over and does not know it yet tells workers to forget what it does not know.
+    WithdrawsUnasked = "withdraws-unasked",
     /// Two words about a job that is over are added to the same state.
     NotedTwice = "noted-twice",
 }

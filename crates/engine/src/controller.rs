@@ -261,6 +261,8 @@ impl Controller {
         let (batch, adopted) = self.engine.connect(arriving, now)?;
         self.told_again.extend(batch.effects.iter().filter_map(|effect| match effect {
             Effect::Assign(assignment) => Some(assignment.job.clone()),
+            // What is not known here may be another one's by now, which would take the attempt for one that never arrived.
+            Effect::Withdraw(over) if !is_on(Defect::WithdrawsUnasked) => Some(over.job.clone()),
             Effect::Withdraw(_) => None,
         }));
         self.batch.join(batch);

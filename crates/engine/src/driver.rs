@@ -227,6 +227,7 @@ impl Parts {
             observer,
             unsynced,
             kept: None,
+            written: 0,
             patience,
             clock: clock.clone(),
             decider: sender,

@@ -216,6 +216,16 @@ impl Engine {
         (!busy).then(|| self.timers.next_due_of(key).unwrap_or(Timestamp(u64::MAX)))
     }
 
+    /// What [`Self::idle_until`] says is when there is really something to do.
+    pub(crate) fn settle_timers(&mut self, id: &str) {
+        if let Some(key) = self.keys.get(id)
+            && let Some(job) = self.jobs.get(key)
+            && !is_on(Defect::StaleReminderStored)
+        {
+            self.timers.settle(*key, job);
+        }
+    }
+
     /// It waits for nothing but a worker.
     pub(crate) fn is_runnable(&self, id: &str) -> bool {
         self.job(id).is_some_and(|job| job.startable().next().is_some())

@@ -99,6 +99,27 @@ impl Timers {
         Some((job, timer))
     }
 
+    /// Brings the soonest reminder of a job in line with its state: what it was set for may be over, or later. When a job sleeps, its row says
+    /// when it must be back, and a moment at which there is nothing to do would be taken for the last.
+    pub(crate) fn settle(&mut self, key: JobKey, job: &Job) {
+        while let Some(&(due, timer)) = self.by_job.get(&key).and_then(|all| all.by_due.first()) {
+            let real = job.timer_due(&timer);
+            if real.is_some_and(|real| real <= due) {
+                return;
+            }
+            if let Some(reminders) = self.by_job.get_mut(&key) {
+                reminders.by_due.pop_first();
+                if let Timer::Scheduling { run, step } = timer {
+                    reminders.scheduling.remove(&(run, step));
+                }
+            }
+            self.keep_next(key, Some(due));
+            if let Some(real) = real {
+                self.set(key, job, timer, real);
+            }
+        }
+    }
+
     fn keep_next(&mut self, job: JobKey, before: Option<Timestamp>) {
         let now = self.next_due_of(job);
         if now != before {

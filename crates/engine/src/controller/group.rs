@@ -206,6 +206,7 @@ impl<W> Outputs<W> {
 impl Controller {
     /// What is written of a job that these were decided about.
     pub(super) fn write(&mut self, id: JobId, records: Vec<RecordedEvent>) -> Option<Write> {
+        self.engine.settle_timers(&id);
         let job = self.engine.job(&id)?;
         let owned = self.owned.get_mut(&id)?;
         let over = job.is_over();

@@ -101,6 +101,7 @@ impl Controller {
     /// The job is durable up to this event. If that was its last, and nothing is to be done about it soon, it
     /// leaves memory; if it waits for a worker, for an entry of the queue.
     pub fn idle(&mut self, job: &JobId, seq: u64) {
+        self.engine.settle_timers(job);
         let is_last = self.engine.job(job).is_some_and(|job| job.seq == seq);
         if is_last && self.may_sleep(job) {
             self.engine.put_away(job);

@@ -25,8 +25,6 @@ pub struct Stepped {
     recovered: Receiver<Result<(), Unreadable>>,
     /// None: the writer is gone.
     turn: Option<Turn>,
-    /// Of the groups that the writer was handed, those that were there when it last had a turn.
-    written: u64,
 }
 
 impl std::fmt::Debug for Stepped {
@@ -47,7 +45,7 @@ impl Stepped {
         let parts = Parts::new(journal, clock, controller, ownership, make_workers, observer);
         let Parts { inbox, mut decider, writer, loading, recovered } = parts;
         let turn = decider.prepare();
-        Self { inbox, decider, writer, loading, recovered, turn, written: 0 }
+        Self { inbox, decider, writer, loading, recovered, turn }
     }
 
     pub fn inbox(&self) -> &Inbox {
@@ -74,16 +72,12 @@ impl Stepped {
 
     /// Makes what was decided durable, and lets out what waits for it. False: there was nothing.
     pub fn write(&mut self) -> Result<bool, Stopped> {
-        self.written = self.decider.sent;
-        let written = self.writer.step()?;
-        // What it kept back is next.
-        self.written -= u64::from(self.writer.kept.is_some());
-        Ok(written)
+        self.writer.step()
     }
 
     /// There is something to write.
     pub fn has_unwritten(&self) -> bool {
-        self.decider.sent > self.written
+        self.decider.sent > self.writer.written
     }
 
     /// There is something to read.

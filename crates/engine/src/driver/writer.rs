@@ -33,6 +33,8 @@ pub(super) struct Writer {
     /// Why the store took no write of these, until the decider knows: what it decides about them before is built on what was
     /// refused, and might fit what is stored by its number alone. And which refusal that was.
     pub(super) refused: HashMap<JobId, (u64, Refused)>,
+    /// Groups that it has taken to be written.
+    pub(super) written: u64,
     /// Refusals that the decider was told of.
     pub(super) refusals: u64,
     pub(super) patience: Patience,
@@ -73,6 +75,7 @@ impl Writer {
             }
             sent.push(next);
         }
+        self.written += sent.len() as u64;
         // There is room for the next one.
         if self.signals.wants_room.swap(false, Ordering::SeqCst) {
             self.tell_decider();

@@ -180,3 +180,29 @@ fn what_is_said_of_a_job_whose_end_is_not_durable_waits_for_that() {
     let outputs = world.done(vec![]);
     assert_eq!(outputs.replies, [(3, unknown.clone()), (4, unknown)]);
 }
+
+#[test]
+fn a_row_names_a_moment_at_which_there_is_something_to_do() {
+    let mut world = world();
+    let mut accepted = accepted("a");
+    let delays =
+        PolicyDraft { initial_delay_ms: HOUR, max_delay_ms: Some(HOUR), ..PolicyDraft::default() };
+    let policy = Policy::new(delays).expect("valid");
+    let mut step = StepDraft::new("s", Action::Run("true".to_owned()), policy);
+    step.scheduling_timeout_ms = Some(90_000);
+    let draft = PlanDraft::new("a", vec![step]);
+    accepted.plan = Arc::new(Plan::new(draft).expect("valid"));
+    let submit = Request::Submit { accepted: Box::new(accepted), key: None };
+    let started = world.done(vec![(1, submit)]);
+    let token = started.effects.iter().find_map(|effect| match effect {
+        Outgoing::Assign(work) => Some((work.assignment.item, work.assignment.token)),
+        Outgoing::Withdraw(_) => None,
+    });
+    let (item, token) = token.expect("it starts at once");
+    let outcome = Outcome::Failed(Failure::new(FailureKind::Exited(1)));
+    let input = Input::Report { item, token, outcome };
+    world.done(vec![(2, Request::Input { job: "a".into(), input })]);
+    let due = world.controller.job("a").expect("in memory").timers()[0].0;
+    let wake_at = world.store.get("a").expect("memory").expect("there").row.wake_at;
+    assert_eq!(wake_at, Some(due), "what it waited for a worker with is over");
+}

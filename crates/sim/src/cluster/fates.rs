@@ -46,9 +46,9 @@ pub(crate) fn fate(seed: u64, work: &Work) -> AttemptFate {
         &format!("fate {} {} {item:?} {}", assignment.job, work.step, assignment.attempt),
     );
     let takes_ms = match rng.below(20) {
-        0..12 => rng.between(5, 200),
-        12..18 => rng.between(200, 3000),
-        _ => rng.between(3000, 12_000),
+        0..11 => rng.between(5, 200),
+        11..17 => rng.between(200, 3000),
+        _ => rng.between(3000, 18_000),
     };
     let fails = rng.percent(failures_percent)
         && assignment.attempt < PATIENCE

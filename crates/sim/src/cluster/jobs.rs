@@ -247,8 +247,8 @@ fn retry(rng: &mut Rng) -> String {
     if rng.percent(20) {
         keys.push(format!("delay_budget: {}", rng.pick(&["500ms", "3s", "15s"])));
     }
-    if rng.percent(20) {
-        keys.push(format!("window: {}", rng.pick(&["1s", "6s", "30s"])));
+    if rng.percent(40) {
+        keys.push(format!("window: {}", rng.pick(&["1s", "3s", "6s", "10s", "30s"])));
     }
     if rng.percent(25) {
         keys.push(format!("max_preemptions: {}", rng.below(3)));

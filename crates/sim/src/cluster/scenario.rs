@@ -19,6 +19,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cpu: Option<f64>,
     pub(crate) memory_bytes: Option<u64>,
+    /// Until then it fails whatever it is given.
+    pub(crate) broken_until: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +93,10 @@ pub(crate) enum Fault {
     DrainWorker {
         worker: usize,
     },
+    /// It never comes back.
+    LoseWorker {
+        worker: usize,
+    },
     LoseDatacenter {
         datacenter: &'static str,
         for_ms: u64,
@@ -132,6 +138,7 @@ impl Fault {
             Self::FreezeWorker { .. } => "worker suspended",
             Self::PreemptWorker { .. } => "worker preempted",
             Self::DrainWorker { .. } => "worker drained",
+            Self::LoseWorker { .. } => "worker gone for good",
             Self::LoseDatacenter { .. } => "datacenter lost",
             Self::Partition { direction: Direction::Both, .. } => "partition",
             Self::Partition { .. } => "one-way partition",
@@ -173,9 +180,9 @@ impl Scenario {
             resting_most: *rng.pick(&[0, 1, 1000]),
         });
         let servers: Vec<ServerPlan> = servers.collect();
-        let workers: Vec<WorkerPlan> =
-            (0..rng.between(1, 4)).map(|n| worker(&mut rng, n)).collect();
         let heal_at = rng.between(15_000, 60_000);
+        let workers = rng.between(1, 4);
+        let workers = (0..workers).map(|n| worker(&mut rng, n, heal_at)).collect();
         let mut all =
             Self { seed, shards, servers, workers, jobs: Vec::new(), faults: Vec::new(), heal_at };
         all.jobs = (0..rng.between(1, 9) as usize).map(|n| job(seed, n, heal_at)).collect();
@@ -201,7 +208,8 @@ impl Scenario {
             1 | 2 => rng.between(1000, 6000),
             _ => rng.between(6000, 25_000),
         };
-        let fault = match rng.below(44) {
+        let for_ms = if rng.percent(25) { for_ms.max(9000) } else { for_ms };
+        let fault = match rng.below(48) {
             0..4 => Fault::CrashServer { server, for_ms },
             4 => Fault::StopServer { server, for_ms },
             5..9 => Fault::FreezeServer { server, for_ms },
@@ -218,12 +226,18 @@ impl Scenario {
                 let datacenter = DATACENTERS[rng.below(3) as usize];
                 Fault::LoseDatacenter { datacenter, for_ms }
             }
+            33 | 34 if worker > 0 => Fault::LoseWorker { worker },
             33..36 => Fault::Partition { server, worker, direction: Direction::Both, for_ms },
             36 => Fault::Partition { server, worker, direction: Direction::ToServer, for_ms },
             37 => Fault::Partition { server, worker, direction: Direction::ToWorker, for_ms },
             38 | 39 => Fault::BreakSessions { server },
             40 | 41 => Fault::LossyNetwork { for_ms },
             42 => Fault::SlowNetwork { for_ms },
+            43..47 => {
+                // Longer than a lease.
+                let for_ms = rng.between(8000, 20_000);
+                Fault::Partition { server, worker, direction: Direction::Both, for_ms }
+            }
             _ => Fault::Restore { to: at.saturating_sub(rng.between(100, 5000)) },
         };
         (at, fault)
@@ -260,7 +274,7 @@ impl Scenario {
     }
 }
 
-fn worker(rng: &mut Rng, n: u64) -> WorkerPlan {
+fn worker(rng: &mut Rng, n: u64, heal_at: u64) -> WorkerPlan {
     // The first one is everywhere: what needs a datacenter finds one there, if no other has it.
     let datacenter = (n > 0).then(|| DATACENTERS[(n as usize - 1) % 3].to_owned());
     let memory_bytes = rng.percent(40).then_some(2 << 30);
@@ -270,6 +284,7 @@ fn worker(rng: &mut Rng, n: u64) -> WorkerPlan {
         labels: BTreeMap::new(),
         cpu: rng.percent(40).then_some(2.0),
         memory_bytes,
+        broken_until: if n > 0 && rng.percent(30) { heal_at } else { 0 },
     }
 }
 
@@ -280,8 +295,8 @@ fn job(seed: u64, n: usize, heal_at: u64) -> JobPlan {
     let mut commands = Vec::new();
     match rng.below(10) {
         0 | 1 => commands.push((rng.between(0, 10_000), Asked::Cancel)),
-        2 => {
-            let at = rng.between(0, 8000);
+        2..5 => {
+            let at = rng.between(0, 5000);
             commands.push((at, Asked::Pause));
             if rng.percent(70) {
                 commands.push((at + rng.between(100, 15_000), Asked::Resume));

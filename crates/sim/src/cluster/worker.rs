@@ -106,6 +106,8 @@ pub(crate) struct Worker {
     /// Each has another incarnation.
     pub(crate) life: u32,
     pub(crate) up: bool,
+    /// For good.
+    pub(crate) is_gone: bool,
     /// The whole machine stands still until then.
     pub(crate) frozen_until: Option<u64>,
     frozen_since: u64,
@@ -138,6 +140,7 @@ impl Worker {
             name: format!("w{index}").into(),
             life: 0,
             up: false,
+            is_gone: false,
             frozen_until: None,
             frozen_since: 0,
             clock: MachineClock::new(time, drift),
@@ -441,8 +444,9 @@ impl Worker {
         self.running.values().map(|it| &it.name)
     }
 
+    /// It runs nothing. A report about a job that is over and has changed servers may stay with it until its next session.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.links.iter().all(|link| link.reports.is_empty())
+        self.running.is_empty()
     }
 
     /// All that it holds for a server, in hand or to be reported.
@@ -455,7 +459,13 @@ impl Worker {
     fn assign(&mut self, server: usize, work: steadfast_engine::Work) {
         let name = AttemptName::from(&work.assignment);
         let is_task = matches!(work.action, Ok(Action::Call { .. } | Action::Http(_)));
-        let fate = fate(self.seed, &work);
+        let mut fate = fate(self.seed, &work);
+        if self.time.now() < self.plan.broken_until {
+            let cannot_begin = self.plan.slots.is_multiple_of(2);
+            let failed = Outcome::from(FailureKind::NotCompleted);
+            let outcome = if cannot_begin { Outcome::NOT_BEGUN } else { failed };
+            fate = AttemptFate { takes_ms: 5, end: AttemptEnd::Outcome(outcome), ..fate };
+        }
         let work = SimWork { name, server, is_task, timeout_ms: work.timeout_ms, fate };
         let now = self.now();
         match self.executor.assign(work, now) {

@@ -263,7 +263,7 @@ impl World {
         self.healed
             && self.clients.open().is_empty()
             && self.checker.open_jobs().next().is_none()
-            && self.workers.iter().all(|worker| worker.up && worker.is_idle())
+            && self.workers.iter().all(|worker| worker.is_gone || (worker.up && worker.is_idle()))
     }
 
     fn happens(&mut self, happening: Happening) {
@@ -335,7 +335,7 @@ impl World {
                 }
             }
             Happening::StartWorker(worker) => {
-                if !self.workers[worker].up {
+                if !self.workers[worker].up && !self.workers[worker].is_gone {
                     self.workers[worker].start();
                     self.wakes_at[worker] = None;
                     trace!(self, "w{worker} starts, life {}", self.workers[worker].life);

@@ -258,6 +258,8 @@ impl Checker {
     pub(crate) fn restored(&mut self, logs: Vec<(JobId, Vec<RecordedEvent>)>) -> Checked {
         self.jobs.clear();
         self.shards.clear();
+        // An epoch is at least the second it begins in: none is repeated, unless the clock was set back too.
+        self.epochs.clear();
         self.clients.restored();
         self.attempts.restored();
         for (job, log) in logs {

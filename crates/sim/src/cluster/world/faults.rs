@@ -70,6 +70,10 @@ impl World {
                 self.at(until + 12_000, Happening::StartWorker(worker));
             }
             Fault::DrainWorker { worker } => self.drain(worker, true),
+            Fault::LoseWorker { worker } => {
+                self.kill_worker(worker);
+                self.workers[worker].is_gone = true;
+            }
             Fault::LoseDatacenter { datacenter, for_ms } => {
                 let until = until(for_ms);
                 for worker in 0..self.workers.len() {
@@ -160,7 +164,7 @@ impl World {
         let Some(backup) = self.backups.remove(&to) else { return };
         for server in 0..self.servers.len() {
             self.crash_server(server);
-            let back = self.rng.between(10, 500);
+            let back = self.rng.between(1100, 3000);
             self.after(back, Happening::StartServer(server));
         }
         self.look_at_store();
