@@ -73,7 +73,7 @@ export function FilterBar() {
         onChange={text => change({ text })}
         className="w-full sm:w-56"
       />
-      <Typed label="Label key=value" value={filter.label} onChange={label => change({ label })} className="w-40 grow sm:grow-0" />
+      <Typed label="Label key=value" value={filter.label} onChange={label => change({ label })} className="w-44 grow sm:grow-0" />
       <Select
         aria-label="Stop reason"
         value={filter.reason ?? ''}

@@ -4,7 +4,7 @@ import { useMemo } from 'react'
 import { useShortcuts } from '@/app/shortcuts'
 import { Icon } from '@/components/icons'
 import { StateIcon } from '@/components/state'
-import { Ago, Countdown } from '@/components/time'
+import { Ago, Countdown, useNow } from '@/components/time'
 import { Empty, Failure, JobText, Loading, Sentence } from '@/components/ui'
 import { plural } from '@/lib/format'
 import { changedKeys } from '@/lib/policy'
@@ -158,6 +158,7 @@ function ItemList({ all, current, leftOut, onSelect }: ItemListProps) {
 
 /** Where the item stands now, and what ends its retries. */
 function Standing({ subject, sentence }: { subject: Subject; sentence: string | undefined }) {
+  const now = useNow()
   const { waiting } = subject
   const last = subject.verdicts.at(-1)
   const limit = waiting?.binding?.limit
@@ -196,7 +197,7 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
       {last && (
         <AccountBars
           all
-          accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last))}
+          accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last, waiting ? now : null))}
           binding={limit ? accountOfLimit(limit) : undefined}
         />
       )}
