@@ -139,7 +139,7 @@ interface TypedProps {
 }
 
 /** Applies what is typed after a moment of rest. */
-export function Typed({ label, value, onChange, className, inputRef }: TypedProps) {
+function Typed({ label, value, onChange, className, inputRef }: TypedProps) {
   const [typed, setTyped] = useState(value ?? '')
   useEffect(() => setTyped(value ?? ''), [value])
   useEffect(() => {

@@ -45,7 +45,7 @@ const rare = (account: Account) => account.after === 0 && (account.name === 'pre
 export function AccountBars({ accounts, binding, all = false }: { accounts: Account[]; binding?: string; all?: boolean }) {
   const shown = accounts.filter(account => tells(account) && (all || !rare(account)))
   return (
-    <ul className="grid gap-x-6 gap-y-1.5 sm:grid-cols-2">
+    <ul className="grid gap-x-6 gap-y-1.5 @xl:grid-cols-2">
       {shown.map(account => (
         <AccountBar key={account.name} account={account} binds={binding === account.name} />
       ))}
