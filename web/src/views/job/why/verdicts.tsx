@@ -102,11 +102,11 @@ function VerdictRow({ verdict, all, other, open, onToggle }: RowProps) {
 function Judged({ other }: { other: JudgedVerdict }) {
   if (!other.differs) return <span className="text-muted">= the same</span>
   return (
-    <span className="inline-flex flex-wrap items-baseline gap-1.5" data-judged>
-      <span className="font-semibold text-accent">→</span>
+    <span data-judged>
+      <span className="font-semibold text-accent">→ </span>
       {other.judged && (
         <strong>
-          <DecisionText decision={other.judged} />
+          <DecisionText decision={other.judged} />{' '}
         </strong>
       )}
       <JobText className={other.judged ? 'text-muted' : 'font-medium text-accent'}>
