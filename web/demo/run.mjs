@@ -63,7 +63,7 @@ for (const [name, datacenter, label] of [
 await until('four workers are connected', async () => (await (await fetch(`${server}/v1/workers`)).json()).workers.length === 4)
 const ids = {}
 for (const name of readdirSync(jobs).sort()) ids[name] = await submit(name)
-for (let i = 0; i < 6; i++) await submit('heartbeat.yaml')
+for (let i = 0; i < 2; i++) await submit('heartbeat.yaml')
 await submit('nightly-report.yaml')
 await until('the migration runs', async () => (await stateOf(ids['migrate-users.yaml'])) === 'running')
 await fetch(`${server}/v1/jobs/${ids['migrate-users.yaml']}/pause`, {
@@ -80,4 +80,4 @@ const stop = () => {
 }
 process.on('SIGINT', stop)
 process.on('SIGTERM', stop)
-setInterval(() => void submit('heartbeat.yaml').catch(() => {}), 7_000)
+setInterval(() => void submit('heartbeat.yaml').catch(() => {}), 20_000)

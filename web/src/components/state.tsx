@@ -32,7 +32,7 @@ const SHAPE_OF: Record<string, IconName> = {
   handed_over: 'awaiting_callback',
 }
 
-export const toneOf = (state: string): Tone => TONES[state] ?? 'idle'
+const toneOf = (state: string): Tone => TONES[state] ?? 'idle'
 
 const TEXT: Record<Tone, string> = {
   succeeded: 'text-succeeded',
@@ -62,8 +62,8 @@ const SOLID: Record<Tone, string> = {
   lost: 'bg-lost-solid',
 }
 
-export const toneText = (state: string) => TEXT[toneOf(state)]
-export const toneSoft = (state: string) => SOFT[toneOf(state)]
+const toneText = (state: string) => TEXT[toneOf(state)]
+const toneSoft = (state: string) => SOFT[toneOf(state)]
 export const toneSolid = (state: string) => SOLID[toneOf(state)]
 /** For SVG. */
 export const toneFill = (state: string) => `var(--${toneOf(state)}-solid)`

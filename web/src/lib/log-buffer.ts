@@ -2,7 +2,7 @@
 
 /** Characters of a line that are kept for showing; what is beyond is counted. */
 export const LONGEST_LINE = 20_000
-export const MOST_LINES = 50_000
+const MOST_LINES = 50_000
 
 export interface LogLine {
   number: number

@@ -5,7 +5,7 @@ import { fetchEvents } from './job'
 import { TimelineFold } from './timeline'
 
 /** Longer logs are shown by attempt instead. */
-export const MOST_EVENTS = 8_000
+const MOST_EVENTS = 8_000
 
 export interface Folded {
   fold: TimelineFold

@@ -188,11 +188,11 @@ function ResultList({ results }: { results: ActionResult[] }) {
   return (
     <ul className="max-h-64 overflow-auto rounded-md border border-line">
       {results.slice(0, SHOWN).map(result => (
-        <li key={result.id} className="flex items-center gap-2 border-b border-line px-2 py-1 last:border-0">
+        <li key={result.id} className="flex flex-wrap items-center gap-x-2 border-b border-line px-2 py-1 last:border-0">
           <StateIcon state={result.state} label={result.state} />
           <JobText className="font-medium">{result.name}</JobText>
           <code className="text-muted">{result.id.slice(-8)}</code>
-          {result.problem && <JobText className="text-failed">{result.problem}</JobText>}
+          {result.problem && <JobText className="w-full pl-5.5 text-failed">{result.problem}</JobText>}
           {result.newId && (
             <Link to="/jobs/$id" params={{ id: result.newId }} className="ml-auto text-accent underline">
               the new job

@@ -73,7 +73,7 @@ export function FilterBar() {
         onChange={text => change({ text })}
         className="w-full sm:w-56"
       />
-      <Typed label="Label key=value" value={filter.label} onChange={label => change({ label })} className="w-40 grow sm:grow-0" />
+      <Typed label="Label key=value" value={filter.label} onChange={label => change({ label })} className="w-44 grow sm:grow-0" />
       <Select
         aria-label="Stop reason"
         value={filter.reason ?? ''}
@@ -139,7 +139,7 @@ interface TypedProps {
 }
 
 /** Applies what is typed after a moment of rest. */
-export function Typed({ label, value, onChange, className, inputRef }: TypedProps) {
+function Typed({ label, value, onChange, className, inputRef }: TypedProps) {
   const [typed, setTyped] = useState(value ?? '')
   useEffect(() => setTyped(value ?? ''), [value])
   useEffect(() => {

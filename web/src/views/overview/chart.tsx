@@ -80,7 +80,7 @@ function options(width: number, series: Series[], format: (value: number) => str
     cursor: { y: false, points: { size: 6 } },
     scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
     axes: [
-      { ...axis, size: 24, space: 70, values: (_, splits) => splits.map(at => clockTime(at * 1000).slice(0, 5)) },
+      { ...axis, size: 24, space: 70, values: (_, splits) => splits.map(at => axisTime(at * 1000, splits)) },
       { ...axis, size: 46, space: 24, values: (_, splits) => splits.map(value => (value === Math.round(value) ? format(value) : '')) },
     ],
     series: [
@@ -90,9 +90,14 @@ function options(width: number, series: Series[], format: (value: number) => str
         stroke: color(one.color),
         width: 1.8,
         dash: one.dash,
-        points: { show: false },
-        spanGaps: true,
+        points: { show: one.values.includes(null), size: 4 },
       })),
     ],
   }
+}
+
+/** With seconds where whole minutes would be the same twice. */
+function axisTime(at: number, splits: number[]): string {
+  const apart = (splits[1] ?? 0) - (splits[0] ?? 0)
+  return apart >= 60 ? clockTime(at).slice(0, 5) : clockTime(at)
 }

@@ -33,6 +33,8 @@ const WIDTH = 208
 const HEIGHT = 62
 /** Below this a node shows its state alone. */
 const DETAIL_ZOOM = 0.45
+/** A graph that would be smaller than this is not shown whole at first. */
+const READABLE_ZOOM = 0.55
 /** Steps of a graph in which the edges of the chosen one are marked. */
 const MOST_MARKED = 200
 
@@ -117,6 +119,10 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
     const node = nodes.find(candidate => candidate.id === name)
     if (node) void flow.setCenter(node.position.x + WIDTH / 2, node.position.y + HEIGHT / 2, { zoom: Math.max(0.7, flow.getZoom()) })
   }
+  const open = async () => {
+    await flow.fitView({ maxZoom: 1.1, minZoom: READABLE_ZOOM, padding: 0.12 })
+    if (flow.getZoom() <= READABLE_ZOOM) focus(search.step ?? interesting(steps))
+  }
   const move = (by: number) => {
     const next = order[Math.min(order.length - 1, Math.max(0, order.indexOf(search.step ?? '') + by))]
     change({ step: next, state: undefined })
@@ -142,11 +148,7 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
               edges={edges}
               nodeTypes={NODE_TYPES}
               onNodeClick={(_, node) => change({ step: node.id, state: undefined, item: undefined })}
-              onInit={() =>
-                steps.length > 60 || innerWidth < 640
-                  ? focus(search.step ?? interesting(steps))
-                  : void flow.fitView({ maxZoom: 1.1, padding: 0.12 })
-              }
+              onInit={() => void open()}
               onlyRenderVisibleElements
               nodesDraggable={false}
               nodesConnectable={false}

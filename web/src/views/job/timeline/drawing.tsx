@@ -183,7 +183,7 @@ export function Axis({ view, marks }: AxisProps) {
         return piece.compressed ? (
           <Break key={i} x={x} width={width} idle={piece.to - piece.from} />
         ) : (
-          <Ticks key={i} from={piece.from} to={piece.to} view={view} />
+          <Ticks key={i} from={piece.from} to={piece.to} view={view} last={i === view.scale.pieces.length - 1} />
         )
       })}
       {marks.map(mark => (
@@ -204,11 +204,13 @@ function AxisMark({ at, label, color }: { at: number; label: string; color: stri
   )
 }
 
-function Ticks({ from, to, view }: { from: number; to: number; view: Window }) {
+function Ticks({ from, to, view, last }: { from: number; to: number; view: Window; last: boolean }) {
   const left = Math.max(from, view.scale.time(view.start))
   const right = Math.min(to, view.scale.time(view.end))
   const pixels = pixel(view, right) - pixel(view, left)
   const step = tickStep(right - left, pixels / 96)
+  // A time that would run into the shortened stretch behind it is left out.
+  const room = step < 1000 ? 78 : 54
   const ticks: number[] = []
   for (let at = Math.ceil(left / step) * step; at <= right && ticks.length < 60; at += step) ticks.push(at)
   return (
@@ -216,9 +218,11 @@ function Ticks({ from, to, view }: { from: number; to: number; view: Window }) {
       {ticks.map(at => (
         <g key={at} className="text-muted">
           <line x1={pixel(view, at)} x2={pixel(view, at)} y1={22} y2={30} stroke="var(--line-strong)" />
-          <text x={pixel(view, at) + 3} y={13} fontSize="10.5" fill="currentColor">
-            {step < 1000 ? clockTimeMs(at) : clockTime(at)}
-          </text>
+          {(last || pixel(view, at) + room < pixel(view, to)) && (
+            <text x={pixel(view, at) + 3} y={13} fontSize="10.5" fill="currentColor">
+              {step < 1000 ? clockTimeMs(at) : clockTime(at)}
+            </text>
+          )}
         </g>
       ))}
     </>
@@ -233,7 +237,7 @@ function Break({ x, width, idle }: { x: number; width: number; idle: number }) {
       <title>{`${duration(idle)} in which nothing ran, shortened`}</title>
       <rect x={x} y={18} width={width} height={12} fill="var(--sunken)" />
       <path d={`M${middle - 5} 30 l3 -12 M${middle + 2} 30 l3 -12`} stroke="currentColor" strokeWidth="1.3" />
-      {width > 34 && (
+      {width > 52 && (
         <text x={middle} y={13} fontSize="10.5" textAnchor="middle" fill="currentColor">
           {duration(idle)}
         </text>

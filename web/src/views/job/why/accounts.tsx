@@ -45,7 +45,7 @@ const rare = (account: Account) => account.after === 0 && (account.name === 'pre
 export function AccountBars({ accounts, binding, all = false }: { accounts: Account[]; binding?: string; all?: boolean }) {
   const shown = accounts.filter(account => tells(account) && (all || !rare(account)))
   return (
-    <ul className="grid gap-x-6 gap-y-1.5 sm:grid-cols-2">
+    <ul className="grid gap-x-6 gap-y-1.5 @xl:grid-cols-2">
       {shown.map(account => (
         <AccountBar key={account.name} account={account} binds={binding === account.name} />
       ))}
@@ -92,10 +92,12 @@ const KEY_OF: Record<string, string> = {
 /** The account that a limit's key belongs to. */
 export const accountOfLimit = (limit: string) => KEY_OF[limit]
 
-/** Nothing moves in it: it is where the last decision left it. */
-export function standingWindow(verdicts: Verdict[], last: Verdict): { before: number; after: number } | null {
+/** Nothing moves in it: it is where the last decision left it or, of an item that goes on, where the clock is `now`. */
+export function standingWindow(verdicts: Verdict[], last: Verdict, now: number | null): { before: number; after: number } | null {
   const spent = windowSpent(verdicts, last)
-  return spent && { before: spent.after, after: spent.after }
+  if (!spent) return null
+  const elapsed = spent.after + (now === null ? 0 : Math.max(0, now - last.at))
+  return { before: elapsed, after: elapsed }
 }
 
 /** The window's clock runs from the first failure on; the verdicts say when that was. */

@@ -5,7 +5,7 @@ import { clockTimeMs, duration, exactTime, words } from '@/lib/format'
 import type { Decision, JudgedVerdict, Verdict } from '@/services/model'
 import { AccountBars, accountsOf, windowSpent } from './accounts'
 
-export function DecisionText({ decision }: { decision: Decision }) {
+function DecisionText({ decision }: { decision: Decision }) {
   if (decision.verdict === 'complete') return <span className="text-succeeded">complete</span>
   if (decision.verdict === 'stop') return <span className="font-semibold text-failed">stop: {words(decision.reason)}</span>
   const when = decision.delay === 0 ? 'retry at once' : `retry in ${duration(decision.delay)}`
@@ -80,7 +80,7 @@ function VerdictRow({ verdict, all, other, open, onToggle }: RowProps) {
         {other && <Judged other={other} />}
       </button>
       {open && (
-        <div className="flex flex-col gap-2 px-3 pb-3">
+        <div className="@container flex flex-col gap-2 px-3 pb-3">
           <p className="text-muted">
             because <JobText className="text-text">{verdict.rule.text}</JobText>
             {verdict.rule.check !== null && <span title="its place among the checks of a verdict"> (check {verdict.rule.check})</span>}
@@ -102,11 +102,11 @@ function VerdictRow({ verdict, all, other, open, onToggle }: RowProps) {
 function Judged({ other }: { other: JudgedVerdict }) {
   if (!other.differs) return <span className="text-muted">= the same</span>
   return (
-    <span className="inline-flex flex-wrap items-baseline gap-1.5" data-judged>
-      <span className="font-semibold text-accent">→</span>
+    <span data-judged>
+      <span className="font-semibold text-accent">→ </span>
       {other.judged && (
         <strong>
-          <DecisionText decision={other.judged} />
+          <DecisionText decision={other.judged} />{' '}
         </strong>
       )}
       <JobText className={other.judged ? 'text-muted' : 'font-medium text-accent'}>

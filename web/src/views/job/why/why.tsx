@@ -4,7 +4,7 @@ import { useMemo } from 'react'
 import { useShortcuts } from '@/app/shortcuts'
 import { Icon } from '@/components/icons'
 import { StateIcon } from '@/components/state'
-import { Ago, Countdown } from '@/components/time'
+import { Ago, Countdown, useNow } from '@/components/time'
 import { Empty, Failure, JobText, Loading, Sentence } from '@/components/ui'
 import { plural } from '@/lib/format'
 import { changedKeys } from '@/lib/policy'
@@ -96,7 +96,7 @@ export default function Why() {
       </Empty>
     )
   return (
-    <div className="grid min-h-0 grow gap-3 overflow-auto p-3 sm:p-4 lg:grid-cols-[250px_minmax(0,1fr)_350px] lg:overflow-hidden">
+    <div className="grid min-h-0 grow gap-3 overflow-auto p-3 sm:p-4 lg:grid-cols-[180px_minmax(0,1fr)_290px] xl:grid-cols-[250px_minmax(0,1fr)_350px] lg:overflow-hidden">
       <ItemList all={all} current={subject} leftOut={explanation.data.leftOut} onSelect={name => change({ item: name, seq: undefined })} />
       <section aria-label={subject.name} className="flex min-w-0 flex-col gap-3 lg:min-h-0 lg:overflow-auto">
         <Standing subject={subject} sentence={explanation.data.steps.find(one => one.step === subject.step)?.sentence} />
@@ -158,11 +158,12 @@ function ItemList({ all, current, leftOut, onSelect }: ItemListProps) {
 
 /** Where the item stands now, and what ends its retries. */
 function Standing({ subject, sentence }: { subject: Subject; sentence: string | undefined }) {
+  const now = useNow()
   const { waiting } = subject
   const last = subject.verdicts.at(-1)
   const limit = waiting?.binding?.limit
   return (
-    <div className="card flex flex-col gap-2.5 p-3">
+    <div className="card @container flex flex-col gap-2.5 p-3">
       <h2 className="flex flex-wrap items-center gap-2 text-[1.1em] font-semibold">
         <StateIcon state={subject.state} size={16} label={subject.state} />
         <JobText>{subject.name}</JobText>
@@ -196,7 +197,7 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
       {last && (
         <AccountBars
           all
-          accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last))}
+          accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last, waiting ? now : null))}
           binding={limit ? accountOfLimit(limit) : undefined}
         />
       )}
