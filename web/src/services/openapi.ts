@@ -1287,8 +1287,8 @@ export interface components {
                 [key: string]: {
                     /** @description Durations in milliseconds; null is none or unlimited. */
                     value: unknown;
-                    /** @enum {string} */
-                    source: "default" | "given";
+                    /** @description Who gave it: `default`, `operator`, `job`, `step`, or the dialect that it was written in. */
+                    source: string;
                 };
             };
             for_each: Record<string, never> | null;

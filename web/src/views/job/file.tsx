@@ -59,8 +59,8 @@ function Numbered({ text }: { text: string }) {
   )
 }
 
+/** A dialect's name looks like what it is: words of the step or the job. */
 const SOURCE_LOOK: Record<string, string> = {
-  given: 'bg-accent-soft text-accent',
   step: 'bg-accent-soft text-accent',
   job: 'bg-running-soft text-running',
   operator: 'bg-paused-soft text-paused',
@@ -91,7 +91,11 @@ function Policy({ step }: { step: PlanStep }) {
               </code>
             </dd>
             <dd className="text-right">
-              <span className={`rounded px-1.5 text-[0.9em] ${SOURCE_LOOK[of.source] ?? 'text-muted'}`}>{of.source}</span>
+              <span
+                className={`rounded px-1.5 text-[0.9em] ${SOURCE_LOOK[of.source] ?? (of.source === 'default' ? 'text-muted' : 'bg-accent-soft text-accent')}`}
+              >
+                {of.source}
+              </span>
             </dd>
           </div>
         ))}

@@ -99,7 +99,7 @@ export default function Why() {
     <div className="grid min-h-0 grow gap-3 overflow-auto p-3 sm:p-4 lg:grid-cols-[180px_minmax(0,1fr)_290px] xl:grid-cols-[250px_minmax(0,1fr)_350px] lg:overflow-hidden">
       <ItemList all={all} current={subject} leftOut={explanation.data.leftOut} onSelect={name => change({ item: name, seq: undefined })} />
       <section aria-label={subject.name} className="flex min-w-0 flex-col gap-3 lg:min-h-0 lg:overflow-auto">
-        <Standing subject={subject} sentence={explanation.data.steps.find(one => one.step === subject.step)?.sentence} />
+        <Standing id={id} subject={subject} sentence={explanation.data.steps.find(one => one.step === subject.step)?.sentence} />
         {subject.verdicts.length > 0 && (
           <div className="card">
             <h2 className="border-b border-line px-3 py-2 font-semibold">
@@ -157,10 +157,17 @@ function ItemList({ all, current, leftOut, onSelect }: ItemListProps) {
 }
 
 /** Where the item stands now, and what ends its retries. */
-function Standing({ subject, sentence }: { subject: Subject; sentence: string | undefined }) {
+function Standing({ id, subject, sentence }: { id: string; subject: Subject; sentence: string | undefined }) {
   const now = useNow()
+  const { data: budget } = useQuery(budgetQuery(id))
   const { waiting } = subject
   const last = subject.verdicts.at(-1)
+  const standing = last && { ...last.after }
+  if (standing && waiting && budget) {
+    // Others may have drawn on what is shared since the item's last verdict.
+    standing.job_retries = budget.total?.used ?? standing.job_retries
+    standing.step_retries = budget.perStep.find(of => of.step === subject.step)?.used ?? standing.step_retries
+  }
   const limit = waiting?.binding?.limit
   return (
     <div className="card @container flex flex-col gap-2.5 p-3">
@@ -194,10 +201,10 @@ function Standing({ subject, sentence }: { subject: Subject; sentence: string | 
           </strong>
         </p>
       )}
-      {last && (
+      {last && standing && (
         <AccountBars
           all
-          accounts={accountsOf(last.after, last.after, standingWindow(subject.verdicts, last, waiting ? now : null))}
+          accounts={accountsOf(standing, standing, standingWindow(subject.verdicts, last, waiting ? now : null))}
           binding={limit ? accountOfLimit(limit) : undefined}
         />
       )}
