@@ -48,7 +48,8 @@ pub(crate) fn fate(seed: u64, work: &Work) -> AttemptFate {
     let takes_ms = match rng.below(20) {
         0..11 => rng.between(5, 200),
         11..17 => rng.between(200, 3000),
-        _ => rng.between(3000, 18_000),
+        17 | 18 => rng.between(3000, 18_000),
+        _ => rng.between(30_000, 60_000),
     };
     let fails = rng.percent(failures_percent)
         && assignment.attempt < PATIENCE

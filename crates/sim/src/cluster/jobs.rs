@@ -13,7 +13,7 @@ use super::rng::Rng;
 pub(crate) const DATACENTERS: [&str; 3] = ["east", "north", "west"];
 
 /// The most that an attempt may take, with what it takes to stop it.
-const LONGEST_ATTEMPT_MS: u64 = 20_000;
+const LONGEST_ATTEMPT_MS: u64 = 60_000;
 
 /// A plan, and the text it was read from, for the trace.
 pub(crate) fn job(rng: &mut Rng, number: usize) -> (String, Arc<Plan>) {
@@ -227,13 +227,15 @@ fn retry(rng: &mut Rng) -> String {
     } else {
         (*rng.pick(&["50ms", "200ms", "1s", "2s"]), "6s")
     };
-    if rng.percent(15) {
-        keys.push(format!("backoff_base_ms: {}, max_backoff_ms: 4000", rng.between(20, 1000)));
-    } else if rng.percent(15) {
-        keys.push("backoff: [100ms, 500ms, 2s]".to_owned());
-    } else {
-        let backoff = rng.pick(&["fixed", "linear", "exponential", "fibonacci"]);
-        keys.push(format!("backoff: {backoff}, initial_delay: {delay}, max_delay: {most}"));
+    match rng.below(7) {
+        0 => {
+            keys.push(format!("backoff_base_ms: {}, max_backoff_ms: 4000", rng.between(20, 1000)));
+        }
+        1 => keys.push("backoff: [100ms, 500ms, 2s]".to_owned()),
+        _ => {
+            let backoff = rng.pick(&["fixed", "linear", "exponential", "fibonacci"]);
+            keys.push(format!("backoff: {backoff}, initial_delay: {delay}, max_delay: {most}"));
+        }
     }
     if rng.percent(50) {
         keys.push(format!(

@@ -84,7 +84,9 @@ impl Observer for Exit {
     fn committed(&mut self, _: &JobId, _: Vec<steadfast_core::event::RecordedEvent>) {}
 
     fn fleet(&mut self, news: Vec<FleetNotification>) {
-        news.into_iter().for_each(|news| put(&self.0, Out::Fleet(news)));
+        for news in news {
+            put(&self.0, Out::Fleet(news));
+        }
     }
 
     fn refused(&mut self, _: &JobId, why: &Refused) {
@@ -148,6 +150,7 @@ pub(crate) struct ServerPlan {
     pub(crate) resting_most: usize,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is one fact of a process")]
 pub(crate) struct Server {
     pub(crate) index: usize,
     pub(crate) life: u32,

@@ -4,7 +4,7 @@
 
 mod link;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,6 +185,11 @@ impl Worker {
         format!("{}.{}", self.name, self.life)
     }
 
+    /// It is down, and not for good.
+    pub(crate) fn may_start(&self) -> bool {
+        !self.up && !self.is_gone
+    }
+
     fn now(&self) -> Duration {
         self.clock.elapsed()
     }
@@ -205,7 +210,7 @@ impl Worker {
             let scope = link.scope.take().filter(|_| !link.reports.is_empty());
             let reports = std::mem::take(&mut link.reports);
             let session = Session::Idle { next_try: now + self.rng.between(1, 200) };
-            *link = Link { scope, reports, session, ..Link::default() };
+            *link = Link { scope, session, reports, ..Link::default() };
         }
     }
 
@@ -334,7 +339,9 @@ impl Worker {
         self.keep_sessions(world);
         loop {
             if let Some(LeaseEnd { running, waiting, .. }) = self.executor.lease_ended(now) {
-                running.iter().for_each(|id| self.kill(id));
+                for id in &running {
+                    self.kill(id);
+                }
                 self.did.push(Did::Note("worker's lease ended"));
                 self.give_back(waiting, || Outcome::NOT_BEGUN, "the lease ended");
                 continue;
@@ -413,7 +420,9 @@ impl Worker {
         let Some(latest) = self.leaving else { return };
         if latest <= world {
             let all: Vec<AttemptId> = self.running.keys().cloned().collect();
-            all.iter().for_each(|id| self.kill(id));
+            for id in &all {
+                self.kill(id);
+            }
         }
         let is_heard = self.links.iter().all(|link| link.reports.is_empty());
         if (self.running.is_empty() && is_heard) || latest + 2 * DRAIN_GRACE_MS <= world {
@@ -456,10 +465,10 @@ impl Worker {
         in_hand.chain(reports.map(|(id, kept)| (id.clone(), kept.name.clone()))).collect()
     }
 
-    fn assign(&mut self, server: usize, work: steadfast_engine::Work) {
+    fn assign(&mut self, server: usize, work: &steadfast_engine::Work) {
         let name = AttemptName::from(&work.assignment);
         let is_task = matches!(work.action, Ok(Action::Call { .. } | Action::Http(_)));
-        let mut fate = fate(self.seed, &work);
+        let mut fate = fate(self.seed, work);
         if self.time.now() < self.plan.broken_until {
             let cannot_begin = self.plan.slots.is_multiple_of(2);
             let failed = Outcome::from(FailureKind::NotCompleted);
@@ -484,9 +493,5 @@ impl Worker {
     /// Of all servers.
     pub(crate) fn holds(&self, id: &AttemptId) -> bool {
         self.executor.holds(id) || self.links.iter().any(|link| link.reports.contains_key(id))
-    }
-
-    fn ids_of(&self, server: usize) -> BTreeSet<AttemptId> {
-        self.held_of(server).into_keys().collect()
     }
 }

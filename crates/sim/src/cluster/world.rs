@@ -1,26 +1,27 @@
 //! The world: one queue of what happens when, one clock. Everything in it is called by hand, one after the other, so that a seed always
 //! leads to the same bytes.
 
+mod checking;
 mod clients;
 mod faults;
 mod network;
+mod turns;
 
 use std::collections::BTreeMap;
 
-use steadfast_core::event::{Event, JobId};
-use steadfast_core::outcome::Outcome;
+use steadfast_core::event::JobId;
 use steadfast_engine::Stepped;
 
-use super::check::{Checked, Checker, LIVENESS, Violation, violated};
+use super::check::{Checker, Violation};
 use super::clock::WorldTime;
 use super::jobs::bound_ms;
 use super::messages::{FromWorker, ToWorker};
 use super::requests::{Answer, Question, RequestId};
 use super::rng::Rng;
 use super::scenario::Scenario;
-use super::server::{Did as ServerDid, Phase, Server};
-use super::store::{Database, Observed, SimStore};
-use super::worker::{Did as WorkerDid, Worker};
+use super::server::{Phase, Server};
+use super::store::{Database, SimStore};
+use super::worker::Worker;
 
 /// How often a server that has shards renews its row, and one that has none yet.
 const RENEW_MS: u64 = 1000;
@@ -214,8 +215,7 @@ impl World {
                 break;
             }
             self.happens(happening);
-            let checked = self.check();
-            self.violation = self.violation.take().or(checked.err());
+            self.look_at_store();
         }
         if self.violation.is_none() {
             let checked = self.check_all();
@@ -232,31 +232,6 @@ impl World {
             at: self.time.now(),
             events: self.happened,
         }
-    }
-
-    fn not_ended(&self) -> Checked {
-        let open: Vec<String> = self
-            .checker
-            .open_jobs()
-            .map(|job| {
-                let live: Vec<_> =
-                    job.all_live().map(|(id, live)| (id, live.phase, live.token)).collect();
-                let has = |server: &&Server| {
-                    server.stepped().is_some_and(|it| it.controller().job(&job.id).is_some())
-                };
-                let in_memory: Vec<usize> =
-                    self.servers.iter().filter(has).map(|server| server.index).collect();
-                let stored = self.store.held().database.stored(&job.id);
-                let row = stored.map(|it| (it.owner, it.row.wake_at, it.row.queued));
-                format!("{} {} {live:?}, in memory of {in_memory:?}, {row:?}", job.id, job.state())
-            })
-            .collect();
-        let asks = self.clients.open();
-        let detail = format!(
-            "{} ms after faults stopped: {open:?}, unanswered {asks:?}",
-            self.time.now() - self.scenario.heal_at
-        );
-        violated(LIVENESS, detail)
     }
 
     fn is_done(&self) -> bool {
@@ -334,13 +309,11 @@ impl World {
                     self.polls = false;
                 }
             }
-            Happening::StartWorker(worker) => {
-                if !self.workers[worker].up && !self.workers[worker].is_gone {
-                    self.workers[worker].start();
-                    self.wakes_at[worker] = None;
-                    trace!(self, "w{worker} starts, life {}", self.workers[worker].life);
-                    self.wake(worker);
-                }
+            Happening::StartWorker(worker) if self.workers[worker].may_start() => {
+                self.workers[worker].start();
+                self.wakes_at[worker] = None;
+                trace!(self, "w{worker} starts, life {}", self.workers[worker].life);
+                self.wake(worker);
             }
             Happening::Wake(worker, life) => {
                 let is_due = self.wakes_at[worker] == Some(self.time.now());
@@ -350,32 +323,31 @@ impl World {
                 }
             }
             Happening::Thaw(worker) => self.thaw(worker),
-            Happening::ToServer { server, life, worker, session, message } => {
-                if self.is_life(server, life) {
-                    trace!(self, "s{server} hears {} of w{worker}", message.name());
-                    let incarnation = match &message {
-                        FromWorker::Hello(hello) => hello.incarnation.clone(),
-                        _ => String::new(),
-                    };
-                    let spec = self.workers[worker].spec(&incarnation);
-                    self.servers[server].hear(worker, session, message, spec);
-                    self.decide_soon(server);
-                    self.server_did(server);
-                }
+            Happening::ToServer { server, life, worker, session, message }
+                if self.is_life(server, life) =>
+            {
+                trace!(self, "s{server} hears {} of w{worker}", message.name());
+                let incarnation = match &message {
+                    FromWorker::Hello(hello) => hello.incarnation.clone(),
+                    _ => String::new(),
+                };
+                let spec = self.workers[worker].spec(&incarnation);
+                self.servers[server].hear(worker, session, message, spec);
+                self.decide_soon(server);
+                self.server_did(server);
             }
-            Happening::ToWorker { worker, life, server, session, message } => {
-                if self.workers[worker].up && self.workers[worker].life == life {
-                    trace!(self, "w{worker} hears {} of s{server}", message.name());
-                    if matches!(message, ToWorker::TookOver { ref attempts, .. } if !attempts.is_empty())
-                    {
-                        self.checker.seen("attempt adopted by another server");
-                    }
-                    self.workers[worker].hear(server, session, message);
-                    self.wake(worker);
+            Happening::ToWorker { worker, life, server, session, message }
+                if self.workers[worker].up && self.workers[worker].life == life =>
+            {
+                trace!(self, "w{worker} hears {} of s{server}", message.name());
+                if matches!(&message, ToWorker::TookOver { attempts, .. } if !attempts.is_empty()) {
+                    self.checker.seen("attempt adopted by another server");
                 }
+                self.workers[worker].hear(server, session, message);
+                self.wake(worker);
             }
             Happening::Request { server, request, question } => {
-                self.request(server, request, question)
+                self.request(server, request, question);
             }
             Happening::Answer { request, answer } => self.answered(request, answer),
             Happening::Ask(request) => self.ask(request),
@@ -418,284 +390,5 @@ impl World {
 
     fn is_life(&self, server: usize, life: u32) -> bool {
         self.servers[server].life == life && self.servers[server].phase != Phase::Down
-    }
-
-    fn start_server(&mut self, server: usize) {
-        if self.servers[server].phase != Phase::Down {
-            return;
-        }
-        self.servers[server].start();
-        let life = self.servers[server].life;
-        trace!(self, "s{server} starts as {:?}", self.servers[server].owner);
-        (self.decides_at[server], self.writes_at[server], self.loads_at[server]) =
-            (None, None, None);
-        self.after(1, Happening::Renew(server, life));
-        if self.polls {
-            self.after(POLL_MS, Happening::Poll(server, life));
-        }
-        self.decide_soon(server);
-    }
-
-    /// Something has come for its engine.
-    fn decide_soon(&mut self, server: usize) {
-        let at = self.time.now() + self.rng.below(3);
-        self.decide_at(server, at);
-    }
-
-    fn decide_at(&mut self, server: usize, at: u64) {
-        if self.servers[server].stepped().is_some()
-            && self.decides_at[server].is_none_or(|before| before > at)
-        {
-            self.decides_at[server] = Some(at);
-            let life = self.servers[server].life;
-            self.at(at, Happening::Decide(server, life));
-        }
-    }
-
-    fn load_soon(&mut self, server: usize, ms: u64) {
-        if self.loads_at[server].is_none() {
-            let at = self.time.now() + ms;
-            self.loads_at[server] = Some(at);
-            let life = self.servers[server].life;
-            self.at(at, Happening::Load(server, life));
-        }
-    }
-
-    fn write_soon(&mut self, server: usize) {
-        let has_unwritten = self.servers[server].stepped().is_some_and(Stepped::has_unwritten);
-        if self.writes_at[server].is_none() && has_unwritten {
-            let slow = self.slow_until > self.time.now();
-            let takes = if slow { self.rng.between(500, 3000) } else { self.rng.between(1, 8) };
-            let at = self.time.now() + takes;
-            self.writes_at[server] = Some(at);
-            let life = self.servers[server].life;
-            self.at(at, Happening::Write(server, life));
-        }
-    }
-
-    /// The deciding thread sleeps again; the others have something to do.
-    fn after_turn(&mut self, server: usize) {
-        let Some(stepped) = self.servers[server].stepped() else { return };
-        let sleeps = stepped.sleeps().as_millis() as u64;
-        let has_unread = stepped.has_unread();
-        self.write_soon(server);
-        if has_unread {
-            self.load_soon(server, 1);
-        }
-        self.decide_at(server, self.time.now() + sleeps.max(1));
-        self.server_did(server);
-    }
-
-    fn write(&mut self, server: usize) {
-        self.writes_at[server] = None;
-        if !self.servers[server].can_reach_store() {
-            let (at, life) = (self.time.now() + 250, self.servers[server].life);
-            self.writes_at[server] = Some(at);
-            return self.at(at, Happening::Write(server, life));
-        }
-        let written = self.servers[server].write();
-        self.look_at_store();
-        let is_dead = {
-            let mut shared = self.store.held();
-            let is_dead = shared.crashed.contains(&server);
-            shared.crashed.clear();
-            is_dead
-        };
-        match written {
-            Err(why) => {
-                trace!(self, "s{server} ends: {why}");
-                // What it had let out before it noticed is on its way.
-                if !is_dead {
-                    self.server_did(server);
-                }
-                self.crash_server(server);
-                let back = self.rng.between(100, 4000);
-                self.after(back, Happening::StartServer(server));
-            }
-            Ok(true) => {
-                self.server_did(server);
-                self.decide_soon(server);
-                self.write_soon(server);
-            }
-            Ok(false) => self.server_did(server),
-        }
-    }
-
-    /// What the store has done since is checked, before anybody is told of it.
-    fn look_at_store(&mut self) {
-        let (observed, database) = {
-            let mut shared = self.store.held();
-            (std::mem::take(&mut shared.observed), shared.database.is_shared())
-        };
-        for observed in observed {
-            if let Observed::Committed(committed) = &observed {
-                for record in &committed.records {
-                    trace!(
-                        self,
-                        "s{} {} {} {:?}",
-                        committed.server,
-                        committed.job,
-                        record.seq,
-                        Short(record)
-                    );
-                }
-            }
-            let store = self.store.clone();
-            let shard_of = |job: &str| database.then(|| store.held().database.shard_of(job));
-            let written = match &observed {
-                Observed::Committed(committed) => Some((committed.server, committed.job.clone())),
-                _ => None,
-            };
-            let checked = self.checker.observed(observed, shard_of);
-            self.violation = self.violation.take().or(checked.err());
-            if let Some((server, job)) = written
-                && self.store.held().database.is_owned(&job, &self.servers[server].owner.id)
-                && let Some(stepped) = self.servers[server].stepped()
-            {
-                let checked = self.checker.live(server, stepped.controller(), &job);
-                self.violation = self.violation.take().or(checked.err());
-            }
-        }
-    }
-
-    /// After every event.
-    fn check(&mut self) -> Checked {
-        self.look_at_store();
-        Ok(())
-    }
-
-    /// Now and then, and at the end.
-    fn check_all(&mut self) -> Checked {
-        self.look_at_store();
-        for server in &self.servers {
-            if let Some(stepped) = server.stepped() {
-                let shared = self.store.held();
-                let has = |job: &str| shared.database.is_owned(job, &server.owner.id);
-                self.checker.all_live(server.index, stepped.controller(), has)?;
-            }
-        }
-        let shared = self.store.held();
-        self.checker.clients.look(|job| shared.database.stored(job).is_some())?;
-        drop(shared);
-        let now = self.time.now();
-        let awake =
-            self.workers.iter().enumerate().filter(|(_, it)| it.up && it.frozen_until.is_none());
-        let running: Vec<_> =
-            awake.flat_map(|(n, worker)| worker.runs().map(move |name| (n, name))).collect();
-        let mut attempts = std::mem::take(&mut self.checker.attempts);
-        let checked = attempts.look(
-            now,
-            &running,
-            |job| self.checker.state(job),
-            |id| {
-                let shared = self.store.held();
-                let log = shared.database.log(&id.job);
-                log.iter().any(|record| {
-                    matches!(&record.event, Event::AttemptEnded { token, outcome, .. }
-                        if *token == id.token && !matches!(outcome, Outcome::Lost { .. }))
-                })
-            },
-        );
-        self.checker.attempts = attempts;
-        checked?;
-        self.within_slots()
-    }
-
-    fn within_slots(&self) -> Checked {
-        for (n, worker) in self.workers.iter().enumerate() {
-            let (running, slots) = (worker.runs().count(), worker.plan().slots);
-            if running > slots as usize {
-                let detail = format!("w{n} runs {running} attempts in {slots} slots");
-                return violated(super::check::LIMITS, detail);
-            }
-        }
-        Ok(())
-    }
-
-    fn server_did(&mut self, server: usize) {
-        for did in std::mem::take(&mut self.servers[server].did) {
-            match did {
-                ServerDid::Send { worker, session, message } => {
-                    self.send_to_worker(server, worker, session, message);
-                }
-                ServerDid::Answer { request, answer } => self.send_answer(request, answer),
-                ServerDid::Judged { name, report, counted } => {
-                    trace!(self, "s{server} says of {} that {report:?} counts: {counted}", name.id);
-                    if counted {
-                        let shared = self.store.held();
-                        let log = shared.database.log(&name.id.job);
-                        let checked = self.checker.attempts.judged(&name, &report, log);
-                        drop(shared);
-                        self.violation = self.violation.take().or(checked.err());
-                    }
-                }
-                ServerDid::Parked { job, why } => {
-                    let parked: Checked =
-                        violated(super::check::REPLAY, format!("{job} was parked: {why}"));
-                    self.violation = self.violation.take().or(parked.err());
-                }
-                ServerDid::Loaded(job) => trace!(self, "s{server} has loaded {job}"),
-                ServerDid::Slept(job) => {
-                    trace!(self, "s{server} has {job} no more in memory");
-                    self.checker.seen("job slept");
-                }
-                ServerDid::Note(note) => {
-                    trace!(self, "s{server} {note}");
-                    self.checker.seen(&note);
-                }
-            }
-        }
-    }
-
-    /// The worker does what is due.
-    fn wake(&mut self, worker: usize) {
-        self.workers[worker].tick();
-        self.worker_did(worker);
-        let Some(at) = self.workers[worker].next_wake() else { return };
-        let at = at.max(self.time.now() + 1);
-        if self.wakes_at[worker].is_none_or(|before| before > at) {
-            self.wakes_at[worker] = Some(at);
-            let life = self.workers[worker].life;
-            self.at(at, Happening::Wake(worker, life));
-        }
-    }
-
-    fn worker_did(&mut self, worker: usize) {
-        for did in std::mem::take(&mut self.workers[worker].did) {
-            match did {
-                WorkerDid::Send { server, session, message } => {
-                    self.send_to_server(worker, server, session, message);
-                }
-                WorkerDid::Began(name) => {
-                    trace!(self, "w{worker} begins {}", name.id);
-                    let checked = self.checker.attempts.began(worker, &name);
-                    self.violation = self.violation.take().or(checked.err());
-                }
-                WorkerDid::Ended(id) => trace!(self, "w{worker} has ended {id}"),
-                WorkerDid::Called { name, outcome, after_ms, times } => {
-                    self.plan_callbacks(&name, &outcome, after_ms, times);
-                }
-                WorkerDid::Note(note) => {
-                    trace!(self, "w{worker} {note}");
-                    self.checker.seen(note);
-                }
-            }
-        }
-    }
-
-    fn note_checked(&mut self, checked: Checked) {
-        self.violation = self.violation.take().or(checked.err());
-    }
-}
-
-/// An event as a person wants to read it.
-struct Short<'a>(&'a steadfast_core::event::RecordedEvent);
-
-impl std::fmt::Debug for Short<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0.event {
-            Event::JobAccepted(accepted) => write!(f, "JobAccepted {}", accepted.plan.name()),
-            event => write!(f, "{event:?}"),
-        }
     }
 }

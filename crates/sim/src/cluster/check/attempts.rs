@@ -98,7 +98,6 @@ impl Attempts {
 
     /// A worker was told that its report counts: then that is what the log says of the attempt.
     pub(crate) fn judged(
-        &self,
         name: &AttemptName,
         report: &WorkerReport,
         log: &[RecordedEvent],

@@ -9,7 +9,7 @@ use super::{CANCEL, Checked, DURABLE, KEYS, violated};
 use crate::cluster::requests::{Answer, Asked};
 
 #[derive(Default)]
-pub(crate) struct Clients {
+pub(crate) struct Promises {
     /// Whose each key is, as clients were told, and as it was written.
     told: BTreeMap<String, JobId>,
     written: BTreeMap<String, JobId>,
@@ -17,7 +17,7 @@ pub(crate) struct Clients {
     refused: Vec<JobId>,
 }
 
-impl Clients {
+impl Promises {
     pub(super) fn key_written(&mut self, key: &str, job: &JobId) -> Checked {
         match self.written.insert(key.to_owned(), job.clone()) {
             Some(before) if before != *job => {
@@ -75,7 +75,6 @@ impl Clients {
     }
 
     pub(crate) fn commanded(
-        &self,
         asked: &Asked,
         answer: &Answer,
         job: Option<&Job>,

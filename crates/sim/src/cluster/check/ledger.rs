@@ -62,7 +62,7 @@ impl Ledger {
         let mut steps_done = BTreeSet::new();
         for kept in &accepted.kept {
             let (run, step) = (kept.run, kept.step);
-            if kept.succeeded.len() as u32 == kept.items {
+            if kept.succeeded.len() == kept.items {
                 steps_done.insert((run, step));
             }
             for (index, failures) in &kept.failures {
@@ -106,8 +106,13 @@ impl Ledger {
             return violated(ABSORBING, format!("run {run} has ended: {end:?}"));
         }
         match event {
-            Event::JobAccepted(_) | Event::StepReady { .. } | Event::MinDatacentersReached => {}
-            Event::AttemptProgressed { .. } | Event::LateCallback { .. } => {}
+            Event::JobAccepted(_)
+            | Event::StepReady { .. }
+            | Event::MinDatacentersReached
+            | Event::AttemptProgressed { .. }
+            | Event::StepFailing { .. }
+            | Event::RunFailing { .. }
+            | Event::LateCallback { .. } => {}
             Event::JobStarted => self.begun = true,
             Event::JobPaused { .. } => self.paused = true,
             Event::JobResumed { .. } => self.paused = false,
@@ -156,10 +161,9 @@ impl Ledger {
             }
             Event::StepSucceeded { run, step } => self.step_ends(*run, *step, true)?,
             Event::StepFailed { run, step, continues } => {
-                self.step_ends(*run, *step, *continues)?
+                self.step_ends(*run, *step, *continues)?;
             }
             Event::StepSkipped { run, step, .. } => self.step_ends(*run, *step, false)?,
-            Event::StepFailing { .. } | Event::RunFailing { .. } => {}
             Event::RunEnded { run, end } => {
                 if *end == RunEnd::Succeeded && self.ended.is_none() {
                     self.in_time += 1;

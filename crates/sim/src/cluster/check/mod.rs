@@ -17,6 +17,8 @@ use steadfast_engine::Controller;
 
 use super::counts::{CAUSE, Counts, EVENT, FAULT, ON, REASON, SEEN, STATE, STOP};
 use super::store::{Committed, Observed};
+pub(crate) use attempts::Attempts;
+pub(crate) use clients::Promises;
 use ledger::Ledger;
 
 /// What does not hold.
@@ -71,8 +73,8 @@ pub(crate) struct Checker {
     epochs: BTreeMap<Arc<str>, u64>,
     /// Who has each shard.
     shards: BTreeMap<u16, Arc<str>>,
-    pub(crate) attempts: attempts::Attempts,
-    pub(crate) clients: clients::Clients,
+    pub(crate) attempts: Attempts,
+    pub(crate) clients: Promises,
     pub(crate) counts: Counts,
 }
 

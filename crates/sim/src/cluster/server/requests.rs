@@ -47,7 +47,7 @@ impl Server {
             }
             Question::Job { job, asked } => {
                 if self.shards.has(&job) {
-                    self.ask_here(Origin::Client(request), job, asked);
+                    self.ask_here(Origin::Client(request), &job, asked);
                 } else {
                     self.ask_peer(request, job, asked);
                 }
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    fn ask_here(&mut self, origin: Origin, job: JobId, asked: Asked) {
+    fn ask_here(&mut self, origin: Origin, job: &JobId, asked: Asked) {
         let input = match &asked {
             Asked::Cancel => Input::Cancel(requester()),
             Asked::Pause => Input::Pause(requester()),
@@ -101,7 +101,7 @@ impl Server {
             put(&outbox, Out::Request(RequestOut::Asked { origin, job: id, asked, answer }));
         });
         if let Some(stepped) = &self.stepped {
-            let _ = stepped.inbox().send(&job, input, reply);
+            let _ = stepped.inbox().send(job, input, reply);
         }
     }
 
@@ -131,7 +131,7 @@ impl Server {
             if self.answering.insert(input) {
                 let found = self.store.held().database.inputs.get(&input).cloned();
                 if let Some(found) = found {
-                    self.ask_here(Origin::Peer(input), found.job, found.asked);
+                    self.ask_here(Origin::Peer(input), &found.job, found.asked);
                 }
             }
         }
@@ -174,10 +174,10 @@ impl Server {
                 self.answer(request, answer);
             }
             RequestOut::Asked { origin, job, asked: Asked::Callback { name, outcome }, answer } => {
-                self.called_back(origin, &job, &name, outcome, answer);
+                self.called_back(origin, &job, &name, outcome, &answer);
             }
             RequestOut::Asked { origin, job, asked, answer } => {
-                self.commanded(origin, job, asked, answer);
+                self.commanded(origin, job, asked, &answer);
             }
             RequestOut::Noted { origin, answer } => {
                 let answer = match answer {
@@ -189,7 +189,7 @@ impl Server {
         }
     }
 
-    fn commanded(&mut self, origin: Origin, job: JobId, asked: Asked, answer: EngineAnswer) {
+    fn commanded(&mut self, origin: Origin, job: JobId, asked: Asked, answer: &EngineAnswer) {
         let wanted = match asked {
             Asked::Cancel => JobState::Cancelled,
             Asked::Pause => JobState::Paused,
@@ -228,7 +228,7 @@ impl Server {
         job: &JobId,
         name: &AttemptName,
         outcome: Outcome,
-        answer: EngineAnswer,
+        answer: &EngineAnswer,
     ) {
         match answer {
             Ok(()) => return self.answer_origin(origin, Answer::Done),

@@ -159,7 +159,7 @@ impl Server {
                 }
             }
             SessionOut::Report { worker, session, name, report, answer } => {
-                self.judged(worker, session, name, report, answer);
+                self.judged(worker, session, name, report, &answer);
             }
         }
     }
@@ -167,12 +167,10 @@ impl Server {
     fn welcome(&mut self, welcome: Welcome) {
         let Welcome { worker, session, of_others, answer } = welcome;
         let id = session.id;
-        let arrival = match answer {
-            Ok(arrival) => arrival,
-            Err(_) => {
-                self.did.push(Did::Note("worker's name was in use".to_owned()));
-                return self.did.push(Did::Send { worker, session: id, message: ToWorker::Closed });
-            }
+        let Ok(arrival) = answer else {
+            self.did.push(Did::Note("worker's name was in use".to_owned()));
+            let message = ToWorker::Closed;
+            return self.did.push(Did::Send { worker, session: id, message });
         };
         let Arrival { missed, adopted, .. } = arrival;
         let (scope, epoch) = (self.scope(), self.owner.epoch);
@@ -208,9 +206,9 @@ impl Server {
         session: u64,
         name: AttemptName,
         report: WorkerReport,
-        answer: Answer,
+        answer: &Answer,
     ) {
-        match &answer {
+        match answer {
             Ok(()) => {}
             // The worker keeps it, for the server that has the job.
             Err(CommandError::Elsewhere { .. }) => return,

@@ -255,7 +255,7 @@ impl Journal for Connection {
             let wake_at = stored.row.wake_at.filter(|at| *at <= until && stored.stuck.is_none())?;
             Some((wake_at, stored.row.id.clone()))
         });
-        Ok(page(due, after, limit, Clone::clone))
+        Ok(page(due, after.as_ref(), limit, Clone::clone))
     }
 
     fn queued(
@@ -270,7 +270,7 @@ impl Journal for Connection {
             let (submitted_at, job) = (stored.row.submitted_at, stored.row.id.clone());
             Some(QueueEntry { submitted_at, job, queued })
         });
-        Ok(page(entries, after, limit, |entry| (entry.submitted_at, entry.job.clone())))
+        Ok(page(entries, after.as_ref(), limit, |entry| (entry.submitted_at, entry.job.clone())))
     }
 
     fn hand_over(&mut self, owner: &Owner, shards: &[u16], to: &str) -> Result<(), StoreError> {
@@ -337,11 +337,11 @@ impl Connection {
 
 fn page<T>(
     mut all: Vec<T>,
-    after: Option<(Timestamp, JobId)>,
+    after: Option<&(Timestamp, JobId)>,
     limit: usize,
     place: impl Fn(&T) -> (Timestamp, JobId),
 ) -> Vec<T> {
-    all.retain(|it| after.as_ref().is_none_or(|after| place(it) > *after));
+    all.retain(|it| after.is_none_or(|after| place(it) > *after));
     all.sort_by_key(|it| place(it));
     all.truncate(limit);
     all

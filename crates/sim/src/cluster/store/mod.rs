@@ -153,6 +153,12 @@ pub(crate) struct Shared {
     pub(crate) failing_reads: u32,
 }
 
+/// What there is after the store was put back: the logs, and who has each shard.
+pub(crate) struct Restored {
+    pub(crate) logs: Vec<(JobId, Vec<RecordedEvent>)>,
+    pub(crate) shards: Vec<(u16, Arc<str>)>,
+}
+
 /// The store. Clones are the same.
 #[derive(Clone, Debug)]
 pub(crate) struct SimStore(Arc<Mutex<Shared>>);
@@ -189,11 +195,8 @@ impl SimStore {
         Connection { store: self.clone(), server }
     }
 
-    /// Everything is as it was then, but for what the clock has moved on. The logs that there are, and who has each shard.
-    pub(crate) fn restore(
-        &self,
-        backup: Database,
-    ) -> (Vec<(JobId, Vec<RecordedEvent>)>, Vec<(u16, Arc<str>)>) {
+    /// Everything is as it was then, but for what the clock has moved on.
+    pub(crate) fn restore(&self, backup: Database) -> Restored {
         let mut shared = self.held();
         shared.under_way.clear();
         shared.observed.clear();
@@ -201,7 +204,8 @@ impl SimStore {
         let jobs = shared.database.jobs.iter();
         let logs = jobs.map(|(id, kept)| (id.clone(), kept.log.clone())).collect();
         let shards = (0..).zip(&shared.database.shards);
-        (logs, shards.filter_map(|(n, row)| Some((n, row.owner.clone()?))).collect())
+        let shards = shards.filter_map(|(n, row)| Some((n, row.owner.clone()?))).collect();
+        Restored { logs, shards }
     }
 
     /// Lost transactions that have not been fenced arrive.

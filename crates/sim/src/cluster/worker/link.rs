@@ -109,7 +109,7 @@ impl Worker {
         let hello = Hello {
             incarnation: self.incarnation(),
             returning: self.links[server].welcomed,
-            holds: self.ids_of(server),
+            holds: self.held_of(server).into_keys().collect(),
             elsewhere: elsewhere.collect(),
             credits: self.executor.credits().greet(server),
         };
@@ -244,7 +244,7 @@ pub(super) fn hear(worker: &mut Worker, server: usize, session: u64, message: To
             if worker.holds(&id) {
                 worker.take_over(server, &[id]);
             } else {
-                worker.assign(server, *work);
+                worker.assign(server, &work);
             }
         }
         ToWorker::Withdrawal { id, scope, epoch } => {

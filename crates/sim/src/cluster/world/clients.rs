@@ -7,6 +7,7 @@ use steadfast_core::event::{AcceptedJob, JobId, JobState};
 use steadfast_core::outcome::Outcome;
 use steadfast_core::retry_job::retry_job;
 
+use super::super::check::Promises;
 use super::super::counts::ANSWER;
 use super::super::messages::AttemptName;
 use super::super::requests::{Answer, Asked, Question, RequestId};
@@ -181,7 +182,7 @@ impl World {
             Question::Job { job, asked } => {
                 let log = shared.database.log(job);
                 let state = self.checker.state(job);
-                self.checker.clients.commanded(asked, answer, state, log)
+                Promises::commanded(asked, answer, state, log)
             }
         };
         drop(shared);

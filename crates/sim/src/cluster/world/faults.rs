@@ -2,6 +2,7 @@
 
 use super::super::scenario::Fault;
 use super::super::server::Phase;
+use super::super::store::Restored;
 use super::{Happening, World, trace};
 use crate::cluster::messages::ToWorker;
 
@@ -168,7 +169,7 @@ impl World {
             self.after(back, Happening::StartServer(server));
         }
         self.look_at_store();
-        let (logs, shards) = self.store.restore(backup);
+        let Restored { logs, shards } = self.store.restore(backup);
         let checked = self.checker.restored(logs);
         for (shard, owner) in shards {
             self.checker.shard_is(shard, owner);
