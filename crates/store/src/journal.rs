@@ -38,7 +38,8 @@ pub trait Journal: Send {
     /// Whether its SQL answers which items may start: writes of open jobs then say what of them has not ended.
     fn keeps_readiness(&self) -> bool;
 
-    /// Whether a write of this owner about the job would be taken, but for its number: it is in its epoch, and has the job.
+    /// Whether a write of this owner about the job would be taken, but for its number: it is in its epoch, and has the job, or would have
+    /// it if there were one.
     fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError>;
 
     /// Whether the log has the very events of a write whose answer was lost.

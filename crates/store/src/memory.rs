@@ -132,7 +132,7 @@ impl Journal for MemoryStore {
     }
 
     fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError> {
-        let has = self.jobs.get(job).is_some_and(|kept| *kept.stored.owner == *owner.id);
+        let has = self.jobs.get(job).is_none_or(|kept| *kept.stored.owner == *owner.id);
         Ok(has && self.owners.get(&owner.id) == Some(&owner.epoch))
     }
 

@@ -44,14 +44,16 @@ pub(super) fn is_owned(
     owner: &Owner,
     job: &str,
 ) -> Result<bool, Fault> {
+    let shard = shard_of(job, connection.database().shards()?) as i16;
     let rows = connection.read(
-        "SELECT 1 FROM steadfast.owners o JOIN steadfast.jobs j ON j.id = $3 \
-         LEFT JOIN steadfast.shards s ON s.shard = j.shard \
+        "SELECT 1 FROM steadfast.owners o LEFT JOIN steadfast.jobs j ON j.id = $3 \
+         LEFT JOIN steadfast.shards s ON s.shard = CASE WHEN j.id IS NULL THEN $4 ELSE j.shard END \
          WHERE o.id = $1 AND o.epoch = $2 AND coalesce(s.owner, j.id) = $1",
         &[
             (&Text(&owner.id), Type::TEXT),
             (&(owner.epoch as i64), Type::INT8),
             (&Text(job), Type::TEXT),
+            (&shard, Type::INT2),
         ],
     )?;
     Ok(!rows.is_empty())

@@ -59,8 +59,8 @@ pub(super) fn epoch(connection: &Connection, owner: &Arc<str>) -> Result<Option<
 
 pub(super) fn is_owned(connection: &Connection, owner: &Owner, job: &str) -> Result<bool, Fault> {
     let mut statement = connection.prepare_cached(
-        "SELECT 1 FROM jobs JOIN owners ON owners.id = jobs.owner \
-         WHERE jobs.id = ?1 AND owners.id = ?2 AND owners.epoch = ?3",
+        "SELECT 1 FROM owners WHERE id = ?2 AND epoch = ?3 \
+         AND coalesce((SELECT owner FROM jobs WHERE jobs.id = ?1), ?2) = ?2",
     )?;
     Ok(statement.exists((job, &*owner.id, owner.epoch as i64))?)
 }

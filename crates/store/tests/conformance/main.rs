@@ -208,7 +208,7 @@ fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
         Refused::Fenced { owner: first.id.clone(), epoch: first.epoch, current: second.epoch };
     let owned = |store: &mut _, job| [&first, &second].map(|it| is_owned(store, it, job));
     assert_eq!(owned(store, "a"), [false, true]);
-    assert_eq!(owned(store, "b"), [false, false], "there is no such job");
+    assert_eq!(owned(store, "b"), [false, true], "there is no such job, and it would be its");
     let group = [write("a", 2, 1), write("b", 0, 1)];
     assert_eq!(store.commit(&first, &group).unwrap(), [Err(fenced.clone()), Err(fenced)]);
     assert_eq!(store.get("b").unwrap(), None, "nothing of its group is taken");

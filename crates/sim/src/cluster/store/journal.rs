@@ -192,8 +192,7 @@ impl Journal for Connection {
     fn is_owned(&mut self, owner: &Owner, job: &str) -> Result<bool, StoreError> {
         let shared = self.store.held();
         let database = &shared.database;
-        Ok(database.jobs.contains_key(job)
-            && database.owner_of(job).as_ref() == Some(&owner.id)
+        Ok(database.owner_of(job).as_ref() == Some(&owner.id)
             && database.owners.get(&owner.id).map(|row| row.epoch) == Some(owner.epoch))
     }
 
