@@ -7,6 +7,7 @@
 mod checkpointer;
 mod counts;
 mod events;
+mod failure;
 mod fault;
 mod in_place;
 mod owners;
@@ -35,6 +36,7 @@ use crate::{
     Snapshot, StoreError, Stored, Whose, Write,
 };
 use checkpointer::Checkpointer;
+use failure::DiskFailure;
 use fault::Fault;
 
 pub(crate) use in_place::{InPlace, log_of};
@@ -51,7 +53,7 @@ pub struct SqliteStore {
     path: PathBuf,
     mover: Checkpointer,
     /// The disk has failed a write: nothing more is acknowledged.
-    failed: bool,
+    failure: DiskFailure,
     busy: Duration,
     /// Of a store that may write.
     in_place: Option<InPlace>,
@@ -147,9 +149,10 @@ impl SqliteStore {
         };
         let connection = connect().map_err(|fault: Fault| fault.at(path, "opening", busy))?;
         let path = path.to_owned();
-        let (mover, failed, in_place) = (Checkpointer::default(), false, None);
+        let failure = DiskFailure::of(&path);
+        let (mover, in_place) = (Checkpointer::new(failure.clone()), None);
         let (plans, shapes) = (Plans::default(), RecentShapes::default());
-        Ok(Self { connection, path, mover, failed, busy, in_place, plans, shapes })
+        Ok(Self { connection, path, mover, failure, busy, in_place, plans, shapes })
     }
 
     fn attempt<T>(
@@ -167,7 +170,7 @@ impl SqliteStore {
         doing: &'static str,
         act: impl FnOnce(&Connection) -> Result<T, Fault>,
     ) -> Result<T, StoreError> {
-        if self.failed || self.mover.has_failed() {
+        if self.failure.is_set() {
             let why = "an earlier write has failed, and nothing is written after that".to_owned();
             return Err(StoreError::Io { store: self.path.display().to_string(), doing, why });
         }
@@ -178,7 +181,9 @@ impl SqliteStore {
             transaction.commit()?;
             Ok(done)
         });
-        self.failed = done.as_ref().is_err_and(|error| matches!(error, StoreError::Io { .. }));
+        if matches!(done, Err(StoreError::Io { .. })) {
+            self.failure.set();
+        }
         let done = done?;
         // Begun after the commit: what is said to be kept is where a restart will look for it.
         match &self.in_place {

@@ -69,6 +69,8 @@ impl<'a> Clients<'a> {
                     scope.spawn(move || clients.run(client, chance))
                 })
                 .collect();
+            // Also if a strike panics: the scope waits for them.
+            let _end = SetOnDrop(&self.over);
             let until = now() + Duration::from_secs(seconds);
             let mut is_enough = false;
             while (now() < until || !is_enough)
@@ -76,7 +78,6 @@ impl<'a> Clients<'a> {
             {
                 is_enough = strike();
             }
-            self.over.store(true, Ordering::Relaxed);
         });
         (self.ledger.into_inner().expect("unpoisoned"), self.asked.into_inner())
     }
@@ -145,6 +146,14 @@ impl<'a> Clients<'a> {
             self.ledger.lock().expect("unpoisoned").push(entry);
             chance.pass_up_to(2 * PAUSE_MS);
         }
+    }
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -4,13 +4,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::failure::DiskFailure;
 use super::fault::Fault;
 use crate::StoreError;
 
@@ -18,12 +17,12 @@ use crate::StoreError;
 const EVERY: usize = 1 << 20;
 
 /// Dropped, it finishes what it is at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Checkpointer {
     unmoved: usize,
     /// As soon as there is something to move: most who open a file write little.
     hand: Option<CheckpointThread>,
-    failed: Arc<AtomicBool>,
+    failure: DiskFailure,
 }
 
 #[derive(Debug)]
@@ -33,6 +32,10 @@ struct CheckpointThread {
 }
 
 impl Checkpointer {
+    pub(super) fn new(failure: DiskFailure) -> Self {
+        Self { unmoved: 0, hand: None, failure }
+    }
+
     /// One who was killed has left a log: if it is long, the first to write would move it while its caller waits.
     pub(super) fn left(&mut self, path: &Path, log: &Path) {
         let bytes = fs::metadata(log).map_or(0, |about| about.len());
@@ -48,16 +51,11 @@ impl Checkpointer {
         self.unmoved = 0;
         if self.hand.is_none() {
             // Without one the writer does it all.
-            self.hand = CheckpointThread::start(path, self.failed.clone());
+            self.hand = CheckpointThread::start(path, self.failure.clone());
         }
         if let Some(hand) = &self.hand {
             let _ = hand.wake.try_send(());
         }
-    }
-
-    /// The disk has failed it.
-    pub(super) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
     }
 }
 
@@ -71,18 +69,18 @@ impl Drop for Checkpointer {
 }
 
 impl CheckpointThread {
-    fn start(path: &Path, failed: Arc<AtomicBool>) -> Option<Self> {
+    fn start(path: &Path, failure: DiskFailure) -> Option<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).ok()?;
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new().name("store file".to_owned());
         let path = path.to_owned();
-        let thread = thread.spawn(move || run(&connection, &path, &woken, &failed)).ok()?;
+        let thread = thread.spawn(move || run(&connection, &path, &woken, &failure)).ok()?;
         Some(Self { wake, thread })
     }
 }
 
-fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failed: &AtomicBool) {
+fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failure: &DiskFailure) {
     while woken.recv().is_ok() {
         let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         // Another process is at it, or there is no room: later, then.
@@ -90,7 +88,7 @@ fn run(connection: &Connection, path: &Path, woken: &Receiver<()>, failed: &Atom
             && let StoreError::Io { .. } =
                 Fault::from(error).at(path, "moving the log", super::BUSY)
         {
-            return failed.store(true, Ordering::Relaxed);
+            return failure.set();
         }
     }
 }
