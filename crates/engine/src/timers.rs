@@ -181,6 +181,8 @@ impl Timers {
                 let early = is_on(Defect::RetryDueAtOnce);
                 let due_at = if early { Timestamp(due_at.0 / 2) } else { due_at };
                 self.set(key, job, Timer::Retry(item), due_at);
+                // Its place is free for those that have not started.
+                self.remind(key, job, Timer::Scheduling { run: item.run, step: item.step });
             }
             Event::RetryScheduled { item, .. } | Event::RetryDue { item } => {
                 set(Timer::Scheduling { run: item.run, step: item.step });

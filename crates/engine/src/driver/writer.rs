@@ -1,13 +1,13 @@
 //! Makes groups durable, and only then lets out what waits for them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver as ChannelReceiver;
 use std::time::Duration;
 
 use steadfast_core::defects::{Defect, is_on};
-use steadfast_core::event::JobId;
+use steadfast_core::event::{AttemptId, Event, JobId};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Journal, Owner, Refused, StoreError, Write};
 
@@ -260,7 +260,13 @@ impl Writer {
         for (job, token) in outputs.settled() {
             self.workers.settled(job, token);
         }
+        // What was to be assigned again to a worker that came in, and has been reported since: it would be run twice.
+        let mut ended: HashSet<AttemptId> = HashSet::new();
         for (job, records) in outputs.events {
+            ended.extend(records.iter().filter_map(|record| match &record.event {
+                Event::AttemptEnded { token, .. } => Some(AttemptId::new(job.clone(), *token)),
+                _ => None,
+            }));
             self.observer.committed(&job, records);
         }
         for (reply_id, answer) in outputs.replies {
@@ -275,6 +281,7 @@ impl Writer {
         for effect in outputs.effects {
             crash_point("before-effect");
             match effect {
+                Outgoing::Assign(work) if ended.contains(&work.assignment.id()) => {}
                 Outgoing::Assign(work) => self.workers.assign(work),
                 Outgoing::Withdraw(over) => self.workers.withdraw(over),
             }

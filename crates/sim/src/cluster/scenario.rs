@@ -218,6 +218,7 @@ impl Scenario {
             19 => Fault::SlowStore { for_ms: for_ms.min(8000) },
             20 => Fault::FailReads { times: rng.between(1, 3) as u32 },
             21 | 22 => Fault::JumpClock { server, by_ms: self.jump(rng) },
+            23 | 24 | 33 | 34 if worker > 0 => Fault::LoseWorker { worker },
             23..26 => Fault::KillWorker { worker, for_ms },
             26..29 => Fault::FreezeWorker { worker, for_ms },
             29 | 30 => Fault::PreemptWorker { worker, for_ms },
@@ -226,7 +227,6 @@ impl Scenario {
                 let datacenter = DATACENTERS[rng.below(3) as usize];
                 Fault::LoseDatacenter { datacenter, for_ms }
             }
-            33 | 34 if worker > 0 => Fault::LoseWorker { worker },
             33..36 => Fault::Partition { server, worker, direction: Direction::Both, for_ms },
             36 => Fault::Partition { server, worker, direction: Direction::ToServer, for_ms },
             37 => Fault::Partition { server, worker, direction: Direction::ToWorker, for_ms },
