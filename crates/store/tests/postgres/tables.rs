@@ -51,7 +51,8 @@ fn writes_that_change_nothing_with_an_index_touch_none() {
             thread::yield_now();
         }
         let (all, hot) = hot(table);
-        assert!(hot * 100 >= all * 95, "{table}: {hot} of {all}");
+        // None would be, if an index were touched. How many of the others find room in their page depends on when the database prunes it.
+        assert!(hot * 2 >= all, "{table}: {hot} of {all}");
     }
 }
 
