@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use steadfast_api::ShownState;
 use steadfast_core::time::Timestamp;
@@ -57,20 +57,34 @@ enum ActionName {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FilterBody {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     state: Option<OneOrMany>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     label: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     text: Option<String>,
-    #[serde(default)]
-    since_ms: Option<u64>,
-    #[serde(default)]
-    until_ms: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
+    since_ms: Option<WholeMs>,
+    #[serde(default, deserialize_with = "present")]
+    until_ms: Option<WholeMs>,
+    #[serde(default, deserialize_with = "present")]
     reason: Option<String>,
+}
+
+/// JSON knows no whole numbers: 2000.0 is 2000.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "f64")]
+struct WholeMs(u64);
+
+impl TryFrom<f64> for WholeMs {
+    type Error = String;
+
+    fn try_from(number: f64) -> Result<Self, String> {
+        let fits = number.fract() == 0.0 && (0.0..=i64::MAX as f64).contains(&number);
+        if fits { Ok(Self(number as u64)) } else { Err(format!("{number} is no time in ms")) }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,11 +94,20 @@ enum OneOrMany {
     Many(Vec<String>),
 }
 
+/// A filter that says null may have meant something: it is refused.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
 impl FilterBody {
     fn read(self) -> Result<JobFilter, ApiError> {
         let states = match self.state {
             None => vec![],
             Some(OneOrMany::One(state)) => vec![state],
+            Some(OneOrMany::Many(states)) if states.is_empty() => {
+                let why = "`state` lists none; leave it out for jobs in any state";
+                return Err(ApiError::BadRequest(why.to_owned()));
+            }
             Some(OneOrMany::Many(states)) => states,
         };
         let filter = JobFilter {
@@ -92,8 +115,8 @@ impl FilterBody {
             name: self.name,
             label: self.label.as_deref().map(read_label).transpose()?,
             text: self.text,
-            since: self.since_ms.map(Timestamp),
-            until: self.until_ms.map(Timestamp),
+            since: self.since_ms.map(|WholeMs(at)| Timestamp(at)),
+            until: self.until_ms.map(|WholeMs(at)| Timestamp(at)),
             reason: self.reason.as_deref().map(read_reason).transpose()?,
         };
         let JobFilter { states, name, label, text, since, until, reason } = &filter;

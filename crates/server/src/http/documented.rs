@@ -332,9 +332,11 @@ impl Described {
         self.respond(status, about, "text/plain", content)
     }
 
+    /// Server-sent events, whose `data` is JSON: `name` says of what shape.
     fn stream(self, about: &str, name: &str) -> Self {
-        let content = Content::new(Some(component(name)));
-        self.respond(200, about, "text/event-stream", content)
+        let data = json!({"type": "string", "description": format!("{name}, as JSON.")});
+        let event = json!({"type": "object", "required": ["event", "data"], "properties": {"event": {"type": "string"}, "data": data}});
+        self.respond(200, about, "text/event-stream", Content::new(Some(schema(&event))))
     }
 
     /// The answer before may come in another content type, as text.

@@ -219,6 +219,7 @@ fn what_if() -> Value {
             "with": {
                 "type": "object",
                 "description": "Keys of a `retry` block, written as in a job file, and `retry_budget`. What is left out stays as it was.",
+                "propertyNames": {"enum": steadfast_jobfile::KEYS.iter().copied().chain(["retry_budget"]).collect::<Vec<_>>()},
             },
         },
     })
@@ -278,45 +279,63 @@ fn overview() -> Value {
     ])
 }
 
+/// With `ids` or with `filter`; only a retry has a grant and a key.
 fn actions() -> Value {
-    let many = json!({"oneOf": [super::job_states(), list(&super::job_states())]});
+    let states = json!({"oneOf": [super::job_states(), {"type": "array", "minItems": 1, "items": super::job_states()}]});
+    // As far as a JSON number is exact.
+    let moment = json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64});
     let filter = json!({
-        "type": ["object", "null"],
+        "type": "object",
         "additionalProperties": false,
         "minProperties": 1,
         "description": "As the list of jobs takes them. At least one.",
         "properties": {
-            "state": or_null(many),
-            "name": or_null(text()),
-            "label": {"type": ["string", "null"], "pattern": "^[^=]+="},
-            "text": or_null(text()),
-            "since_ms": or_null(count()),
-            "until_ms": or_null(count()),
-            "reason": or_null(json!({"type": "string"})),
+            "state": states,
+            "name": text(),
+            "label": {"type": "string", "pattern": "^[^=]+="},
+            "text": text(),
+            "since_ms": moment,
+            "until_ms": moment,
+            "reason": end_reasons(),
         },
     });
-    json!({
-        "type": "object",
-        "additionalProperties": false,
-        "required": ["action"],
-        "description": "With `ids` or with `filter`.",
-        "properties": {
-            "action": {"type": "string", "enum": ["cancel", "pause", "resume", "retry"]},
-            "ids": {"type": ["array", "null"], "maxItems": 500, "items": {"type": "string"}},
-            "filter": filter,
-            "grant": {
-                "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX,
-                "description": "Of a retry: so many more attempts and so much more budget.",
-            },
+    let ids = json!({"type": "array", "maxItems": 500, "items": text()});
+    let cursor = json!({"type": ["string", "null"], "pattern": "^[0-9]{1,18}$", "description": "The `next` of the answer before."});
+    let of_all = || {
+        json!({
             "reason": super::reason(),
             "dry_run": {"type": "boolean", "default": false, "description": "Say what would be done."},
-            "cursor": {"type": ["string", "null"], "description": "The `next` of the answer before."},
-            "idempotency_key": {
+        })
+    };
+    let one = |names: &[&str], which: &[(&str, &Value)], is_retry: bool| {
+        let mut properties = of_all();
+        properties["action"] = json!({"type": "string", "enum": names});
+        for (name, value) in which {
+            properties[*name] = (*value).clone();
+        }
+        if is_retry {
+            properties["grant"] = json!({
+                "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX,
+                "description": "So many more attempts and so much more budget.",
+            });
+            properties["idempotency_key"] = json!({
                 "type": ["string", "null"],
-                "description": "Of a retry: each job's is this, a slash and its id, so that the same may be sent again.",
-            },
-        },
-    })
+                "description": "Each job's is this, a slash and its id, so that the same may be sent again.",
+            });
+        }
+        json!({
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["action", which[0].0],
+            "properties": properties,
+        })
+    };
+    let (others, retry): (&[&str], &[&str]) = (&["cancel", "pause", "resume"], &["retry"]);
+    let (by_id, found) = ([("ids", &ids)], [("filter", &filter), ("cursor", &cursor)]);
+    json!({ "oneOf": [
+        one(others, &by_id, false), one(others, &found, false),
+        one(retry, &by_id, true), one(retry, &found, true),
+    ]})
 }
 
 fn actions_answer() -> Value {
