@@ -78,11 +78,14 @@ struct FilterBody {
 #[serde(try_from = "f64")]
 struct WholeMs(u64);
 
+/// Beyond it a JSON number is not exact: another time would be meant than was said.
+pub(super) const LAST_EXACT: u64 = (1 << 53) - 1;
+
 impl TryFrom<f64> for WholeMs {
     type Error = String;
 
     fn try_from(number: f64) -> Result<Self, String> {
-        let fits = number.fract() == 0.0 && (0.0..=i64::MAX as f64).contains(&number);
+        let fits = number.fract() == 0.0 && (0.0..=LAST_EXACT as f64).contains(&number);
         if fits { Ok(Self(number as u64)) } else { Err(format!("{number} is no time in ms")) }
     }
 }

@@ -259,6 +259,7 @@ async fn many_jobs_are_acted_on_and_each_answers_for_itself() {
         json!({"action": "cancel"}),
         json!({"action": "cancel", "filter": {}}),
         json!({"action": "cancel", "filter": {"state": "odd"}}),
+        json!({"action": "cancel", "filter": {"until_ms": 1_u64 << 53}}),
         json!({"action": "cancel", "ids": [], "filter": {"state": "running"}}),
         json!({"action": "cancel", "ids": vec!["a"; 501]}),
         json!({"action": "cancel", "ids": [], "grant": 1}),

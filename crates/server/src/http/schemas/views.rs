@@ -5,6 +5,7 @@ use steadfast_api::ItemState;
 use steadfast_core::event::CompletionReason;
 use steadfast_core::verdict::StopReason;
 
+use super::super::actions::LAST_EXACT;
 use super::status::item;
 use super::{count, counts, flag, list, object, or_null, reference, roles, text, texts};
 
@@ -282,8 +283,7 @@ fn overview() -> Value {
 /// With `ids` or with `filter`; only a retry has a grant and a key.
 fn actions() -> Value {
     let states = json!({"oneOf": [super::job_states(), {"type": "array", "minItems": 1, "items": super::job_states()}]});
-    // As far as a JSON number is exact.
-    let moment = json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64});
+    let moment = json!({"type": "integer", "minimum": 0, "maximum": LAST_EXACT});
     let filter = json!({
         "type": "object",
         "additionalProperties": false,
