@@ -33,6 +33,8 @@ pub enum Input {
         item: ItemId,
         worker: Arc<str>,
         incarnation: Option<Arc<str>>,
+        /// Its fence token is no lower: tokens that were given and are lost with a store that was put back are not given again.
+        least_token: u64,
     },
     /// A worker says how an attempt ended.
     Report {
@@ -168,8 +170,8 @@ fn settle(job: &mut Job, now: Timestamp, advanced: &mut Transition) -> Result<()
 /// The events that an input brings about at once.
 pub fn decide(job: &Job, input: &Input, now: Timestamp) -> Result<Vec<Event>, Refusal> {
     match input {
-        Input::Start { item, worker, incarnation } => {
-            start(job, *item, worker, incarnation.as_ref())
+        Input::Start { item, worker, incarnation, least_token } => {
+            start(job, *item, worker, incarnation.as_ref(), *least_token)
         }
         Input::Report { item, token, outcome } => {
             let live = current(job, *item, *token)?;
@@ -241,6 +243,7 @@ fn start(
     item: ItemId,
     worker: &Arc<str>,
     incarnation: Option<&Arc<str>>,
+    least_token: u64,
 ) -> Result<Vec<Event>, Refusal> {
     let run = job.runs.get(item.run as usize).ok_or(Refusal::NotStartable)?;
     let paused = job.paused_at.is_some() && !is_on(Defect::PauseIgnored);
@@ -254,7 +257,7 @@ fn start(
         }
         _ => return Err(Refusal::NotStartable),
     };
-    let token = job.last_token + 1;
+    let token = least_token.max(job.last_token + 1);
     let (worker, incarnation) = (worker.clone(), incarnation.cloned());
     Ok(vec![Event::AttemptStarted { item, attempt, token, worker, incarnation }])
 }

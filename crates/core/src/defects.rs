@@ -82,6 +82,12 @@ defects! {
     StaleReminderStored = "stale-reminder-stored",
     /// A server that was taken over and does not know it yet tells workers to forget what it does not know.
     WithdrawsUnasked = "withdraws-unasked",
+    /// A server that gains shards asks only the workers that something of them is under way at.
+    AsksOnlyTheExpected = "asks-only-the-expected",
+    /// What was read of a job before it left memory is taken for how it is.
+    StaleReadTaken = "stale-read-taken",
+    /// Tokens of a job begin anew after a restore.
+    TokensGivenAgain = "tokens-given-again",
     /// Two words about a job that is over are added to the same state.
     NotedTwice = "noted-twice",
 }

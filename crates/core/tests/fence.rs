@@ -38,7 +38,7 @@ fn input(job: &mut Job, input: &Input, at: Timestamp) -> Result<Vec<RecordedEven
 
 fn start(job: &mut Job, item: ItemId) -> Result<u64, Refusal> {
     let at = job.last_at;
-    input(job, &Input::Start { item, worker: "w".into(), incarnation: None }, at)?;
+    input(job, &Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 }, at)?;
     Ok(job.live(item).expect("under way").token)
 }
 

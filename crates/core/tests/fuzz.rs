@@ -59,7 +59,12 @@ fn input(job: &Job, random: &mut Random) -> Option<Input> {
     let live: Vec<_> = job.all_live().filter(|(_, item)| item.is_under_way()).collect();
     let under_way = random.pick(&live).map(|(item, live)| (*item, live.token));
     Some(match random.below(20) {
-        0..8 => Input::Start { item: next?, worker: "w".into(), incarnation: Some("i".into()) },
+        0..8 => Input::Start {
+            item: next?,
+            worker: "w".into(),
+            incarnation: Some("i".into()),
+            least_token: 0,
+        },
         8..14 => {
             let (item, token) = under_way?;
             Input::Report { item, token, outcome: outcome(random) }

@@ -51,7 +51,7 @@ impl Driven {
     }
 
     fn start(&mut self, item: ItemId) {
-        self.input(&Input::Start { item, worker: "w".into(), incarnation: None })
+        self.input(&Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 })
             .expect("startable");
     }
 

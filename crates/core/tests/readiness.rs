@@ -56,7 +56,7 @@ impl Driven {
     }
 
     fn start(&mut self, item: ItemId) {
-        self.input(&Input::Start { item, worker: "w".into(), incarnation: None });
+        self.input(&Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 });
     }
 
     fn run(&mut self, item: ItemId, outcome: Outcome) {

@@ -33,7 +33,7 @@ fn give(job: &mut Job, item: ItemId, input: &Input) {
 }
 
 fn start(job: &mut Job, item: ItemId) {
-    give(job, item, &Input::Start { item, worker: "w".into(), incarnation: None });
+    give(job, item, &Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 });
 }
 
 fn report(job: &mut Job, item: ItemId, outcome: Outcome) {

@@ -53,8 +53,13 @@ impl Driven {
 
     /// The service has it.
     fn hand_over(&mut self) -> u64 {
-        self.input(&Input::Start { item: ITEM, worker: "w".into(), incarnation: None })
-            .expect("startable");
+        self.input(&Input::Start {
+            item: ITEM,
+            worker: "w".into(),
+            incarnation: None,
+            least_token: 0,
+        })
+        .expect("startable");
         let token = self.job.live(ITEM).expect("under way").token;
         self.input(&Input::Awaits { item: ITEM, token }).expect("current");
         token
@@ -92,7 +97,7 @@ fn a_callback_ends_the_attempt_once_and_says_that_it_was_one() {
 #[test]
 fn a_callback_before_the_worker_said_that_the_service_has_it_is_not_lost() {
     let mut job = Driven::new(call());
-    job.input(&Input::Start { item: ITEM, worker: "w".into(), incarnation: None })
+    job.input(&Input::Start { item: ITEM, worker: "w".into(), incarnation: None, least_token: 0 })
         .expect("startable");
     let token = job.job.live(ITEM).expect("under way").token;
     job.callback(token, Outcome::OK).expect("early");
@@ -201,7 +206,7 @@ fn progress_is_recorded_once_a_second_and_told_to_the_next_attempt() {
 #[test]
 fn the_last_word_of_a_function_counts_however_soon_it_comes() {
     let mut job = Driven::new(call());
-    job.input(&Input::Start { item: ITEM, worker: "w".into(), incarnation: None })
+    job.input(&Input::Start { item: ITEM, worker: "w".into(), incarnation: None, least_token: 0 })
         .expect("startable");
     let token = job.job.live(ITEM).expect("under way").token;
     for done in [1, 2] {

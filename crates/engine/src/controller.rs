@@ -5,6 +5,7 @@
 //! **Nothing of a group leaves before [`Group::committed`]**, and of a write that the store refused nothing
 //! leaves at all.
 
+mod departures;
 mod group;
 mod loading;
 mod ownership;
@@ -28,6 +29,7 @@ use crate::inbox::{Adopted, CommandError, Lost};
 use crate::placement::Placement;
 use crate::work::Work;
 use crate::workers::Arriving;
+use departures::Departures;
 use group::PendingReply;
 pub use group::{Group, Outgoing, Outputs, Parked};
 pub use request::{Loaded, Request};
@@ -57,6 +59,8 @@ pub struct Controller {
     /// Jobs that have left memory because they are over, and whose end is not durable yet: the store still has them open, and
     /// what is said about them waits.
     ending: HashSet<JobId>,
+    /// See [`Departures`].
+    departures: Departures,
     /// Jobs of which a worker that came in is told again what was decided before.
     told_again: Vec<JobId>,
     /// To be loaded, since this was last asked.
@@ -122,6 +126,7 @@ impl Controller {
             snapshot_every: group::SNAPSHOT_EVERY,
             waiting: HashMap::new(),
             ending: HashSet::new(),
+            departures: Departures::default(),
             told_again: Vec::new(),
             loads: Vec::new(),
             refusals: 0,

@@ -60,7 +60,8 @@ impl Engine {
                     break;
                 }
                 let (worker, incarnation) = (worker.clone(), incarnation.clone());
-                let input = Input::Start { item, worker, incarnation };
+                let least_token = self.least_token;
+                let input = Input::Start { item, worker, incarnation, least_token };
                 // Core named the item as startable, so it has nothing to refuse.
                 let _ = self.transact(key, &input, now, batch);
             }
@@ -110,8 +111,10 @@ impl Engine {
                 continue;
             };
             let incarnation = fleet.incarnation_to_record(&worker);
+            let least_token = self.least_token;
+            let input = Input::Start { item, worker, incarnation, least_token };
             // Core named the item as startable, so it has nothing to refuse.
-            let _ = self.transact(key, &Input::Start { item, worker, incarnation }, now, batch);
+            let _ = self.transact(key, &input, now, batch);
         }
         if let Placement::Fleet(fleet) = &mut self.room {
             fleet.ask_for_credits(&self.queue.unplaceable(), self.mono);

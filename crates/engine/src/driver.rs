@@ -209,16 +209,24 @@ impl Parts {
         let (groups, unsynced) = sync_channel(UNSYNCED);
         let inbox = Inbox::new(sender.clone());
         let workers = Box::new(make_workers(inbox.clone()));
-        let signals = Arc::new(WriterSignals::default());
-        let controller = controller.keeping_readiness(journal.keeps_readiness());
+        let signals = Arc::new(Signals::default());
         let Ownership { owner, shards, loader, patience } = ownership;
+        let controller =
+            controller.keeping_readiness(journal.keeps_readiness()).in_epoch(owner.epoch);
         // One word, once.
         let (recovered_to, recovered) = sync_channel(1);
         let (loads, to_load) = mailbox(LOADS);
         let loads = loader.is_some().then_some(loads);
         let loading = loader.map(|loader| {
             let (decider, clock) = (sender.clone(), clock.clone());
-            Loading { loader, loads: to_load, decider, insists: false, clock }
+            Loading {
+                loader,
+                loads: to_load,
+                decider,
+                insists: false,
+                clock,
+                signals: signals.clone(),
+            }
         });
         let writer = Writer {
             journal,
@@ -250,15 +258,17 @@ fn thread<T: Send + 'static>(
     named.spawn(body).expect("a process can have three more threads")
 }
 
-/// What the decider and the writer know of each other beside the groups.
+/// What the threads know of each other beside what they send.
 #[derive(Debug, Default)]
-struct WriterSignals {
+struct Signals {
     /// The writer makes a group durable, or has one waiting.
     is_busy: AtomicBool,
     /// The decider is to be told when that is over.
     wants_idle: AtomicBool,
     /// The decider is to be told when there is room for another group.
     wants_room: AtomicBool,
+    /// [`Controller::departures`], as far as the loader is to know.
+    departures: AtomicU64,
 }
 
 /// A group on its way to the store, with the callers that wait for its replies.

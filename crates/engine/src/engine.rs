@@ -40,6 +40,8 @@ pub struct Engine {
     pub(crate) draining: bool,
     parked: Vec<Parked>,
     last_key: JobKey,
+    /// See [`Input::Start`].
+    pub(crate) least_token: u64,
     /// The monotonic clock, as far as workers are concerned.
     pub(crate) mono: u64,
 }
@@ -61,6 +63,7 @@ impl Engine {
             draining: false,
             parked: Vec::new(),
             last_key: 0,
+            least_token: 0,
             mono: 0,
         }
     }

@@ -109,7 +109,11 @@ pub(crate) enum Message {
     /// Their ends are durable.
     Ended(Vec<JobId>),
     /// The store took no write of these.
-    Refused(Vec<(JobId, Refused)>),
+    Refused {
+        jobs: Vec<(JobId, Refused)>,
+        /// That is written in now.
+        epoch: u64,
+    },
     /// These are durable up to this event, and may leave memory if that was their last.
     Idle(Vec<(JobId, u64)>),
     /// Stored jobs that wait for a worker.
@@ -117,7 +121,11 @@ pub(crate) enum Message {
     Loaded {
         job: JobId,
         found: Loaded,
+        /// [`Controller::departures`](crate::Controller::departures) when it was read.
+        as_of: u64,
     },
+    /// What was read before this departure has arrived.
+    ReadUpTo(u64),
     /// All that had an attempt under way at the start has been loaded.
     Recovered(Result<(), Unreadable>),
     /// Shards have become this server's: their jobs are to be loaded.

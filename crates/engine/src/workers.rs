@@ -160,6 +160,13 @@ impl Engine {
         self.fleet().map(Fleet::take_unasked).unwrap_or_default()
     }
 
+    /// Every worker that is here is to say what it has.
+    pub(crate) fn ask_all(&mut self) {
+        if let Some(fleet) = self.fleet() {
+            fleet.ask_all();
+        }
+    }
+
     /// False: this life of the worker is not known here, and must come in anew.
     pub fn beat(&mut self, worker: &str, incarnation: &str) -> bool {
         let mono = self.mono;

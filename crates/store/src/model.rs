@@ -82,6 +82,13 @@ pub enum Refused {
     KeyTaken { job: JobId, same_body: bool },
 }
 
+impl Refused {
+    /// The store has less of the job than it has taken: it was put back to an earlier moment.
+    pub fn is_rewound(&self) -> bool {
+        matches!(self, Self::Conflict { expected, found } if found < expected)
+    }
+}
+
 /// All that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {

@@ -85,7 +85,7 @@ impl Driven {
             self.now = self.now.max(self.job.timer_due(&timer).expect("set"));
             self.input(&Input::Fired(timer));
         }
-        self.input(&Input::Start { item, worker: "w1".into(), incarnation: None });
+        self.input(&Input::Start { item, worker: "w1".into(), incarnation: None, least_token: 0 });
     }
 
     fn report(&mut self, item: ItemId, outcome: Outcome) {

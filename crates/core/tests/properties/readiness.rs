@@ -70,7 +70,10 @@ fn check_ready(job: &Job, rows: &[ItemReadiness], now: Timestamp) {
     }
     let mut started: BTreeMap<(u32, u32, Role), BTreeSet<u32>> = BTreeMap::new();
     while let Some(item) = (0..job.runs.len() as u32).find_map(|run| job.next_startable(run)) {
-        input(&mut job, Input::Start { item, worker: "w".into(), incarnation: None });
+        input(
+            &mut job,
+            Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 },
+        );
         started.entry((item.run, item.step, item.role)).or_default().insert(item.index);
     }
     assert!(started.keys().eq(ready.keys()), "{started:?} start, {ready:?} are ready");

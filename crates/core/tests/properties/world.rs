@@ -57,7 +57,12 @@ impl World {
             let next = (0..self.job.runs.len() as u32).find_map(|run| self.job.next_startable(run));
             let Some(item) = next else { return };
             assert!(
-                self.input(&Input::Start { item, worker: "w".into(), incarnation: None }),
+                self.input(&Input::Start {
+                    item,
+                    worker: "w".into(),
+                    incarnation: None,
+                    least_token: 0
+                }),
                 "startable, yet refused"
             );
         }

@@ -1,5 +1,6 @@
 //! Jobs that come into memory when something is to be done about them, and leave it when there is nothing.
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 use steadfast_store::QueueEntry;
@@ -36,8 +37,36 @@ impl Controller {
         }
     }
 
-    /// A job was looked for, because it is due, its turn has come, or something was said about it.
-    pub fn loaded(&mut self, job: &JobId, found: Loaded, now: Timestamp) {
+    /// How often a job has left memory: what is read from now on is as of this.
+    pub fn departures(&self) -> u64 {
+        self.departures.last()
+    }
+
+    /// Whoever reads jobs is to say how far it is.
+    pub fn has_many_departures(&self) -> bool {
+        self.departures.are_many()
+    }
+
+    /// Nothing that was read before this departure arrives any more.
+    pub fn read_up_to(&mut self, as_of: u64) {
+        self.departures.read_up_to(as_of);
+    }
+
+    /// The job is not in memory any more.
+    pub(super) fn departed(&mut self, job: &JobId) {
+        if self.horizon.is_some() {
+            self.departures.left(job);
+        }
+    }
+
+    /// A job was looked for, because it is due, its turn has come, or something was said about it. `as_of`: the last
+    /// [departure](Self::departures) when it was read.
+    pub fn loaded(&mut self, job: &JobId, found: Loaded, as_of: u64, now: Timestamp) {
+        let is_stale = self.departures.is_stale(job, as_of);
+        self.departures.read_up_to(as_of);
+        if is_stale && !is_on(Defect::StaleReadTaken) {
+            return self.loads.push(job.clone());
+        }
         // It was read before its end is durable, and would begin anew.
         if self.ending.contains(job) {
             return;
@@ -93,8 +122,11 @@ impl Controller {
 
     /// The end of the job is durable: what was said about it meanwhile is held against what is stored.
     pub fn ended(&mut self, job: &JobId) {
-        if self.ending.remove(job) && self.waiting.contains_key(job) {
-            self.loads.push(job.clone());
+        if self.ending.remove(job) {
+            self.departed(job);
+            if self.waiting.contains_key(job) {
+                self.loads.push(job.clone());
+            }
         }
     }
 
@@ -106,6 +138,7 @@ impl Controller {
         if is_last && self.may_sleep(job) {
             self.engine.put_away(job);
             self.owned.remove(job);
+            self.departed(job);
             self.slept.push(job.clone());
         }
     }

@@ -1,12 +1,31 @@
 //! Jobs that are this controller's no more, because another has them or has changed them, and jobs that have become its own.
 
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_store::Refused;
 
 use super::Controller;
 use crate::inbox::CommandError;
 
+/// Tokens of an epoch, of one job: an epoch is at least the second that it begins in, and no job has a million attempts a second.
+const TOKEN_BITS: u32 = 20;
+
 impl Controller {
+    /// What it writes is of this epoch.
+    #[must_use]
+    pub fn in_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self.fence_from(epoch);
+        self
+    }
+
+    /// Fence tokens are above all that were given in epochs before this one, also those that the store has lost since.
+    pub fn fence_from(&mut self, epoch: u64) {
+        if !is_on(Defect::TokensGivenAgain) {
+            self.engine.least_token = self.engine.least_token.max(epoch << TOKEN_BITS);
+        }
+    }
+
     /// Another server goes on with these jobs, and with what is under way of them. To be called when all that was decided is in
     /// groups: what is in memory of them is then what is stored, or will be.
     pub fn let_go(&mut self, is_leaving: impl Fn(&JobId) -> bool) {
@@ -14,6 +33,7 @@ impl Controller {
             self.engine.keys.keys().filter(|job| is_leaving(job)).cloned().collect();
         for job in leaving {
             self.engine.let_go(&job);
+            self.departed(&job);
             if self.owned.remove(&job).is_some() {
                 self.slept.push(job);
             }
@@ -24,8 +44,10 @@ impl Controller {
     pub fn begin_anew(&mut self, epoch: u64) {
         self.let_go(|_| true);
         self.epoch = epoch;
+        self.fence_from(epoch);
         // Whether their ends were written, those who have them know.
         let ending = std::mem::take(&mut self.ending);
+        ending.iter().for_each(|job| self.departed(job));
         self.loads.extend(ending.into_iter().filter(|job| self.waiting.contains_key(job)));
     }
 
@@ -35,9 +57,13 @@ impl Controller {
         self.gaining += 1;
     }
 
-    /// What was under way of them is in memory.
+    /// What was under way of them is in memory. What was cancelled while its worker could not be reached is not, and the server that
+    /// had it may be gone: every worker is asked.
     pub fn gained(&mut self) {
         self.gaining = self.gaining.saturating_sub(1);
+        if self.gaining == 0 && !is_on(Defect::AsksOnlyTheExpected) {
+            self.engine.ask_all();
+        }
     }
 
     /// The store took no write of this job, and will take none that builds on it: it is not ours, or not as
@@ -50,6 +76,7 @@ impl Controller {
         }
         self.owned.remove(job);
         self.ending.remove(job);
+        self.departed(job);
         let is_elsewhere = matches!(why, Refused::Fenced { .. } | Refused::NotOurs { .. });
         let reloads = self.horizon.is_some() && matches!(why, Refused::Conflict { .. });
         if is_elsewhere || reloads {

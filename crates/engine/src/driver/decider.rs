@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use super::loading::Load;
-use super::{Arrived, Clock, Sent, Then, WriterSignals};
+use super::{Arrived, Clock, Sent, Signals, Then};
 use crate::controller::{Controller, Group, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
@@ -43,7 +43,7 @@ pub(super) struct Decider {
     clock: Arc<dyn Clock>,
     messages: Receiver<Message>,
     groups: SyncSender<Sent>,
-    signals: Arc<WriterSignals>,
+    signals: Arc<Signals>,
     loads: Option<Sender<Load>>,
     /// The loader had no room for these.
     unsent_loads: VecDeque<Load>,
@@ -63,6 +63,8 @@ pub(super) struct Decider {
     begun_anew: Vec<Reply<()>>,
     /// They wait for what was decided since the last group.
     arrived: Vec<Arrived>,
+    /// The loader has been asked how far it is, and has not answered.
+    asked_how_far: bool,
     /// Groups that the writer was handed.
     pub(super) sent: u64,
 }
@@ -81,7 +83,7 @@ impl Decider {
         clock: Arc<dyn Clock>,
         messages: Receiver<Message>,
         groups: SyncSender<Sent>,
-        signals: Arc<WriterSignals>,
+        signals: Arc<Signals>,
         loads: Option<Sender<Load>>,
         recovered: SyncSender<Result<(), Unreadable>>,
     ) -> Self {
@@ -103,6 +105,7 @@ impl Decider {
             changes: VecDeque::new(),
             begun_anew: Vec::new(),
             arrived: Vec::new(),
+            asked_how_far: false,
             sent: 0,
         }
     }
@@ -222,12 +225,17 @@ impl Decider {
         if !turns.is_empty() {
             self.unsent_loads.push_back(Load::Turns(turns));
         }
+        self.signals.departures.store(self.controller.departures(), Ordering::SeqCst);
+        if self.controller.has_many_departures() && !self.asked_how_far {
+            self.asked_how_far = true;
+            self.unsent_loads.push_back(Load::HowFar);
+        }
         let Some(loads) = &self.loads else { return };
         while let Some(load) = self.unsent_loads.pop_front() {
             // What a caller or a free slot waits for comes before what is due in a minute.
             let lane = match load {
                 Load::Due { .. } | Load::Gained { .. } => Lane::Work,
-                Load::Job(_) | Load::Turns(_) => Lane::Liveness,
+                Load::Job(_) | Load::Turns(_) | Load::HowFar => Lane::Liveness,
             };
             match loads.try_send(load, lane, true) {
                 Ok(()) => {}
@@ -240,7 +248,7 @@ impl Decider {
 
     /// What is decided while the writer is busy waits for it: decided together, and once, it costs a fraction.
     fn gather_beside_the_writer(&self) {
-        let WriterSignals { is_busy, wants_idle, .. } = &*self.signals;
+        let Signals { is_busy, wants_idle, .. } = &*self.signals;
         // In this order: the writer looks at the second after it has changed the first.
         wants_idle.store(true, Ordering::SeqCst);
         if is_busy.load(Ordering::SeqCst) {
@@ -344,7 +352,8 @@ impl Decider {
                 self.controller.engine.credits(&worker, session, slots, number);
             }
             Message::Look(look) => look(&self.controller.engine),
-            Message::Refused(jobs) => {
+            Message::Refused { jobs, epoch } => {
+                self.controller.fence_from(epoch);
                 for (job, why) in &jobs {
                     self.controller.refused(job, why);
                 }
@@ -361,7 +370,7 @@ impl Decider {
                 entries.retain(|entry| self.shards.has(&entry.job));
                 self.controller.enqueue(entries);
             }
-            Message::Loaded { job, found } => {
+            Message::Loaded { job, found, as_of } => {
                 let found = match found {
                     Ok(Some(_)) if !self.shards.has(&job) => {
                         let owner = "another server".to_owned();
@@ -369,7 +378,11 @@ impl Decider {
                     }
                     found => found,
                 };
-                self.controller.loaded(&job, found, now);
+                self.controller.loaded(&job, found, as_of, now);
+            }
+            Message::ReadUpTo(as_of) => {
+                self.asked_how_far = false;
+                self.controller.read_up_to(as_of);
             }
             Message::Recovered(result) => {
                 self.controller.engine.recovered();

@@ -1,13 +1,14 @@
 //! Reads stored jobs beside everything else. Only the callers that wait for one wait for this.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_core::time::Timestamp;
 
-use super::Clock;
+use super::{Clock, Signals};
 use crate::inbox::{Adopted, Message};
 use crate::load::{Loader, Unreadable};
 use crate::mailbox::{Lane, Receiver, Sender};
@@ -25,6 +26,8 @@ const LOOK: Duration = Duration::from_mins(1);
 /// What is to be read.
 pub(super) enum Load {
     Job(JobId),
+    /// Nothing: it is to be said that all before it has been.
+    HowFar,
     /// The next of the queue.
     Turns(Vec<JobId>),
     /// Everything that is to be woken after one moment, up to another; none: from the beginning on, and the queue.
@@ -53,6 +56,7 @@ pub(super) struct Loading {
     /// What cannot be read is read again until it can: from the moment on that the one that started this was told how it began.
     pub(super) insists: bool,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) signals: Arc<Signals>,
 }
 
 impl Loading {
@@ -76,9 +80,11 @@ impl Loading {
     fn load(&mut self, load: Load) -> Result<(), Stop> {
         match load {
             Load::Job(job) => {
+                let as_of = self.as_of();
                 let found = self.loader.load(&job);
-                self.tell(job, found)
+                self.tell(job, found, as_of)
             }
+            Load::HowFar => self.send(Message::ReadUpTo(self.as_of()), true),
             Load::Turns(jobs) => jobs.into_iter().try_for_each(|job| self.certainly(job)),
             Load::Due { after: Some(after), until } => self.due(None, Some(after), until),
             Load::Due { after: None, until } => self.begin(until),
@@ -155,11 +161,17 @@ impl Loading {
     }
 
     fn certainly(&mut self, job: JobId) -> Result<(), Stop> {
+        let as_of = self.as_of();
         let found = self.insist(|loader| match loader.load(&job) {
             Err(why) if !why.is_of_one_job() => Err(why),
             found => Ok(found),
         })?;
-        self.tell(job, found)
+        self.tell(job, found, as_of)
+    }
+
+    /// What is read from now on is as of this departure, or a later one.
+    fn as_of(&self) -> u64 {
+        self.signals.departures.load(Ordering::SeqCst)
     }
 
     fn insist<T>(
@@ -178,9 +190,14 @@ impl Loading {
         }
     }
 
-    fn tell(&self, job: JobId, found: Result<Option<Adopted>, Unreadable>) -> Result<(), Stop> {
+    fn tell(
+        &self,
+        job: JobId,
+        found: Result<Option<Adopted>, Unreadable>,
+        as_of: u64,
+    ) -> Result<(), Stop> {
         let found = found.map(|found| found.map(Box::new));
-        self.send(Message::Loaded { job, found }, false)
+        self.send(Message::Loaded { job, found, as_of }, false)
     }
 
     fn send(&self, message: Message, urgent: bool) -> Result<(), Stop> {

@@ -11,7 +11,7 @@ use steadfast_core::event::{AttemptId, Event, JobId};
 use steadfast_core::time::Timestamp;
 use steadfast_store::{Journal, Owner, Refused, StoreError, Write};
 
-use super::{Arrived, Clock, Observer, Patience, Sent, Stopped, Then, Workers, WriterSignals};
+use super::{Arrived, Clock, Observer, Patience, Sent, Signals, Stopped, Then, Workers};
 use crate::controller::{Group, Outgoing, Outputs, Parked, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
@@ -29,7 +29,7 @@ pub(super) struct Writer {
     /// Taken from there, and not to be joined with what was before it.
     pub(super) kept: Option<Sent>,
     pub(super) decider: Sender<Message>,
-    pub(super) signals: Arc<WriterSignals>,
+    pub(super) signals: Arc<Signals>,
     /// Why the store took no write of these, until the decider knows: what it decides about them before is built on what was
     /// refused, and might fit what is stored by its number alone. And which refusal that was.
     pub(super) refused: HashMap<JobId, (u64, Refused)>,
@@ -135,6 +135,11 @@ impl Writer {
         } else {
             self.write_unrefused(&all.writes, &known)?
         };
+        // What was committed is gone: the store was put back while we ran. The tokens that were given since are not given again.
+        if answers.iter().any(|answer| answer.as_ref().is_err_and(Refused::is_rewound)) {
+            self.owner =
+                self.insist(|journal, owner| journal.take(&owner.id, Timestamp(0), None))?;
+        }
         crash_point("after-append");
         let told_again: BTreeSet<JobId> = std::mem::take(&mut all.told_again).into_iter().collect();
         for job in told_again {
@@ -241,8 +246,9 @@ impl Writer {
             let refused = outputs.refused.iter().cloned();
             let refused = refused.map(|(job, why)| (job, (self.refusals, why)));
             self.refused.extend(refused);
-            let jobs = Message::Refused(outputs.refused.clone());
-            let _ = self.decider.send(jobs, Lane::Liveness, true);
+            let (jobs, epoch) = (outputs.refused.clone(), self.owner.epoch);
+            let refused = Message::Refused { jobs, epoch };
+            let _ = self.decider.send(refused, Lane::Liveness, true);
         }
         if !outputs.idle.is_empty() {
             let _ = self.decider.send(Message::Idle(outputs.idle.clone()), Lane::Liveness, false);

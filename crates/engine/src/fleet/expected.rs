@@ -20,6 +20,11 @@ impl Fleet {
         std::mem::take(&mut self.unasked).into_iter().collect()
     }
 
+    pub(crate) fn ask_all(&mut self) {
+        let here = self.members.iter().filter(|(_, member)| member.connected);
+        self.unasked.extend(here.map(|(name, _)| name.clone()));
+    }
+
     /// An attempt that was under way when the engine stopped, or at another server: its worker has a lease to come back in.
     pub(crate) fn expect(&mut self, name: &Arc<str>, key: AttemptId, held: Held) {
         let mono = held.since;

@@ -73,7 +73,8 @@ fn load(world: &mut World) -> Vec<JobId> {
         let found = row.map(|_| state(&mut world.store, job)).transpose();
         let found =
             found.map(|job| job.map(|job| Box::new(Adopted { job, gaps: vec![], lost: vec![] })));
-        world.controller.loaded(job, found, Timestamp(world.now));
+        let as_of = world.controller.departures();
+        world.controller.loaded(job, found, as_of, Timestamp(world.now));
     }
     jobs
 }
@@ -181,7 +182,8 @@ fn an_entry_of_a_job_that_is_gone_or_cannot_be_read_holds_up_nobody() {
             id => state(&mut world.store, id)
                 .map(|job| Some(Box::new(Adopted { job, gaps: vec![], lost: vec![] }))),
         };
-        world.controller.loaded(&job, found, Timestamp(world.now));
+        let as_of = world.controller.departures();
+        world.controller.loaded(&job, found, as_of, Timestamp(world.now));
     }
     let outputs = settled(&mut world);
     assert_eq!(assigned(&outputs)[0].job, JobId::from(name(2)));

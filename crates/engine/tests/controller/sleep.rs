@@ -40,7 +40,8 @@ fn load(world: &mut World, job: &JobId) {
         let gaps = world.store.gaps(Owner::SHARD, &job.id, job.last_at).expect("memory");
         Some(Box::new(Adopted { job, gaps, lost: vec![] }))
     });
-    world.controller.loaded(job, found, Timestamp(world.now));
+    let as_of = world.controller.departures();
+    world.controller.loaded(job, found, as_of, Timestamp(world.now));
 }
 
 #[test]
@@ -65,7 +66,8 @@ fn a_job_that_waits_leaves_memory_and_a_command_loads_it() {
 fn of_a_job_that_is_not_there_nothing_is_said_before_it_was_looked_for() {
     let mut world = world();
     assert!(world.step(vec![(1, cancel("ghost"))]).is_none());
-    world.controller.loaded(&"ghost".into(), Ok(None), Timestamp(2000));
+    let as_of = world.controller.departures();
+    world.controller.loaded(&"ghost".into(), Ok(None), as_of, Timestamp(2000));
     let outputs = world.done(vec![]);
     assert_eq!(outputs.replies, [(1, Err(CommandError::Unknown("ghost".into())))]);
 }
@@ -175,7 +177,8 @@ fn what_is_said_of_a_job_whose_end_is_not_durable_waits_for_that() {
     let outputs = world.commit(ending);
     assert_eq!(outputs.replies, [(2, Ok(()))]);
     assert_eq!(world.controller.take_loads(), [JobId::from("a")]);
-    world.controller.loaded(&"a".into(), Ok(None), Timestamp(world.now));
+    let as_of = world.controller.departures();
+    world.controller.loaded(&"a".into(), Ok(None), as_of, Timestamp(world.now));
     let unknown = Err(CommandError::Unknown("a".into()));
     let outputs = world.done(vec![]);
     assert_eq!(outputs.replies, [(3, unknown.clone()), (4, unknown)]);
@@ -205,4 +208,25 @@ fn a_row_names_a_moment_at_which_there_is_something_to_do() {
     let due = world.controller.job("a").expect("in memory").timers()[0].0;
     let wake_at = world.store.get("a").expect("memory").expect("there").row.wake_at;
     assert_eq!(wake_at, Some(due), "what it waited for a worker with is over");
+}
+
+/// The loader had read it before its end was durable, and what it had read came after: it went on, and what was over was assigned again.
+#[test]
+fn what_was_read_of_a_job_before_it_left_memory_is_read_again() {
+    let mut world = world();
+    world.done(vec![(1, submit("a"))]);
+    let as_of = world.controller.departures();
+    let job = state(&mut world.store, "a").expect("readable");
+    assert!(job.is_in_flight());
+    let outputs = world.done(vec![(2, cancel("a"))]);
+    for job in &outputs.ended {
+        world.controller.ended(&job.id);
+    }
+    let found = Ok(Some(Box::new(Adopted { job, gaps: vec![], lost: vec![] })));
+    world.controller.loaded(&"a".into(), found, as_of, Timestamp(world.now));
+    assert!(world.controller.job("a").is_none(), "it is over");
+    assert_eq!(world.controller.take_loads(), [JobId::from("a")]);
+    let as_of = world.controller.departures();
+    world.controller.loaded(&"a".into(), Ok(None), as_of, Timestamp(world.now));
+    assert_eq!(world.controller.take_loads(), [], "that is how it is");
 }

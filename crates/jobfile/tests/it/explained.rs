@@ -29,7 +29,7 @@ fn last(plan: Plan, outcomes: &[Outcome]) -> VerdictExplanation {
             now = now.max(due);
             log.extend(advance(&mut job, &Input::Fired(Timer::Retry(item)), now).expect("due").log);
         }
-        let start = Input::Start { item, worker: "w".into(), incarnation: None };
+        let start = Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 };
         log.extend(advance(&mut job, &start, now).expect("it starts").log);
         let token = job.last_token;
         let report = Input::Report { item, token, outcome: outcome.clone() };

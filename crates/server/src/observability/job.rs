@@ -31,7 +31,7 @@ pub(super) struct ObservedJob {
     pub(super) accepted_at: Timestamp,
     pub(super) retried_from: Option<JobId>,
     ended: bool,
-    /// Attempts started.
+    /// Attempts started, of its items.
     pub(super) attempts: u64,
     /// Retries taken from the budget, and items given up because it was spent.
     pub(super) consumed: u64,
@@ -108,7 +108,7 @@ impl ObservedJob {
             accepted_at: job.accepted_at,
             retried_from: job.retried_from.clone(),
             ended: job.state().is_terminal(),
-            attempts: job.last_token,
+            attempts: job.runs.iter().flat_map(|run| &run.steps).map(|step| step.attempts).sum(),
             consumed: job.plan.budget().map_or(0, |_| u64::from(job.retries)),
             exhausted: exhausted.count() as u64,
             runs: (0..job.runs.len() as u32).map(|run| job.run_state(run)).collect(),
@@ -284,7 +284,7 @@ impl ObservedJob {
     }
 
     fn attempt_started(&mut self, item: ItemId, mut running: Running, told: Sinks) {
-        self.attempts += 1;
+        self.attempts += u64::from(item.role == Role::Item);
         told.counted.attempts_started.inc();
         let waited = self.waiting.remove(&item);
         let first = item.role == Role::Item && running.attempt == 1;

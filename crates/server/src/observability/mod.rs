@@ -173,7 +173,8 @@ impl Observer for Observability {
 
     fn refused(&mut self, job: &JobId, why: &Refused) {
         self.forgotten(job);
-        tracing::error!(event = "JobRefused", job_id = %job, reason = %why);
+        let event = if why.is_rewound() { "StoreRewound" } else { "JobRefused" };
+        tracing::error!(event, job_id = %job, reason = %why);
     }
 
     fn parked(&mut self, job: &JobId, why: &str) {

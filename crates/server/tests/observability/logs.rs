@@ -221,7 +221,7 @@ fn hostile() -> (JobId, Vec<RecordedEvent>) {
     let error = ErrorText { kind: Some(HOSTILE.into()), message: HOSTILE.repeat(2000) };
     let failure = Failure { error: Some(error), ..Failure::new(FailureKind::HandlerFailed) };
     let inputs = [
-        Input::Start { item, worker: HOSTILE.into(), incarnation: None },
+        Input::Start { item, worker: HOSTILE.into(), incarnation: None, least_token: 0 },
         Input::Report { item, token: 1, outcome: Outcome::Failed(failure) },
         Input::Cancel(Requester::new(Some(HOSTILE), Some(HOSTILE)).expect("it is short")),
     ];

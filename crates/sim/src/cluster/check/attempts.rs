@@ -24,16 +24,14 @@ pub(crate) struct Attempts {
     overlapping: BTreeMap<(JobId, ItemId), u64>,
     /// Since when a worker runs what its job does not want any more.
     unwanted: BTreeMap<(usize, AttemptId), u64>,
-    /// Tokens are given again after that.
+    /// What was under way then, and is not stored any more, overlaps with what is.
     is_restored: bool,
 }
 
 impl Attempts {
     pub(crate) fn began(&mut self, worker: usize, name: &AttemptName) -> Checked {
         let before = self.begun.insert(name.id.clone(), worker);
-        if let Some(before) = before
-            && !self.is_restored
-        {
+        if let Some(before) = before {
             return violated(
                 FENCE,
                 format!("{} began on w{before}, and again on w{worker}", name.id),
@@ -42,7 +40,16 @@ impl Attempts {
         Ok(())
     }
 
-    pub(super) fn restored(&mut self) {
+    /// What the logs have may be begun again, as how it ended may be lost. What they have not was begun in vain, and nothing else may
+    /// have its token.
+    pub(super) fn restored(&mut self, logs: &[(JobId, Vec<RecordedEvent>)]) {
+        for (job, log) in logs {
+            for record in log {
+                if let Event::AttemptStarted { token, .. } = record.event {
+                    self.begun.remove(&AttemptId::new(job.clone(), token));
+                }
+            }
+        }
         self.is_restored = true;
         self.overlapping.clear();
         self.unwanted.clear();

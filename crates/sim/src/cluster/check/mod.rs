@@ -263,7 +263,7 @@ impl Checker {
         // An epoch is at least the second it begins in: none is repeated, unless the clock was set back too.
         self.epochs.clear();
         self.clients.restored();
-        self.attempts.restored();
+        self.attempts.restored(&logs);
         for (job, log) in logs {
             for record in &log {
                 self.record(&job, record)?;
