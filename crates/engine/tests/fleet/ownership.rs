@@ -43,7 +43,8 @@ fn a_worker_that_is_here_is_asked_what_it_has_of_jobs_that_come() {
     assert_eq!(effects, [], "it runs already");
     assert_eq!(asked(&mut world), [], "more may come");
     world.controller.gained();
-    assert_eq!(asked(&mut world), ["w1".into()]);
+    let both = ["w1".into(), "w2".into()];
+    assert_eq!(asked(&mut world), both, "what was cancelled meanwhile is under way nowhere");
     assert_eq!(asked(&mut world), [], "once");
     world.elsewhere = held.iter().cloned().collect();
     let told = world.arrive(worker("w1", 4), true, &[]).expect("its name");
