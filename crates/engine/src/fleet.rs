@@ -186,7 +186,8 @@ impl Fleet {
             return false;
         }
         let (name, before) = (name.clone(), member.lease_ends);
-        let ends = mono + self.rules.lease_ms;
+        // It may have longer, for what it has of another server.
+        let ends = before.max(mono + self.rules.lease_ms);
         self.leases.remove(&(before, name.clone()));
         self.leases.insert((ends, name.clone()));
         if let Some(member) = self.members.get_mut(&name) {

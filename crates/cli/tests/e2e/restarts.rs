@@ -33,7 +33,7 @@ fn a_job_that_is_taken_away_from_under_a_server_affects_no_other() {
     let mut store = steadfast_store::SqliteStore::open(&file).expect("the server's");
     assert!(steadfast_store::Journal::remove(&mut store, &gone).expect("removed"));
     place.open("gone");
-    server.process.says("JobRefused");
+    server.process.says("StoreRewound");
     place.open("stays");
     assert_eq!(server.end(&stays)["state"], "succeeded");
     let next =

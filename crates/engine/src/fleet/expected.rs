@@ -28,12 +28,14 @@ impl Fleet {
     /// An attempt that was under way when the engine stopped, or at another server: its worker has a lease to come back in.
     pub(crate) fn expect(&mut self, name: &Arc<str>, key: AttemptId, held: Held) {
         let mono = held.since;
-        // Another server may have vouched for it until now, to a worker that has not come here.
+        // Another server may have vouched for it until now, to a worker that has not come here, or that does not come back
+        // when it is asked.
         let lease_ends = mono + self.rules.lease_ms + self.rules.tolerance_ms.unwrap_or(0);
         if let Some(member) = self.members.get_mut(name) {
             if member.connected {
                 self.unasked.insert(name.clone());
-            } else if member.lease_ends < lease_ends {
+            }
+            if member.lease_ends < lease_ends {
                 self.leases.remove(&(member.lease_ends, name.clone()));
                 self.leases.insert((lease_ends, name.clone()));
                 member.lease_ends = lease_ends;
