@@ -34,8 +34,8 @@ fn seeds_that_have_failed_once_hold() {
 #[test]
 fn a_thousand_clusters_hold_and_everything_occurs() {
     let threads = available_parallelism().map_or(2, usize::from);
-    let swept = Sweep { from: 0, seeds: SEEDS, threads, defect: None }.run();
-    if let Some(found) = swept.found {
+    let swept = Sweep { from: 0, seeds: SEEDS, threads, defect: None, keeps_going: false }.run();
+    if let Some(found) = swept.found.first() {
         panic!(
             "seed {} violates {}\nreplay with `sim --seed {}`, make it smaller with `sim --shrink {}`",
             found.seed, found.violation, found.seed, found.seed
