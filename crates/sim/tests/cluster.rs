@@ -34,8 +34,8 @@ fn seeds_that_have_failed_once_hold() {
 #[test]
 fn a_thousand_clusters_hold_and_everything_occurs() {
     let threads = available_parallelism().map_or(2, usize::from);
-    let swept = Sweep { from: 0, seeds: SEEDS, threads, defect: None }.run();
-    if let Some(found) = swept.found {
+    let swept = Sweep { from: 0, seeds: SEEDS, threads, defect: None, keeps_going: false }.run();
+    if let Some(found) = swept.found.first() {
         panic!(
             "seed {} violates {}\nreplay with `sim --seed {}`, make it smaller with `sim --shrink {}`",
             found.seed, found.violation, found.seed, found.seed
@@ -46,15 +46,10 @@ fn a_thousand_clusters_hold_and_everything_occurs() {
 
 /// Those that need more luck than that, with a seed that has it.
 const LUCKY: &[(Defect, u64)] =
-    &[(Defect::WorkerIgnoresItsLease, 206), (Defect::RefusedEffectsLetOut, 639)];
-/// Found once, by another mix of faults, and not by this one within thousands of seeds: a server that is held up just while it joins, or
-/// whose commit is lost just while it is taken over.
-const OUT_OF_REACH: &[Defect] = &[
-    Defect::GoesOnInLowerEpoch,
-    Defect::BeginsInOldEpoch,
-    Defect::GivesAwayUntold,
-    Defect::WithdrawsUnasked,
-];
+    &[(Defect::RefusedEffectsLetOut, 708), (Defect::WithdrawsUnasked, 2205)];
+/// Found once, by another mix of faults, and not by this one within thousands of seeds: a server that is given shards while it is held up
+/// just as it joins, and that another one should have by then.
+const OUT_OF_REACH: &[Defect] = &[Defect::GivesAwayUntold];
 
 fn is_found(defect: Defect) -> bool {
     match LUCKY.iter().find(|(lucky, _)| *lucky == defect) {

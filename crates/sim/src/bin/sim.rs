@@ -7,6 +7,7 @@ use steadfast_sim::cluster::{Parts, Sweep, hunt, run, shrink};
 
 const USAGE: &str = "\
 sim --seeds N [--from S] [--threads T] [--bug NAME]   many seeds; prints how often each thing occurred
+    [--keep-going]                                    goes on after a seed that fails, and lists all of them
 sim --seed S [--bug NAME] [--jobs 0,2] [--faults 1]   one seed, with its trace; of its jobs and faults only these
 sim --shrink S [--bug NAME]                           a failing seed, with as few jobs and faults as still fail
 sim --bugs [--seeds N]                                after how many seeds each defect is found, and by which check";
@@ -23,6 +24,7 @@ struct Options {
     threads: usize,
     bug: Option<Defect>,
     bugs: bool,
+    keeps_going: bool,
     parts: Parts,
 }
 
@@ -62,12 +64,20 @@ fn main() -> ExitCode {
     } else {
         std::thread::available_parallelism().map_or(1, usize::from)
     };
-    let swept = Sweep { from: options.from, seeds, threads, defect: options.bug }.run();
+    let Options { from, bug: defect, keeps_going, .. } = options;
+    let swept = Sweep { from, seeds, threads, defect, keeps_going }.run();
     print!("{}", swept.counts);
     println!("{} seeds from {}, {} events", swept.seeds, options.from, swept.events);
-    if let Some(found) = swept.found {
+    for found in &swept.found {
         println!("seed {} violates {}", found.seed, found.violation);
-        return made_smaller(found.seed, options.bug, &bug);
+    }
+    match &*swept.found {
+        [found] if !keeps_going => return made_smaller(found.seed, defect, &bug),
+        [] => {}
+        all => {
+            println!("{} of {} seeds fail", all.len(), swept.seeds);
+            return ExitCode::FAILURE;
+        }
     }
     let missing = swept.counts.missing();
     if seeds >= LARGE && !missing.is_empty() {
@@ -119,6 +129,10 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     while let Some(word) = words.next() {
         if word == "--bugs" {
             options.bugs = true;
+            continue;
+        }
+        if word == "--keep-going" {
+            options.keeps_going = true;
             continue;
         }
         let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;

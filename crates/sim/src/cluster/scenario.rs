@@ -1,6 +1,8 @@
 //! What a seed says: who is there, which jobs come when, what people want of them, and what goes wrong. All of it is data, decided before
 //! anything happens, so that a failing seed can be made smaller by leaving some of it out.
 
+mod combined;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -189,6 +191,10 @@ impl Scenario {
         let faults = if rng.percent(8) { 0 } else { rng.between(1, 12) };
         all.faults =
             (0..faults).map(|n| all.fault(&mut Rng::new(seed, &format!("fault {n}")))).collect();
+        if rng.percent(50) {
+            let some = combined::combined(&all, &mut Rng::new(seed, "combined"));
+            all.faults.extend(some);
+        }
         if let Some(kept) = &parts.jobs {
             all.jobs = kept.iter().filter_map(|n| all.jobs.get(*n).cloned()).collect();
         }

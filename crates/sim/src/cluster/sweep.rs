@@ -22,6 +22,8 @@ pub struct Sweep {
     pub seeds: u64,
     pub threads: usize,
     pub defect: Option<Defect>,
+    /// Also after a seed that fails.
+    pub keeps_going: bool,
 }
 
 /// A seed that fails.
@@ -35,14 +37,14 @@ pub struct Found {
 pub struct Swept {
     pub counts: Counts,
     pub events: u64,
-    /// The first failing seed.
-    pub found: Option<Found>,
+    /// The failing seeds, in order. Unless it keeps going, the first of them.
+    pub found: Vec<Found>,
     /// Seeds that were run.
     pub seeds: u64,
 }
 
 impl Sweep {
-    /// Stops soon after the first seed that fails.
+    /// Stops soon after the first seed that fails, unless it keeps going.
     pub fn run(self) -> Swept {
         let (next, swept) = (AtomicU64::new(self.from), Mutex::new(Swept::default()));
         let failed = AtomicBool::new(false);
@@ -61,29 +63,35 @@ impl Sweep {
                         own.events += events;
                         own.seeds += 1;
                         if let Some(violation) = violation {
-                            failed.store(true, Ordering::Relaxed);
-                            own.found = Some(Found { seed, violation });
+                            failed.store(!self.keeps_going, Ordering::Relaxed);
+                            own.found.push(Found { seed, violation });
                         }
                     }
                     let mut all = swept.lock().unwrap_or_else(PoisonError::into_inner);
                     all.counts.join(&own.counts);
                     all.events += own.events;
                     all.seeds += own.seeds;
-                    // The lowest, whichever thread was faster.
-                    let both = [all.found.take(), own.found];
-                    all.found = both.into_iter().flatten().min_by_key(|found| found.seed);
+                    all.found.extend(own.found);
                 });
             }
         });
-        swept.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let mut swept = swept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Whichever thread was faster.
+        swept.found.sort_by_key(|found| found.seed);
+        if !self.keeps_going {
+            swept.found.truncate(1);
+        }
+        swept
     }
 }
 
-/// After how many seeds a defect is found, and by which check. None: not within so many.
+/// After how many seeds a defect is found, and by which check. None: not within so many. A seed that fails without it has found
+/// something else.
 pub fn hunt(defect: Defect, seeds: u64) -> Option<(u64, Violation)> {
     (0..seeds).find_map(|seed| {
         let violation = run(seed, &Parts::default(), Some(defect), false).violation?;
-        Some((seed + 1, violation))
+        let is_its = run(seed, &Parts::default(), None, false).violation.is_none();
+        is_its.then_some((seed + 1, violation))
     })
 }
 
