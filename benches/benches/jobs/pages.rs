@@ -55,8 +55,8 @@ async fn connect(server: &str, number: u32) -> TcpStream {
     socket.connect(server).await.expect("connected")
 }
 
-/// As the dashboard does: one stream, and after each message a list, a second after the last one at the soonest. The
-/// server sends one message a second at most.
+/// As the dashboard does: one stream, and after each message a list as of that message, a second after the last one at the soonest.
+/// The server sends one message a second at most.
 async fn page(mut stream: TcpStream, server: String, number: u32, asked: Arc<AtomicU64>) {
     let head =
         "GET /v1/jobs/changes HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
@@ -73,7 +73,9 @@ async fn page(mut stream: TcpStream, server: String, number: u32, asked: Arc<Ato
             continue;
         }
         asked.fetch_add(1, Ordering::Relaxed);
-        let head = "GET /v1/jobs?limit=100 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let as_of = told.split_once("\"as_of\":\"").and_then(|(_, rest)| rest.split('"').next());
+        let as_of = as_of.map(|as_of| format!("&as_of={as_of}")).unwrap_or_default();
+        let head = format!("GET /v1/jobs?limit=100{as_of} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         if lists.write_all(head.as_bytes()).await.is_err() || !read_answer(&mut lists).await {
             lists = connect(&server, number).await;
         }

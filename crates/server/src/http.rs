@@ -36,6 +36,7 @@ use crate::error::ApiError;
 use crate::notifications::Notifications;
 use crate::observability::RecentActivity;
 use crate::queries::JobReader;
+use crate::shared_answers::SharedAnswers;
 
 use query::Names;
 
@@ -49,6 +50,7 @@ pub struct App {
     pub commands: JobCommands,
     pub callbacks: CallbackHandler,
     pub notifications: Notifications,
+    pub shared: SharedAnswers,
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub operator: Arc<Operator>,
     pub workers: Arc<dyn WorkerQueries>,

@@ -26,6 +26,7 @@ pub mod purge;
 pub mod queries;
 pub mod serve;
 pub mod sessions;
+pub mod shared_answers;
 pub mod tls;
 pub mod tokens;
 pub mod unread;

@@ -48,6 +48,7 @@ use crate::sessions::{
     FleetQueries, LARGEST_MESSAGE, Proofs, Scope, SessionParts, SessionRegistry, SessionRules,
     WorkerSessions,
 };
+use crate::shared_answers::SharedAnswers;
 use crate::tls::{TlsError, server_config};
 use crate::tokens::{TokenError, Tokens};
 
@@ -341,6 +342,7 @@ pub async fn start(options: ServerOptions) -> Result<Running, StartError> {
         commands,
         callbacks,
         notifications: notifications.clone(),
+        shared: SharedAnswers::default(),
         clock: Arc::new(move || now.now()),
         operator,
         workers: Arc::new(fleet.clone()),

@@ -16,6 +16,8 @@ mod readiness;
 mod seen;
 #[path = "rest/server.rs"]
 mod server;
+#[path = "rest/shared.rs"]
+mod shared;
 #[path = "rest/starts.rs"]
 mod starts;
 #[path = "rest/streams.rs"]

@@ -8,6 +8,10 @@ import { refuse, session } from './session'
 export type Wire = components['schemas']
 
 let accepted: string | null = null
+let wroteAt = -Infinity
+
+/** Milliseconds since this page has last changed something, or tried to. */
+export const sinceWrite = () => performance.now() - wroteAt
 
 /** As `fetch`, with the token; whatever is not a success is thrown. */
 export async function send(request: Request): Promise<Response> {
@@ -20,6 +24,8 @@ export async function send(request: Request): Promise<Response> {
     if (request.signal.aborted) throw error
     serverAway()
     throw new Unreachable()
+  } finally {
+    if (request.method !== 'GET') wroteAt = performance.now()
   }
   if ([502, 503, 504].includes(response.status)) {
     const problem = await readProblem(response)

@@ -1,5 +1,5 @@
 /** Lists of jobs, and what can be done to them. */
-import { body, client, type Wire } from './client'
+import { body, client, sinceWrite, type Wire } from './client'
 import type { ActionKind, ActionResult, Counts, JobFilter, JobRow, JobState, Me, Page } from './model'
 import { follow } from './stream'
 
@@ -9,6 +9,13 @@ export async function fetchMe(): Promise<Me> {
 }
 
 const PAGE = 200
+/** So long after it has changed something, a page takes no answer that another page was given: it may be from before. */
+const OWN_MS = 3_000
+
+let told: string | undefined
+
+/** The last message of changes: a list that has what it tells of will do, so that all pages it was told to share one. */
+const asOf = () => (sinceWrite() > OWN_MS ? told : undefined)
 
 /** Names as the API has them. */
 function wireFilter(filter: JobFilter) {
@@ -17,7 +24,7 @@ function wireFilter(filter: JobFilter) {
 }
 
 export async function fetchJobs(filter: JobFilter, cursor: string | undefined, signal?: AbortSignal): Promise<Page<JobRow>> {
-  const query = { ...wireFilter(filter), cursor, limit: PAGE }
+  const query = { ...wireFilter(filter), cursor, limit: PAGE, as_of: asOf() }
   const page = body(await client.GET('/v1/jobs', { params: { query: query as never }, signal }))
   return { rows: page.jobs.map(jobRow), next: page.next ?? null }
 }
@@ -43,7 +50,8 @@ export interface JobChanges {
   ids: string[]
   /** More have changed than are named. */
   more: boolean
-  counts: Counts
+  /** Unless they are known. */
+  counts: Counts | undefined
 }
 
 export function followChanges(onChanges: (changes: JobChanges) => void, onLive: (live: boolean) => void): () => void {
@@ -51,7 +59,8 @@ export function followChanges(onChanges: (changes: JobChanges) => void, onLive: 
     onLive,
     onEvent({ event, data }) {
       if (event !== 'jobs') return
-      const { ids, more, counts } = JSON.parse(data) as { ids: string[]; more: boolean; counts: Wire['JobCounts'] }
+      const { ids, more, counts, as_of } = JSON.parse(data) as Wire['JobsChanged']
+      told = as_of
       onChanges({ ids, more, counts: counts.by_state })
     },
   })
@@ -84,7 +93,8 @@ export async function actOnJobs(action: JobsAction, dryRun: boolean, cursor?: st
         ...(cursor ? { cursor } : {}),
         ...(action.action === 'retry' ? { idempotency_key: action.key } : {}),
         dry_run: dryRun,
-      },
+        // Which keys go with which action, the server says.
+      } as Wire['Actions'],
     }),
   )
   const results = answer.results.map(({ id, name, state, outcome, new_id, problem }) => ({

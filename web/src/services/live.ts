@@ -7,7 +7,7 @@ import { followChanges, type JobChanges } from './jobs'
 import { costOf, queries } from './queries'
 
 export const live = createStore<{ connected: boolean; paused: boolean }>({ connected: false, paused: false })
-/** Counts changes that were held back while paused, or while more is loaded than is asked for again by itself. */
+/** Counts changes that were held back while paused, or while more is loaded than is asked for again by itself; infinite if nobody counts. */
 export const heldBack = createStore(0)
 
 /** Pages of a list that are asked for again with each change. */
@@ -58,10 +58,22 @@ const EXPENSIVE = new Set<unknown>(['explain', 'budget', 'what-if'])
 
 const pace = new Pace(cost => Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, cost * SHARE)))
 
+/** While nobody sees the page it asks for nothing, and then for all of it. */
+let missed = false
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden || !missed) return
+  missed = false
+  changed({ ids: [], more: true, counts: undefined })
+})
+
 function changed({ ids, more, counts }: JobChanges): void {
-  queries.setQueryData(['jobs', 'counts'], counts)
+  if (counts) queries.setQueryData(['jobs', 'counts'], counts)
   if (ids.length === 0 && !more) return
-  if (live.get().paused || longListIsShown()) heldBack.set(heldBack.get() + Math.max(1, ids.length))
+  if (document.hidden) {
+    missed = true
+    return
+  }
+  if (live.get().paused || longListIsShown()) heldBack.set(heldBack.get() + (more ? Infinity : ids.length))
   else pace.run('list', costOf('list'), () => void queries.invalidateQueries({ queryKey: LISTS }))
   const shown = new Set(
     queries

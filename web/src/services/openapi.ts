@@ -1182,6 +1182,7 @@ export interface components {
             ids: string[];
             more: boolean;
             counts: components["schemas"]["JobCounts"];
+            as_of: string;
         };
         ItemsPage: {
             step: string;
@@ -1417,23 +1418,7 @@ export interface components {
             since_ms: number;
             scope: string;
         };
-        /** @description With `ids` or with `filter`. */
         Actions: {
-            /** @enum {string} */
-            action: "cancel" | "pause" | "resume" | "retry";
-            ids?: string[] | null;
-            /** @description As the list of jobs takes them. At least one. */
-            filter?: {
-                state?: (("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck") | ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck")[]) | null;
-                name?: string | null;
-                label?: string | null;
-                text?: string | null;
-                since_ms?: number | null;
-                until_ms?: number | null;
-                reason?: string | null;
-            } | null;
-            /** @description Of a retry: so many more attempts and so much more budget. */
-            grant?: number | null;
             /** @description Why, for whoever reads the job's history. */
             reason?: string | null;
             /**
@@ -1441,9 +1426,73 @@ export interface components {
              * @default false
              */
             dry_run: boolean;
+            /** @enum {string} */
+            action: "cancel" | "pause" | "resume";
+            ids: string[];
+        } | {
+            /** @description Why, for whoever reads the job's history. */
+            reason?: string | null;
+            /**
+             * @description Say what would be done.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @enum {string} */
+            action: "cancel" | "pause" | "resume";
+            /** @description As the list of jobs takes them. At least one. */
+            filter: {
+                state?: ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck") | ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck")[];
+                name?: string;
+                label?: string;
+                text?: string;
+                since_ms?: number;
+                until_ms?: number;
+                /** @enum {string} */
+                reason?: "all_reported" | "attempts_exhausted" | "cancelled" | "deadline_expired" | "deferrals_exhausted" | "delay_budget_exhausted" | "exit_code_excluded" | "exit_code_not_listed" | "job_budget_exhausted" | "job_timed_out" | "min_datacenters_reached" | "not_retryable" | "permanent_error" | "preemptions_exhausted" | "rule_stop" | "run_failed" | "step_budget_exhausted" | "step_failed" | "timed_out" | "unschedulable" | "window_expired";
+            };
             /** @description The `next` of the answer before. */
             cursor?: string | null;
-            /** @description Of a retry: each job's is this, a slash and its id, so that the same may be sent again. */
+        } | {
+            /** @description Why, for whoever reads the job's history. */
+            reason?: string | null;
+            /**
+             * @description Say what would be done.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @enum {string} */
+            action: "retry";
+            ids: string[];
+            /** @description So many more attempts and so much more budget. */
+            grant?: number | null;
+            /** @description Each job's is this, a slash and its id, so that the same may be sent again. */
+            idempotency_key?: string | null;
+        } | {
+            /** @description Why, for whoever reads the job's history. */
+            reason?: string | null;
+            /**
+             * @description Say what would be done.
+             * @default false
+             */
+            dry_run: boolean;
+            /** @enum {string} */
+            action: "retry";
+            /** @description As the list of jobs takes them. At least one. */
+            filter: {
+                state?: ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck") | ("pending" | "running" | "paused" | "succeeded" | "partial" | "failed" | "cancelled" | "interrupted" | "stuck")[];
+                name?: string;
+                label?: string;
+                text?: string;
+                since_ms?: number;
+                until_ms?: number;
+                /** @enum {string} */
+                reason?: "all_reported" | "attempts_exhausted" | "cancelled" | "deadline_expired" | "deferrals_exhausted" | "delay_budget_exhausted" | "exit_code_excluded" | "exit_code_not_listed" | "job_budget_exhausted" | "job_timed_out" | "min_datacenters_reached" | "not_retryable" | "permanent_error" | "preemptions_exhausted" | "rule_stop" | "run_failed" | "step_budget_exhausted" | "step_failed" | "timed_out" | "unschedulable" | "window_expired";
+            };
+            /** @description The `next` of the answer before. */
+            cursor?: string | null;
+            /** @description So many more attempts and so much more budget. */
+            grant?: number | null;
+            /** @description Each job's is this, a slash and its id, so that the same may be sent again. */
             idempotency_key?: string | null;
         };
         ActionsAnswer: {
@@ -1590,6 +1639,8 @@ export interface operations {
                 cursor?: string;
                 /** @description How many at most. */
                 limit?: number;
+                /** @description The `as_of` of a message of `/v1/jobs/changes`: an answer will do that others were given since then, up to 2 s ago. Without it, or of another server, the answer is from now. */
+                as_of?: string;
             };
             header?: never;
             path?: never;
@@ -2016,13 +2067,17 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description `event: jobs` at most once a second, with the ids of jobs that have changed since the last one, or with `more` if the list is to be read anew. The first has the counts alone. */
+            /** @description `event: jobs` at most once a second, with the ids of jobs that have changed since the last one, or with `more` and none of them if the list is to be read anew. The first has the counts alone. `as_of` is for `/v1/jobs`. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["JobsChanged"];
+                    "text/event-stream": {
+                        /** @description JobsChanged, as JSON. */
+                        data: string;
+                        event: string;
+                    };
                 };
             };
             /** @description The token or the signature is missing or not good, or not any more. */

@@ -53,8 +53,23 @@ export const tests = {
     await page.locator('[data-step=s0]').click()
     await page.getByRole('complementary', { name: 'Step s0' }).waitFor()
     await page.keyboard.press('f')
-    await page.locator('[data-step=s999]').waitFor()
+    await page.locator('[data-far-steps="1000"]').waitFor({ state: 'attached' })
+    assert((await page.locator('[data-step]').count()) === 0, 'from afar they have no elements')
     await page.keyboard.press('Escape')
     await page.getByRole('complementary', { name: 'Step s0' }).waitFor({ state: 'detached' })
+    const last = await page
+      .locator('[data-far-state] path')
+      .first()
+      .evaluate(boxes => {
+        const [x, y] = boxes.getAttribute('d').split('M').at(-1).split(/[ h]/).map(Number)
+        const at = new DOMPoint(x + 100, y + 30).matrixTransform(boxes.getScreenCTM())
+        return [at.x, at.y]
+      })
+    await page.mouse.click(...last)
+    await page.getByRole('complementary', { name: /Step s\d+/ }).waitFor()
+    await page.keyboard.press('2')
+    await page.locator('[data-far-steps]').waitFor({ state: 'detached' })
+    await page.keyboard.press('1')
+    await page.locator('[data-graph="1000"] [data-step]').first().waitFor()
   },
 }

@@ -27,6 +27,7 @@ use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
 use steadfast_server::observability::RecentActivity;
 use steadfast_server::queries::JobReader;
+use steadfast_server::shared_answers::SharedAnswers;
 use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
 use tokio::runtime::Runtime;
 
@@ -204,6 +205,7 @@ impl Server {
             ),
             reader,
             notifications,
+            shared: SharedAnswers::default(),
             clock: Arc::new(now),
             operator,
             workers: Arc::new(OneWorker),

@@ -15,6 +15,7 @@ use utoipa::openapi::{
 };
 
 use super::{App, Limits, PageLimit, bulk, callbacks, events, jobs, logs, schemas, workers};
+use crate::job_changes::AsOf;
 
 /// What the guard answers in front of every route, and what a defect and a server that has no room are.
 const ANYWHERE: [u16; 6] = [401, 403, 415, 429, 500, 503];
@@ -86,6 +87,12 @@ pub(super) fn routes(limits: Limits) -> Routes {
         ))
         .parameter(query("cursor", "The `next` of the page before.", &job_cursor))
         .parameter(limit(limits.jobs))
+        .parameter(query(
+            "as_of",
+            "The `as_of` of a message of `/v1/jobs/changes`: an answer will do that others were given since then, up to 2 s ago. \
+             Without it, or of another server, the answer is from now.",
+            &json!({"type": "string", "pattern": AsOf::PATTERN}),
+        ))
         .answer(
             200,
             "A page of jobs. A request looks through at most 20,000 jobs, and into the logs of 2,000: the page may be short, or \

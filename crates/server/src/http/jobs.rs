@@ -22,6 +22,7 @@ use crate::caller::Caller;
 use crate::commands::{AttachedFile, RetryRequest, Submitted};
 use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
+use crate::job_changes::AsOf;
 use crate::queries::{JobFilter, wire_counts};
 
 pub(super) const SUBMISSION: &str = "application/vnd.steadfast.submission+json";
@@ -173,8 +174,10 @@ fn created(submitted: &Submitted, ended: Option<&JobStatus>) -> Result<Response,
     Ok(response)
 }
 
-pub(super) async fn counts(State(app): State<App>) -> Result<Response, ApiError> {
-    super::json(StatusCode::OK, &wire_counts(&app.reader.counts().await?))
+pub(super) async fn counts(State(app): State<App>) -> Response {
+    let counts = async { Ok(wire_counts(&app.reader.counts().await?)) };
+    let question = ("/v1/jobs/counts", String::new());
+    app.shared.answer(app.notifications.changes(), question, None, counts).await
 }
 
 pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
@@ -190,8 +193,20 @@ pub(super) async fn list(State(app): State<App>, params: Params) -> Result<Respo
         until: at("until_ms")?,
         reason: params.text("reason")?.map(read_reason).transpose()?,
     };
-    let page = app.reader.list(filter, text("cursor")?, params.limit(app.limits.jobs)?).await?;
-    super::json(StatusCode::OK, &page)
+    let (cursor, limit) = (text("cursor")?, params.limit(app.limits.jobs)?);
+    let changes = app.notifications.changes();
+    let as_of = match params.text("as_of")? {
+        None => None,
+        Some(text) => read_as_of(text)?.message_of(changes),
+    };
+    let question = ("/v1/jobs", format!("{filter:?} {cursor:?} {limit}"));
+    let page = app.reader.list(filter, cursor, limit);
+    Ok(app.shared.answer(changes, question, as_of, page).await)
+}
+
+fn read_as_of(text: &str) -> Result<AsOf, ApiError> {
+    let wrong = || ApiError::BadRequest(format!("`as_of` must be that of a message, not {text:?}"));
+    text.parse().map_err(|()| wrong())
 }
 
 const A_TIME: &str = "a time in Unix milliseconds";

@@ -9,7 +9,14 @@ use crate::error::ApiError;
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
-        if let Self::Unconfirmed { job } = &self {
+        self.response()
+    }
+}
+
+impl ApiError {
+    /// Logs nothing.
+    pub(crate) fn response(&self) -> Response {
+        if let Self::Unconfirmed { job } = self {
             let body = json!({ "id": job, "code": self.code(), "detail": self.to_string() });
             let location = format!("/v1/jobs/{job}");
             let headers = [("content-type", "application/json"), ("location", &location)];
@@ -25,9 +32,7 @@ impl IntoResponse for ApiError {
         }
         response
     }
-}
 
-impl ApiError {
     /// What is told of it.
     pub(super) fn problem(&self) -> Value {
         let mut body = json!({

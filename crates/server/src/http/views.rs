@@ -2,10 +2,9 @@
 
 use std::convert::Infallible;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use steadfast_api::ItemState;
 use steadfast_core::time::Timestamp;
+use tokio::time::timeout;
 
 use super::events::KEEP_ALIVE;
 use super::query::{Names, Params};
@@ -58,20 +58,21 @@ pub(super) async fn me(
 
 /// Which jobs have changed, as long as somebody listens. The first message has the counts alone.
 pub(super) async fn changes(State(app): State<App>) -> Result<Response, ApiError> {
-    let listener = app.notifications.changes().listen(&app.reader);
-    let counts = wire_counts(&app.reader.counts().await?);
-    let no_ids: [&str; 0] = [];
-    let first = json!({ "ids": no_ids, "more": false, "counts": counts }).to_string();
+    let changes = app.notifications.changes();
+    let listener = changes.listen(&app.reader);
+    let first = changes.first(&wire_counts(&app.reader.counts().await?));
     let messages = unfold((Some(first), listener), |(first, mut listener)| async move {
-        let text = match first {
+        let event = match first {
             Some(first) => first,
-            None => listener.next().await?,
+            None => match timeout(KEEP_ALIVE, listener.next()).await {
+                Ok(next) => next?,
+                Err(_) => Bytes::from_static(b":\n\n"),
+            },
         };
-        let event = Event::default().event("jobs").data(text);
         Some((Ok::<_, Infallible>(event), (None, listener)))
     });
-    let stream = Sse::new(messages).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
-    Ok(stream.into_response())
+    let headers = [("content-type", "text/event-stream"), ("cache-control", "no-cache")];
+    Ok((headers, Body::from_stream(messages)).into_response())
 }
 
 pub(super) async fn items(
@@ -118,16 +119,19 @@ pub(super) async fn overview(State(app): State<App>, params: Params) -> Result<R
         let why = format!("`minutes` must be a whole number from 1 to {MOST}, not {minutes}");
         return Err(ApiError::BadRequest(why));
     }
-    // Without the engine's word on its queue the rest is still true.
-    let queue = app.workers.queue_by_reason().await.unwrap_or_default();
-    let queue = queue.into_iter().map(|(reason, jobs)| json!({ "reason": reason, "jobs": jobs }));
-    let overview = Overview {
-        activity: app.recent.overview(minutes, (app.clock)()),
-        queue: queue.collect(),
-        since_ms: app.started_at,
-        scope: "this server",
+    let overview = async {
+        // Without the engine's word on its queue the rest is still true.
+        let queue = app.workers.queue_by_reason().await.unwrap_or_default().into_iter();
+        let queue = queue.map(|(reason, jobs)| json!({ "reason": reason, "jobs": jobs }));
+        Ok(Overview {
+            activity: app.recent.overview(minutes, (app.clock)()),
+            queue: queue.collect(),
+            since_ms: app.started_at,
+            scope: "this server",
+        })
     };
-    super::json(StatusCode::OK, &overview)
+    let question = ("/v1/overview", minutes.to_string());
+    Ok(app.shared.answer(app.notifications.changes(), question, None, overview).await)
 }
 
 #[derive(Debug, Serialize)]

@@ -30,8 +30,10 @@ pub trait WorkerQueries: fmt::Debug + Send + Sync {
     async fn queue_by_reason(&self) -> Result<Vec<(String, u64)>, ApiError>;
 }
 
-pub(super) async fn list(State(app): State<App>) -> Result<Response, ApiError> {
-    super::json(StatusCode::OK, &WorkersPage { workers: app.workers.list().await? })
+pub(super) async fn list(State(app): State<App>) -> Response {
+    let page = async { Ok(WorkersPage { workers: app.workers.list().await? }) };
+    let question = ("/v1/workers", String::new());
+    app.shared.answer(app.notifications.changes(), question, None, page).await
 }
 
 pub(super) async fn drain(

@@ -25,6 +25,7 @@ use steadfast_server::http::{App, Limits, WorkerQueries, router};
 use steadfast_server::notifications::Notifications;
 use steadfast_server::observability::RecentActivity;
 use steadfast_server::queries::{JobReader, Projector};
+use steadfast_server::shared_answers::SharedAnswers;
 use steadfast_server::tokens::{Granted, Scope, WorkerBinding};
 use steadfast_server::unread::{Client, Unread};
 use steadfast_store::{Folder, Journal as _, Owner, SqliteStore};
@@ -39,6 +40,8 @@ pub(crate) struct Server {
     pub notifications: Notifications,
     pub unread: Unread,
     pub client: reqwest::Client,
+    /// Without what the guard leaves in requests.
+    pub routes: axum::Router,
     _root: tempfile::TempDir,
     _live: Live,
 }
@@ -214,6 +217,7 @@ impl Server {
             commands,
             reader,
             notifications: notifications.clone(),
+            shared: SharedAnswers::default(),
             clock: Arc::new(now),
             operator,
             workers: Arc::new(OneWorker),
@@ -226,11 +230,22 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let unread = Unread::new(UNREAD);
         let as_token = axum::middleware::map_request_with_state(unread.clone(), named);
-        let routes = router(app).layer(as_token);
-        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let routes = router(app);
+        let named = routes.clone().layer(as_token);
+        tokio::spawn(async move { axum::serve(listener, named).await });
         steadfast_server::tls::use_ring();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, folder, watched, notifications, unread, client, _root: root, _live: live }
+        Self {
+            url,
+            folder,
+            watched,
+            notifications,
+            unread,
+            client,
+            routes,
+            _root: root,
+            _live: live,
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -1,7 +1,7 @@
 //! A storage whose readers tell what they are asked for.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use steadfast_core::event::{JobId, RecordedEvent, Requester};
@@ -22,6 +22,8 @@ pub(crate) struct Asked {
 pub(crate) struct WatchedStorage {
     storage: Arc<dyn Storage>,
     asked: Arc<Mutex<Vec<Asked>>>,
+    /// Pages of jobs that were read.
+    lists: Arc<AtomicUsize>,
     /// Where a count waits for the test, if it is the next one after [`WatchedStorage::hold_count`].
     count: Arc<Barrier>,
     is_held: Arc<AtomicBool>,
@@ -30,13 +32,19 @@ pub(crate) struct WatchedStorage {
 impl WatchedStorage {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
         let count = Arc::new(Barrier::new(2));
-        Self { storage, asked: Arc::default(), count, is_held: Arc::default() }
+        let lists = Arc::default();
+        Self { storage, asked: Arc::default(), lists, count, is_held: Arc::default() }
     }
 
     /// Where the next count waits.
     pub(crate) fn hold_count(&self) -> Arc<Barrier> {
         self.is_held.store(true, Ordering::Relaxed);
         self.count.clone()
+    }
+
+    /// How many pages of jobs were read since the last time.
+    pub(crate) fn lists(&self) -> usize {
+        self.lists.swap(0, Ordering::Relaxed)
     }
 
     /// What was asked for since the last time.
@@ -55,7 +63,8 @@ impl Storage for WatchedStorage {
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         let (asked, count) = (self.asked.clone(), self.count.clone());
         let (reader, is_held) = (self.storage.reader()?, self.is_held.clone());
-        Ok(Box::new(WatchedReader { reader, asked, count, is_held }))
+        let lists = self.lists.clone();
+        Ok(Box::new(WatchedReader { reader, asked, lists, count, is_held }))
     }
     fn blobs(&self) -> Arc<dyn Blobs> {
         self.storage.blobs()
@@ -95,6 +104,7 @@ impl Storage for WatchedStorage {
 struct WatchedReader {
     reader: Box<dyn Reader>,
     asked: Arc<Mutex<Vec<Asked>>>,
+    lists: Arc<AtomicUsize>,
     count: Arc<Barrier>,
     is_held: Arc<AtomicBool>,
 }
@@ -118,6 +128,7 @@ impl Reader for WatchedReader {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Page, StoreError> {
+        self.lists.fetch_add(1, Ordering::Relaxed);
         self.reader.list(filter, cursor, limit)
     }
     fn events(

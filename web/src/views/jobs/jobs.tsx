@@ -93,7 +93,7 @@ function LivePause() {
     <>
       {waiting > 0 && (
         <Button look="primary" onClick={showHeldBack}>
-          Show {plural(waiting, 'change')}
+          {Number.isFinite(waiting) ? `Show ${plural(waiting, 'change')}` : 'Show all changes'}
         </Button>
       )}
       <Button icon={paused ? 'play' : 'pause'} aria-pressed={paused} onClick={() => setPaused(!paused)}>

@@ -17,8 +17,8 @@ impl Routes {
             .problems(&[]);
         let changes = Described::new("watchJobs", "Which jobs change, as a stream")
             .stream(
-                "`event: jobs` at most once a second, with the ids of jobs that have changed since the last one, or with `more` if \
-                 the list is to be read anew. The first has the counts alone.",
+                "`event: jobs` at most once a second, with the ids of jobs that have changed since the last one, or with `more` and \
+                 none of them if the list is to be read anew. The first has the counts alone. `as_of` is for `/v1/jobs`.",
                 "JobsChanged",
             )
             .problems(&[]);

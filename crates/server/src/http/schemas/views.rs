@@ -61,7 +61,12 @@ fn me() -> Value {
 }
 
 fn jobs_changed() -> Value {
-    object(&[("ids", list(&super::id())), ("more", flag()), ("counts", reference("JobCounts"))])
+    object(&[
+        ("ids", list(&super::id())),
+        ("more", flag()),
+        ("counts", reference("JobCounts")),
+        ("as_of", text()),
+    ])
 }
 
 fn items_page() -> Value {

@@ -3,13 +3,13 @@ import '@xyflow/react/dist/style.css'
 import { useQuery } from '@tanstack/react-query'
 import {
   Background,
-  Handle,
-  Position,
+  getViewportForBounds,
   ReactFlow,
   ReactFlowProvider,
   useReactFlow,
   useStore,
-  type Edge,
+  useStoreApi,
+  ViewportPortal,
   type Node,
   type NodeProps,
 } from '@xyflow/react'
@@ -25,18 +25,18 @@ import { createStore, type Store } from '@/lib/store'
 import type { Job, Plan } from '@/services/model'
 import { jobQuery, planQuery } from '@/services/queries'
 import { useJobId, useJobSearch } from '../use-job'
+import { boundsOf, boxesPath, edgesPath, HEIGHT, stepAt, WIDTH, type Point } from './drawing'
 import type { LayoutAnswer, LayoutRequest } from './layout-worker'
 import { mergeSteps, type StepView } from './steps'
 import { StepPanel } from './step-panel'
 
-const WIDTH = 208
-const HEIGHT = 62
 /** Below this a node shows its state alone. */
 const DETAIL_ZOOM = 0.45
 /** A graph that would be smaller than this is not shown whole at first. */
 const READABLE_ZOOM = 0.55
-/** Steps of a graph in which the edges of the chosen one are marked. */
-const MOST_MARKED = 200
+const LEAST_ZOOM = 0.05
+/** A graph with more steps has no elements for them where it is not shown large enough to be read. */
+const MANY = 200
 
 /** What a node shows does not go through the graph: a status each second would lay hands on a thousand nodes. */
 interface Shown {
@@ -60,16 +60,23 @@ export default function GraphTab() {
   )
 }
 
+/** So that who comes back to the graph does not wait for it again. */
+const layouts = new WeakMap<Plan, LayoutAnswer>()
+
 function useLayout(plan: Plan): LayoutAnswer | null {
-  const [places, setPlaces] = useState<LayoutAnswer | null>(null)
+  const [, setPlaced] = useState<Plan | null>(null)
   useEffect(() => {
+    if (layouts.has(plan)) return
     const worker = new Worker(new URL('./layout-worker.ts', import.meta.url), { type: 'module' })
-    worker.onmessage = ({ data }: MessageEvent<LayoutAnswer>) => setPlaces(data)
+    worker.onmessage = ({ data }: MessageEvent<LayoutAnswer>) => {
+      layouts.set(plan, data)
+      setPlaced(plan)
+    }
     const request: LayoutRequest = { steps: plan.steps.map(({ name, needs }) => ({ name, needs })), width: WIDTH, height: HEIGHT }
     worker.postMessage(request)
     return () => worker.terminate()
   }, [plan])
-  return places
+  return layouts.get(plan) ?? null
 }
 
 function Graph({ job, plan }: { job: Job; plan: Plan }) {
@@ -82,6 +89,8 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
     () => shared.set({ steps: new Map(steps.map(step => [step.name, step])), selected: search.step }),
     [shared, steps, search.step],
   )
+  const many = plan.steps.length > MANY
+  const far = useStore(state => many && state.transform[2] < READABLE_ZOOM)
   const nodes = useMemo<StepNode[]>(
     () =>
       places
@@ -91,37 +100,40 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
             position: places[name] ?? { x: 0, y: 0 },
             width: WIDTH,
             height: HEIGHT,
+            measured: { width: WIDTH, height: HEIGHT },
+            handles: [],
             data: {},
           }))
         : [],
     [places, plan],
   )
-  const marked = plan.steps.length <= MOST_MARKED ? search.step : undefined
-  const edges = useMemo<Edge[]>(
-    () =>
-      plan.steps.flatMap(step =>
-        step.needs.map(need => ({
-          id: `${need}>${step.name}`,
-          source: need,
-          target: step.name,
-          focusable: false,
-          style: { stroke: need === marked || step.name === marked ? 'var(--accent)' : 'var(--line-strong)', strokeWidth: 1.5 },
-        })),
-      ),
-    [plan, marked],
-  )
   const order = useMemo(
     () => [...nodes].sort((a, b) => a.position.x - b.position.x || a.position.y - b.position.y).map(node => node.id),
     [nodes],
   )
+  const bounds = useMemo(() => boundsOf(places ?? {}), [places])
   const flow = useReactFlow()
-  const focus = (name: string | undefined) => {
-    const node = nodes.find(candidate => candidate.id === name)
-    if (node) void flow.setCenter(node.position.x + WIDTH / 2, node.position.y + HEIGHT / 2, { zoom: Math.max(0.7, flow.getZoom()) })
+  const view = useStoreApi()
+  const fit = (least: number, most: number) => {
+    const { width, height } = view.getState()
+    const all = getViewportForBounds(bounds, width, height, least, most, 0.1)
+    // Else they would all be made, to go with the next frame.
+    if (many && all.zoom < READABLE_ZOOM) view.getState().setNodes(NO_NODES)
+    void flow.setViewport(all)
   }
-  const open = async () => {
-    await flow.fitView({ maxZoom: 1.1, minZoom: READABLE_ZOOM, padding: 0.12 })
+  const showAll = () => fit(LEAST_ZOOM, 2)
+  const focus = (name: string | undefined) => {
+    const place = name === undefined ? undefined : places?.[name]
+    if (place) void flow.setCenter(place.x + WIDTH / 2, place.y + HEIGHT / 2, { zoom: Math.max(0.7, flow.getZoom()) })
+  }
+  const open = () => {
+    fit(READABLE_ZOOM, 1.1)
     if (flow.getZoom() <= READABLE_ZOOM) focus(search.step ?? interesting(steps))
+  }
+  const choose = (name: string) => change({ step: name, state: undefined, item: undefined })
+  const chooseAt = (at: Point) => {
+    const name = places && far ? stepAt(places, flow.screenToFlowPosition(at)) : undefined
+    if (name !== undefined) choose(name)
   }
   const move = (by: number) => {
     const next = order[Math.min(order.length - 1, Math.max(0, order.indexOf(search.step ?? '') + by))]
@@ -131,7 +143,7 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
   useShortcuts('Graph', [
     { keys: 'j', about: 'Next step', run: () => move(1) },
     { keys: 'k', about: 'Previous step', run: () => move(-1) },
-    { keys: 'f', about: 'Show all steps', run: () => void flow.fitView() },
+    { keys: 'f', about: 'Show all steps', run: showAll },
     { keys: '+', about: 'Nearer', run: () => void flow.zoomIn() },
     { keys: '-', about: 'Further away', run: () => void flow.zoomOut() },
     { keys: 'Escape', about: 'Close the step', run: () => change({ step: undefined, item: undefined }) },
@@ -144,27 +156,33 @@ function Graph({ job, plan }: { job: Job; plan: Plan }) {
         <Shared value={shared}>
           <div className="absolute inset-0">
             <ReactFlow
-              nodes={nodes}
-              edges={edges}
+              nodes={far ? NO_NODES : nodes}
               nodeTypes={NODE_TYPES}
-              onNodeClick={(_, node) => change({ step: node.id, state: undefined, item: undefined })}
-              onInit={() => void open()}
+              onNodeClick={(_, node) => choose(node.id)}
+              onPaneClick={event => chooseAt({ x: event.clientX, y: event.clientY })}
+              onInit={open}
               onlyRenderVisibleElements
               nodesDraggable={false}
               nodesConnectable={false}
               nodesFocusable={false}
               elementsSelectable={false}
-              minZoom={0.05}
+              minZoom={LEAST_ZOOM}
               proOptions={{ hideAttribution: true }}
             >
               <Background color="var(--line-strong)" gap={22} size={1} />
+              <ViewportPortal>
+                <svg className="pointer-events-none absolute top-0 left-0 -z-1 size-px overflow-visible" aria-hidden>
+                  <Edges plan={plan} places={places} selected={search.step} />
+                  {far && <FarSteps steps={steps} places={places} selected={search.step} />}
+                </svg>
+              </ViewportPortal>
             </ReactFlow>
           </div>
         </Shared>
         <div className="absolute right-3 bottom-3 flex rounded-md border border-line bg-surface">
           <IconButton icon="minus" label="Further away" onClick={() => void flow.zoomOut()} />
           <IconButton icon="plus" label="Nearer" onClick={() => void flow.zoomIn()} />
-          <IconButton icon="fit" label="Show all steps" onClick={() => void flow.fitView()} />
+          <IconButton icon="fit" label="Show all steps" onClick={showAll} />
         </div>
       </div>
       {selected && <StepPanel job={job} step={selected} onClose={() => change({ step: undefined, item: undefined, state: undefined })} />}
@@ -177,6 +195,48 @@ function interesting(steps: StepView[]): string | undefined {
   const of = (state: string) => steps.find(step => step.state === state)?.name
   return of('failed') ?? of('running') ?? steps[0]?.name
 }
+
+const NO_NODES: StepNode[] = []
+
+const Edges = memo(function Edges({ plan, places, selected }: { plan: Plan; places: LayoutAnswer; selected: string | undefined }) {
+  const all = useMemo(() => edgesPath(plan.steps, places), [plan, places])
+  const marked = useMemo(() => (selected === undefined ? '' : edgesPath(plan.steps, places, selected)), [plan, places, selected])
+  return (
+    <g fill="none" strokeWidth={1.5}>
+      <path d={all} style={{ stroke: 'var(--line-strong)' }} />
+      <path d={marked} style={{ stroke: 'var(--accent)' }} />
+    </g>
+  )
+})
+
+/** The steps of a large graph from afar: their states alone. */
+const FarSteps = memo(function FarSteps(props: { steps: StepView[]; places: LayoutAnswer; selected: string | undefined }) {
+  const { steps, places, selected } = props
+  const byState = useMemo(() => {
+    const found = new Map<string, Point[]>()
+    for (const { name, state } of steps) {
+      const place = places[name]
+      if (!place) continue
+      const others = found.get(state)
+      if (others) others.push(place)
+      else found.set(state, [place])
+    }
+    return [...found].map(([state, at]) => ({ state, count: at.length, boxes: boxesPath(at, WIDTH), sides: boxesPath(at, 6) }))
+  }, [steps, places])
+  const chosen = selected === undefined ? undefined : places[selected]
+  return (
+    <g data-far-steps={steps.length}>
+      {byState.map(({ state, count, boxes, sides }) => (
+        <g key={state} data-far-state={state} data-far-count={count} style={{ fill: toneFill(state) }}>
+          <path d={boxes} strokeWidth={1} style={{ fill: 'var(--surface)', stroke: 'var(--line-strong)' }} />
+          <path d={boxes} fillOpacity={0.25} />
+          <path d={sides} />
+        </g>
+      ))}
+      {chosen && <path d={boxesPath([chosen], WIDTH)} fill="none" strokeWidth={8} style={{ stroke: 'var(--accent)' }} />}
+    </g>
+  )
+})
 
 const NODE_TYPES = { step: memo(StepBox) }
 
@@ -193,10 +253,8 @@ function StepBox({ id }: NodeProps<StepNode>) {
       data-step-state={step.state}
       className={`flex h-full w-full overflow-hidden rounded-lg border bg-surface text-left ${frame}`}
     >
-      <Handle type="target" position={Position.Left} className="opacity-0!" />
       <span className="w-1.5 shrink-0" style={{ background: toneFill(step.state) }} />
       {detailed ? <Detail step={step} /> : <span className="grow" style={{ background: toneFill(step.state), opacity: 0.25 }} />}
-      <Handle type="source" position={Position.Right} className="opacity-0!" />
     </div>
   )
 }
