@@ -56,6 +56,7 @@ export const jobRoute = createRoute({
       item: text(raw, 'item'),
       dc: text(raw, 'dc'),
       state: text(raw, 'state'),
+      text: text(raw, 'text'),
       log: text(raw, 'log'),
       find: text(raw, 'find'),
       follow: flag(raw, 'follow'),

@@ -1,16 +1,6 @@
 // A million items, a thousand steps.
-import { assert, Server, text, textHolds } from './harness.mjs'
-
-/** In forty columns of twenty-five, each needing two of the column before. */
-function thousandSteps() {
-  const steps = {}
-  for (let i = 0; i < 1000; i++) {
-    const column = Math.floor(i / 25)
-    const needs = column === 0 ? [] : [...new Set([(column - 1) * 25 + (i % 25), (column - 1) * 25 + ((i * 7) % 25)])].map(n => `s${n}`)
-    steps[`s${i}`] = { run: 'true', needs, labels: { nobody: 'has-this' } }
-  }
-  return { name: 'thousand', steps }
-}
+import { assert, assertEqual, Server, text, textHolds } from './harness.mjs'
+import { answers, PLACE, settled, STEP, TAB, thousandSteps } from './interactions.mjs'
 
 export async function setUp() {
   const server = await Server.start()
@@ -71,5 +61,54 @@ export const tests = {
     await page.locator('[data-far-steps]').waitFor({ state: 'detached' })
     await page.keyboard.press('1')
     await page.locator('[data-graph="1000"] [data-step]').first().waitFor()
+  },
+
+  async 'the file of a thousand steps is found in and copied whole, and each policy is there'({ server, thousand, open }) {
+    const page = await open()
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+    await page.goto(`${server.base}/jobs/${thousand}?tab=file`)
+    const file = page.locator('pre[aria-label="Job file"]')
+    await file.getByText('s0:').first().waitFor()
+    const { file: kept } = await server.api(`/jobs/${thousand}/plan`)
+    assert(
+      (await page.evaluate(() => window.find('s999:'))) && (await page.evaluate(() => getSelection().toString())) === 's999:',
+      'it is found',
+    )
+    const selected = await file.evaluate(element => (getSelection().selectAllChildren(element), getSelection().toString()))
+    assertEqual(selected.trimEnd(), kept.text.trimEnd(), 'what is selected')
+    await page.getByRole('button', { name: 'Copy the job file' }).click()
+    assertEqual(await page.evaluate(() => navigator.clipboard.readText()), kept.text, 'what is copied')
+    const policies = page.getByRole('list', { name: 'Effective policies' })
+    const drawn = await policies.getByRole('listitem').count()
+    assert(drawn > 1 && drawn < 30, `${drawn} policies are drawn`)
+    await policies.evaluate(list => list.scrollTo(0, list.scrollHeight))
+    await policies.getByText('s999', { exact: true }).waitFor()
+    await page.getByRole('searchbox', { name: 'Find a step or a value' }).fill('s500')
+    await policies.getByText('s500', { exact: true }).waitFor()
+    assertEqual(await policies.getByRole('listitem').count(), 1, 'policies of the name')
+    await page.reload()
+    await policies.getByText('s500', { exact: true }).waitFor()
+    await page.getByRole('button', { name: 'Copy the policies' }).click()
+    assert(/^s500: .*\n  max_attempts: /.test(await page.evaluate(() => navigator.clipboard.readText())), 'the policy is copied')
+  },
+
+  async 'a page of a thousand steps answers; the worst of each is told'({ server, thousand, open }) {
+    const page = await open()
+    await page.goto(`${server.base}/jobs/${thousand}`)
+    await page.locator('[data-step=s0]').waitFor()
+    await settled(page)
+    const worst = async (what, ...of) => {
+      const { key, took } = (await answers(page, ...of)).at(-1)
+      console.log(`    ${what}: ${took.toFixed(0)} ms (${JSON.stringify(key)})`)
+      assert(took < 5000, `${what} has no answer`)
+    }
+    await worst('next step', 8, ['j'], STEP)
+    await worst('zoom', 8, ['-', '+'], PLACE)
+    await worst('wheel', 8, [{ deltaX: 400 }, { deltaX: -400 }], PLACE)
+    await worst('all in view, and back', 8, ['f', 'j'], PLACE)
+    await worst('close a step, and choose one', 8, ['Escape', 'j'], STEP)
+    await page.keyboard.press('Escape')
+    await worst('another tab, the first time', 7, [...'2345671'], TAB, () => settled(page))
+    await worst('another tab', 7, [...'2345671'], TAB, () => settled(page))
   },
 }
