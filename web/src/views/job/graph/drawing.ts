@@ -14,24 +14,57 @@ export interface Bounds extends Point {
   height: number
 }
 
-/** From the right side of the one to the left side of the other. */
-function edge(from: Point, to: Point): string {
-  const [x1, y1, x2, y2] = [from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2]
-  const bend = Math.max((x2 - x1) / 2, 24)
-  return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
+export interface Edge {
+  from: string
+  to: string
+  path: string
+  bounds: Bounds
 }
 
-/** All edges, or those of one step. */
-export function edgesPath(steps: readonly { name: string; needs: readonly string[] }[], places: LayoutAnswer, of?: string): string {
-  const path: string[] = []
-  for (const { name, needs } of steps) {
-    const to = places[name]
-    for (const need of needs) {
-      const from = places[need]
-      if (from && to && (of === undefined || of === name || of === need)) path.push(edge(from, to))
-    }
+/** From the right side of the one to the left side of the other. */
+function edge(need: string, from: Point, name: string, to: Point): Edge {
+  const [x1, y1, x2, y2] = [from.x + WIDTH, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2]
+  const bend = Math.max((x2 - x1) / 2, 24)
+  const [x, y] = [Math.min(x1, x2 - bend), Math.min(y1, y2)]
+  return {
+    from: need,
+    to: name,
+    path: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`,
+    bounds: { x, y, width: Math.max(x1 + bend, x2) - x, height: Math.abs(y2 - y1) },
   }
-  return path.join('')
+}
+
+export function edgesOf(steps: readonly { name: string; needs: readonly string[] }[], places: LayoutAnswer): Edge[] {
+  return steps.flatMap(({ name, needs }) =>
+    needs.flatMap(need => {
+      const [from, to] = [places[need], places[name]]
+      return from && to ? [edge(need, from, name, to)] : []
+    }),
+  )
+}
+
+/** Those that may be seen within: near by, the others would take most of the time. */
+export function edgesPath(edges: readonly Edge[], within: Bounds): string {
+  return edges
+    .filter(({ bounds }) => meet(bounds, within))
+    .map(({ path }) => path)
+    .join('')
+}
+
+function meet(a: Bounds, b: Bounds): boolean {
+  return a.x <= b.x + b.width && b.x <= a.x + a.width && a.y <= b.y + b.height && b.y <= a.y + a.height
+}
+
+/** What is in sight of a view, and some more, so that a small move leaves it as it is. */
+export function regionInSight([left, top, zoom]: readonly [number, number, number], width: number, height: number): Bounds {
+  const cell = 2 ** Math.ceil(Math.log2(Math.max(width, height, 1) / zoom)) / 2
+  const before = (at: number) => Math.floor(at / cell) * cell
+  const [x, y] = [before(-left / zoom), before(-top / zoom)]
+  return { x, y, width: before((width - left) / zoom) + cell - x, height: before((height - top) / zoom) + cell - y }
+}
+
+export function sameBounds(a: Bounds, b: Bounds): boolean {
+  return a.x === b.x && a.y === b.y && a.width === b.width && a.height === b.height
 }
 
 export function boxesPath(at: readonly Point[], width: number): string {

@@ -25,7 +25,7 @@ import { createStore, type Store } from '@/lib/store'
 import type { Job, Plan } from '@/services/model'
 import { jobQuery, planQuery } from '@/services/queries'
 import { useJobId, useJobSearch } from '../use-job'
-import { boundsOf, boxesPath, edgesPath, HEIGHT, stepAt, WIDTH, type Point } from './drawing'
+import { boundsOf, boxesPath, edgesOf, edgesPath, HEIGHT, regionInSight, sameBounds, stepAt, WIDTH, type Point } from './drawing'
 import type { LayoutAnswer, LayoutRequest } from './layout-worker'
 import { mergeSteps, type StepView } from './steps'
 import { StepPanel } from './step-panel'
@@ -199,8 +199,11 @@ function interesting(steps: StepView[]): string | undefined {
 const NO_NODES: StepNode[] = []
 
 const Edges = memo(function Edges({ plan, places, selected }: { plan: Plan; places: LayoutAnswer; selected: string | undefined }) {
-  const all = useMemo(() => edgesPath(plan.steps, places), [plan, places])
-  const marked = useMemo(() => (selected === undefined ? '' : edgesPath(plan.steps, places, selected)), [plan, places, selected])
+  const region = useStore(state => regionInSight(state.transform, state.width, state.height), sameBounds)
+  const edges = useMemo(() => edgesOf(plan.steps, places), [plan, places])
+  const own = useMemo(() => edges.filter(({ from, to }) => from === selected || to === selected), [edges, selected])
+  const all = useMemo(() => edgesPath(edges, region), [edges, region])
+  const marked = useMemo(() => edgesPath(own, region), [own, region])
   return (
     <g fill="none" strokeWidth={1.5}>
       <path d={all} style={{ stroke: 'var(--line-strong)' }} />
