@@ -134,9 +134,6 @@ impl Engine {
         };
         let again = again.into_iter().map(|(key, held)| Effect::Assign(assignment(key, &held)));
         batch.effects.extend(again);
-        // What was decided for its earlier life may still be on its way, and would find this one.
-        let stale = lost.iter().map(|(key, held)| assignment(key.clone(), held));
-        batch.effects.extend(stale.map(Effect::Withdraw));
         for AttemptId { job, token } in unwanted {
             let item = ItemId { run: 0, step: 0, role: Role::default(), index: 0 };
             let over = Assignment { job, item, attempt: 0, token, worker: worker.clone() };
@@ -281,8 +278,15 @@ impl Engine {
 
     fn lose(&mut self, lost: Vec<(AttemptId, Held)>, why: &str, now: Timestamp, batch: &mut Batch) {
         for (AttemptId { job, token }, held) in lost {
+            let Held { item, attempt, .. } = held;
+            let live = self.keys.get(&job).and_then(|key| self.jobs.get(key)?.live(item));
+            if let Some(worker) = live.and_then(|live| live.worker.clone()) {
+                // What was decided before may still be on its way, and would find the worker when it is back.
+                let over = Assignment { job: job.clone(), item, attempt, token, worker };
+                batch.effects.push(Effect::Withdraw(over));
+            }
             let outcome = Outcome::Lost { started: true, why: Some(why.into()) };
-            let input = Input::Report { item: held.item, token, outcome };
+            let input = Input::Report { item, token, outcome };
             let _ = self.handle(&job, &input, now, batch);
         }
     }

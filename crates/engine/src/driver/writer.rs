@@ -270,7 +270,9 @@ impl Writer {
         let mut ended: HashSet<AttemptId> = HashSet::new();
         for (job, records) in outputs.events {
             ended.extend(records.iter().filter_map(|record| match &record.event {
-                Event::AttemptEnded { token, .. } => Some(AttemptId::new(job.clone(), *token)),
+                Event::AttemptEnded { token, .. } | Event::CallbackAwaited { token, .. } => {
+                    Some(AttemptId::new(job.clone(), *token))
+                }
                 _ => None,
             }));
             self.observer.committed(&job, records);

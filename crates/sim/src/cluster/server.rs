@@ -298,6 +298,11 @@ impl Server {
         self.phase = Phase::Up;
     }
 
+    /// What it has in memory is of before it was taken for dead.
+    pub(crate) fn begins_anew(&self) -> bool {
+        self.begins_anew
+    }
+
     /// kill -9.
     pub(crate) fn crash(&mut self) {
         self.phase = Phase::Down;

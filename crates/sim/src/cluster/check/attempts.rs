@@ -1,6 +1,6 @@
 //! What workers run, held against what is durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_api::WorkerReport;
 use steadfast_core::event::{AttemptId, Event, ItemId, JobId, RecordedEvent};
@@ -26,12 +26,16 @@ pub(crate) struct Attempts {
     unwanted: BTreeMap<(usize, AttemptId), u64>,
     /// What was under way then, and is not stored any more, overlaps with what is.
     is_restored: bool,
+    /// What the logs had then: words of before may still reach a worker that stands still.
+    may_begin_again: BTreeSet<AttemptId>,
 }
 
 impl Attempts {
     pub(crate) fn began(&mut self, worker: usize, name: &AttemptName) -> Checked {
         let before = self.begun.insert(name.id.clone(), worker);
-        if let Some(before) = before {
+        if let Some(before) = before
+            && !self.may_begin_again.remove(&name.id)
+        {
             return violated(
                 FENCE,
                 format!("{} began on w{before}, and again on w{worker}", name.id),
@@ -46,7 +50,9 @@ impl Attempts {
         for (job, log) in logs {
             for record in log {
                 if let Event::AttemptStarted { token, .. } = record.event {
-                    self.begun.remove(&AttemptId::new(job.clone(), token));
+                    let id = AttemptId::new(job.clone(), token);
+                    self.begun.remove(&id);
+                    self.may_begin_again.insert(id);
                 }
             }
         }

@@ -93,8 +93,9 @@ impl Promises {
             Asked::Resume => (true, DURABLE),
             Asked::Callback { name, outcome } => {
                 let says_so = log.iter().any(|record| {
-                    matches!(&record.event, Event::AttemptEnded { token, outcome: said, by_callback: true, .. }
-                        if *token == name.id.token && said == outcome)
+                    // By its number: what was begun before a store was put back is called back as what is begun instead.
+                    matches!(&record.event, Event::AttemptEnded { item, attempt, outcome: said, by_callback: true, .. }
+                        if (*item, *attempt) == (name.item, name.attempt) && said == outcome)
                 });
                 (says_so, DURABLE)
             }

@@ -63,6 +63,7 @@ impl World {
             self.violation = self.violation.take().or(checked.err());
             if let Some((server, job)) = written
                 && self.store.held().database.is_owned(&job, &self.servers[server].owner.id)
+                && !self.servers[server].begins_anew()
                 && let Some(stepped) = self.servers[server].stepped()
             {
                 let checked = self.checker.live(server, stepped.controller(), &job);
