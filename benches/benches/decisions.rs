@@ -93,7 +93,8 @@ fn fan_out_of_1_000_000_untouched(bencher: Bencher) {
         let (mut job, _) = accept(AcceptedJob::new("j".into(), plan.clone()), Timestamp(0));
         for index in 0..100 {
             let item = ItemId { run: 0, step: 0, role: Role::Item, index };
-            let start = Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 };
+            let start =
+                Input::Start { item, worker: "w".into(), incarnation: None, least_token: 0 };
             advance(&mut job, &start, Timestamp(1)).expect("startable");
             let token = job.last_token;
             let report = Input::Report { item, token, outcome: Outcome::OK };
