@@ -9,11 +9,11 @@ use steadfast_store::Journal;
 use super::decider::{Decider, Turn};
 use super::loading::Loading;
 use super::writer::Writer;
-use super::{Clock, Observer, Ownership, Parts, Stopped, Workers};
+use super::{Clock, INBOX, Observer, Ownership, Parts, Stopped, Workers};
 use crate::controller::Controller;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Message};
 use crate::load::Unreadable;
-use crate::mailbox::Lane;
+use crate::mailbox::{Lane, Receiver as Mailbox, Sender, mailbox};
 
 /// A [`Live`](super::Live) controller whose threads are called by hand. What a turn does is what the thread does between two sleeps, so
 /// that only what happens at the same time is left out. **The clock's `pause` must return at once**, and what fails must not fail twice.
@@ -22,6 +22,9 @@ pub struct Stepped {
     decider: Decider,
     writer: Writer,
     loading: Option<Loading>,
+    /// What was read, on its way to the decider.
+    read: Mailbox<Message>,
+    to_decider: Option<Sender<Message>>,
     recovered: Receiver<Result<(), Unreadable>>,
     /// None: the writer is gone.
     turn: Option<Turn>,
@@ -43,9 +46,12 @@ impl Stepped {
         observer: Box<dyn Observer>,
     ) -> Self {
         let parts = Parts::new(journal, clock, controller, ownership, make_workers, observer);
-        let Parts { inbox, mut decider, writer, loading, recovered } = parts;
+        let Parts { inbox, mut decider, writer, mut loading, recovered } = parts;
+        let (on_its_way, read) = mailbox(INBOX);
+        let to_decider =
+            loading.as_mut().map(|loading| std::mem::replace(&mut loading.decider, on_its_way));
         let turn = decider.prepare();
-        Self { inbox, decider, writer, loading, recovered, turn }
+        Self { inbox, decider, writer, loading, read, to_decider, recovered, turn }
     }
 
     pub fn inbox(&self) -> &Inbox {
@@ -88,6 +94,20 @@ impl Stepped {
     /// Reads the next of what is to be loaded. False: there was nothing.
     pub fn load(&mut self) -> bool {
         self.loading.as_mut().is_some_and(Loading::step)
+    }
+
+    /// What was read has not come to the decider yet, which may go on meanwhile.
+    pub fn has_undelivered(&self) -> bool {
+        !self.read.is_empty(Lane::Work)
+    }
+
+    /// At most so much of what was read comes to the decider, in its order.
+    pub fn deliver(&mut self, most: usize) {
+        for message in self.read.take(most, Lane::Work) {
+            if let Some(to) = &self.to_decider {
+                let _ = to.send(message, Lane::Work, true);
+            }
+        }
     }
 
     /// Once: every stored job of which an attempt is under way is in memory, or why not.

@@ -124,6 +124,7 @@ const FAULTS: &[&str] = &[
     "commit unknown, still under way",
     "store stalled",
     "read failed",
+    "reads late",
     "clock set forward",
     "clock set back",
     "worker killed",
@@ -162,6 +163,7 @@ const SEEN_ALL: &[&str] = &[
     "attempt adopted by another server",
     "job loaded from a stored state",
     "job slept",
+    "read arrived late",
 ];
 
 const ANSWERS: &[&str] = &["accepted", "known", "conflict", "done", "late", "ended", "again"];

@@ -73,6 +73,10 @@ pub(crate) enum Fault {
     SlowStore {
         for_ms: u64,
     },
+    /// What is read arrives when the store may have gone on.
+    SlowReads {
+        for_ms: u64,
+    },
     FailReads {
         times: u32,
     },
@@ -133,6 +137,7 @@ impl Fault {
             Self::CutStore { .. } => "server cut off from the store",
             Self::Commit { .. } => "commit fault armed",
             Self::SlowStore { .. } => "store stalled",
+            Self::SlowReads { .. } => "reads late",
             Self::FailReads { .. } => "reads fail",
             Self::JumpClock { by_ms, .. } if *by_ms > 0 => "clock set forward",
             Self::JumpClock { .. } => "clock set back",
@@ -194,6 +199,12 @@ impl Scenario {
         if rng.percent(50) {
             let some = combined::combined(&all, &mut Rng::new(seed, "combined"));
             all.faults.extend(some);
+        }
+        // Of its own, so that what seeds said before there was this they still say.
+        let mut reads = Rng::new(seed, "reads");
+        if reads.percent(20) {
+            let at = reads.between(1500, heal_at - 1000);
+            all.faults.push((at, Fault::SlowReads { for_ms: reads.between(3000, 20_000) }));
         }
         if let Some(kept) = &parts.jobs {
             all.jobs = kept.iter().filter_map(|n| all.jobs.get(*n).cloned()).collect();

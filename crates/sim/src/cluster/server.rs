@@ -130,7 +130,10 @@ pub(crate) enum Did {
     },
     Loaded(JobId),
     Slept(JobId),
+    /// How often is counted.
     Note(String),
+    /// For the trace.
+    Detail(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -380,11 +383,11 @@ impl Server {
             stepped.inbox().begin_anew(self.owner.clone(), reply);
         }
         if !gained.is_empty() {
-            self.did.push(Did::Note(format!("gains shards {gained:?}")));
+            self.did.push(Did::Detail(format!("gains shards {gained:?}")));
             stepped.inbox().gain(gained);
         }
         for (to, shards) in give {
-            self.did.push(Did::Note(format!("gives shards {shards:?} to {to}")));
+            self.did.push(Did::Detail(format!("gives shards {shards:?} to {to}")));
             stepped.inbox().give(shards, to);
         }
     }
@@ -410,9 +413,15 @@ impl Server {
     }
 
     pub(crate) fn load(&mut self) -> bool {
-        let loaded = self.stepped.as_mut().is_some_and(Stepped::load);
+        self.stepped.as_mut().is_some_and(Stepped::load)
+    }
+
+    /// What was read arrives, at most so much of it.
+    pub(crate) fn deliver(&mut self, most: usize) {
+        if let Some(stepped) = &mut self.stepped {
+            stepped.deliver(most);
+        }
         self.let_out();
-        loaded
     }
 
     /// What came out of the engine goes on its way.

@@ -10,7 +10,6 @@ mod turns;
 use std::collections::BTreeMap;
 
 use steadfast_core::event::JobId;
-use steadfast_engine::Stepped;
 
 use super::check::{Checker, Violation};
 use super::clock::WorldTime;
@@ -41,6 +40,7 @@ enum Happening {
     Decide(usize, u32),
     Write(usize, u32),
     Load(usize, u32),
+    Deliver(usize, u32),
     Renew(usize, u32),
     Poll(usize, u32),
     StartWorker(usize),
@@ -76,10 +76,13 @@ pub(super) struct World {
     decides_at: Vec<Option<u64>>,
     writes_at: Vec<Option<u64>>,
     loads_at: Vec<Option<u64>>,
+    delivers_at: Vec<Option<u64>>,
     wakes_at: Vec<Option<u64>>,
     polls: bool,
     /// Commits take longer until then.
     slow_until: u64,
+    /// What is read arrives late until then.
+    slow_reads_until: u64,
     backups: BTreeMap<u64, Database>,
     healed: bool,
     checker: Checker,
@@ -124,9 +127,11 @@ impl World {
             decides_at: vec![None; servers.len()],
             writes_at: vec![None; servers.len()],
             loads_at: vec![None; servers.len()],
+            delivers_at: vec![None; servers.len()],
             wakes_at: vec![None; workers.len()],
             polls: false,
             slow_until: 0,
+            slow_reads_until: 0,
             backups: BTreeMap::new(),
             healed: false,
             checker: Checker::default(),
@@ -274,18 +279,10 @@ impl World {
                 self.after_turn(server);
             }
             Happening::Write(server, life) if self.is_life(server, life) => self.write(server),
-            Happening::Load(server, life) if self.is_life(server, life) => {
-                self.loads_at[server] = None;
-                if !self.servers[server].can_reach_store() {
-                    return self.load_soon(server, 250);
-                }
-                if self.servers[server].load() {
-                    self.decide_soon(server);
-                }
-                if self.servers[server].stepped().is_some_and(Stepped::has_unread) {
-                    self.load_soon(server, 1);
-                }
-                self.server_did(server);
+            Happening::Load(server, life) if self.is_life(server, life) => self.load(server),
+            Happening::Deliver(server, life) if self.is_life(server, life) => {
+                self.delivers_at[server] = None;
+                self.deliver(server, 1);
             }
             Happening::Renew(server, life) if self.is_life(server, life) => {
                 self.servers[server].renew();
@@ -376,6 +373,7 @@ impl World {
             Happening::Decide(server, _)
             | Happening::Write(server, _)
             | Happening::Load(server, _)
+            | Happening::Deliver(server, _)
             | Happening::Renew(server, _)
             | Happening::Poll(server, _)
             | Happening::ToServer { server, .. }

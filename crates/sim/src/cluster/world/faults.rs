@@ -51,6 +51,7 @@ impl World {
                 self.after(late, Happening::Arrive);
             }
             Fault::SlowStore { for_ms } => self.slow_until = until(for_ms),
+            Fault::SlowReads { for_ms } => self.slow_reads_until = until(for_ms),
             Fault::FailReads { times } => self.store.held().failing_reads += times,
             Fault::JumpClock { server, by_ms } => self.servers[server].clock.jump(by_ms),
             Fault::KillWorker { worker, for_ms } => {
@@ -183,7 +184,7 @@ impl World {
         trace!(self, "HEALS");
         self.healed = true;
         self.network.heal();
-        self.slow_until = 0;
+        (self.slow_until, self.slow_reads_until) = (0, 0);
         {
             let mut shared = self.store.held();
             shared.faults.clear();

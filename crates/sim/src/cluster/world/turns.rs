@@ -15,8 +15,8 @@ impl World {
         self.servers[server].start();
         let life = self.servers[server].life;
         trace!(self, "s{server} starts as {:?}", self.servers[server].owner);
-        (self.decides_at[server], self.writes_at[server], self.loads_at[server]) =
-            (None, None, None);
+        (self.decides_at[server], self.writes_at[server]) = (None, None);
+        (self.loads_at[server], self.delivers_at[server]) = (None, None);
         self.after(1, Happening::Renew(server, life));
         if self.polls {
             self.after(POLL_MS, Happening::Poll(server, life));
@@ -47,6 +47,46 @@ impl World {
             let life = self.servers[server].life;
             self.at(at, Happening::Load(server, life));
         }
+    }
+
+    /// What was read arrives: at once, or one after the other while reads are slow and the server goes on.
+    pub(super) fn deliver(&mut self, server: usize, most: usize) {
+        self.servers[server].deliver(most);
+        self.decide_soon(server);
+        let is_left = self.servers[server].stepped().is_some_and(Stepped::has_undelivered);
+        if is_left && self.slow_reads_until > self.time.now() {
+            self.deliver_later(server);
+        } else if is_left {
+            self.deliver(server, usize::MAX);
+        }
+        self.server_did(server);
+    }
+
+    fn deliver_later(&mut self, server: usize) {
+        let at = self.time.now() + self.rng.between(50, 2000);
+        self.delivers_at[server] = Some(at);
+        let life = self.servers[server].life;
+        self.at(at, Happening::Deliver(server, life));
+    }
+
+    pub(super) fn load(&mut self, server: usize) {
+        self.loads_at[server] = None;
+        if !self.servers[server].can_reach_store() {
+            return self.load_soon(server, 250);
+        }
+        if self.servers[server].load() {
+            if self.delivers_at[server].is_some() {
+                self.checker.seen("read arrived late");
+            } else if self.slow_reads_until > self.time.now() {
+                self.deliver_later(server);
+            } else {
+                self.deliver(server, usize::MAX);
+            }
+        }
+        if self.servers[server].stepped().is_some_and(Stepped::has_unread) {
+            self.load_soon(server, 1);
+        }
+        self.server_did(server);
     }
 
     pub(super) fn write_soon(&mut self, server: usize) {
@@ -135,6 +175,7 @@ impl World {
                     trace!(self, "s{server} has {job} no more in memory");
                     self.checker.seen("job slept");
                 }
+                ServerDid::Detail(detail) => trace!(self, "s{server} {detail}"),
                 ServerDid::Note(note) => {
                     trace!(self, "s{server} {note}");
                     self.checker.seen(&note);
