@@ -68,6 +68,8 @@ defects! {
     // From here on: what the simulation has found, kept to see that it would be found again.
     /// An attempt that goes to another server leaves its credit behind.
     SlotsGivenTwice = "slots-given-twice",
+    /// A worker begins what its cpus and memory are taken for.
+    ResourcesGivenTwice = "resources-given-twice",
     /// A server that was taken over goes on in its new epoch, though a lost commit has raised it further.
     GoesOnInLowerEpoch = "goes-on-in-lower-epoch",
     /// A server that was taken for dead while it joined begins in the epoch that it had taken before.

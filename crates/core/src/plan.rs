@@ -21,7 +21,7 @@ pub use check::nearest;
 pub use draft::{
     Action, AfterFailure, Allowance, BestEffort, Budget, BudgetCounts, Cwd, ForEach, Http,
     HttpExpect, HttpMode, LateResults, MaxFailed, NotBefore, OnFailure, PlanDraft,
-    ProcessEnvironment, Ratio, Resources, StepDraft,
+    ProcessEnvironment, Ratio, Resources, StepDraft, milli_cpus,
 };
 pub use reach::Reachability;
 pub use shape::PlanArguments;

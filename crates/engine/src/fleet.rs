@@ -33,7 +33,7 @@ pub(crate) use member::Held;
 use member::Member;
 pub(crate) use needs::Needs;
 pub use words::{
-    CreditNotice, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
+    CreditNotice, Credits, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
     WorkerInfo, WorkerSpec, WorkerState,
 };
 
@@ -159,6 +159,8 @@ impl Fleet {
             cpu_used_milli: known.values().map(|held| held.cpu_milli).sum(),
             memory_used: known.values().map(|held| held.memory).sum(),
             credits: credits.unwrap_or(spec.slots),
+            cpu_left_milli: None,
+            memory_left: None,
             spec,
             fingerprint: Some(identity.fingerprint),
             session,

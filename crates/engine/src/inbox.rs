@@ -11,7 +11,7 @@ use steadfast_store::{Gap, IdempotencyKey, Owner, QueueEntry, Refused};
 use crate::controller::Arrival;
 use crate::controller::{Loaded, Request};
 use crate::engine::Engine;
-use crate::fleet::{NameInUse, Undraining};
+use crate::fleet::{Credits, NameInUse, Undraining};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Sender};
 use crate::workers::Arriving;
@@ -102,8 +102,7 @@ pub(crate) enum Message {
     Credits {
         worker: Arc<str>,
         session: u64,
-        slots: u32,
-        number: u64,
+        credits: Credits,
     },
     Look(Box<dyn FnOnce(&Engine) + Send>),
     /// Their ends are durable.
@@ -250,9 +249,9 @@ impl Inbox {
         self.live(Message::Undrained { worker: worker.clone() });
     }
 
-    /// The worker has so many of its slots for this server. Waits for room, as the worker does not say it again.
-    pub fn credits(&self, worker: &Arc<str>, session: u64, slots: u32, number: u64) {
-        self.live(Message::Credits { worker: worker.clone(), session, slots, number });
+    /// The worker has so much for this server. Waits for room, as the worker does not say it again.
+    pub fn credits(&self, worker: &Arc<str>, session: u64, credits: Credits) {
+        self.live(Message::Credits { worker: worker.clone(), session, credits });
     }
 
     /// A look at the workers and at what waits for them. Of jobs only what is durable may be shown, so

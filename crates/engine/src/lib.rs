@@ -34,8 +34,8 @@ pub use crash::crash_point;
 pub use driver::{Clock, Live, Observer, Ownership, Patience, Stepped, Stopped, Workers};
 pub use engine::Engine;
 pub use fleet::{
-    CreditNotice, Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse, Undraining,
-    WorkerInfo, WorkerSpec, WorkerState,
+    CreditNotice, Credits, Fleet, FleetNotification, FleetRules, Identity, Missed, NameInUse,
+    Undraining, WorkerInfo, WorkerSpec, WorkerState,
 };
 pub use inbox::{Adopted, Answer, CommandError, Inbox, Lost, Reply, SendError};
 pub use load::{Loader, Unreadable, of_snapshot, state, state_of};

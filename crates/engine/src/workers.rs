@@ -13,8 +13,8 @@ use steadfast_core::time::Timestamp;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::engine::{Engine, JobKey};
 use crate::fleet::{
-    Arrival, CreditNotice, Fleet, FleetNotification, Held, Identity, Missed, NameInUse, Needs,
-    Undraining, WorkerInfo, WorkerSpec,
+    Arrival, CreditNotice, Credits, Fleet, FleetNotification, Held, Identity, Missed, NameInUse,
+    Needs, Undraining, WorkerInfo, WorkerSpec,
 };
 use crate::placement::Placement;
 
@@ -194,10 +194,10 @@ impl Engine {
         }
     }
 
-    /// The worker has so many of its slots for this server, in this session.
-    pub fn credits(&mut self, worker: &str, session: u64, slots: u32, number: u64) {
+    /// The worker has so much for this server, in this session.
+    pub fn credits(&mut self, worker: &str, session: u64, credits: Credits) {
         if let Some(fleet) = self.fleet() {
-            fleet.credits(worker, session, slots, number);
+            fleet.credits(worker, session, credits);
         }
     }
 

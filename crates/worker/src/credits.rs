@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use steadfast_core::defects::{Defect, is_on};
 
+use crate::resources::{Capacity, Resources};
+
 /// Which of those who assign: the first has 0.
 pub type Source = usize;
 
@@ -17,6 +19,7 @@ const WANTS_FOR: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub struct Credits {
     slots: u32,
+    capacity: Capacity,
     accounts: Vec<Account>,
     /// How often more was granted.
     turns: u64,
@@ -31,8 +34,11 @@ struct Account {
     before: Option<u32>,
     /// Of the last word.
     number: u64,
-    /// Slots that its attempts are in.
+    /// Slots that its attempts are in, and what they take beside.
     busy: u32,
+    taken: Resources,
+    /// What it was told that the others leave. None: nothing yet, and it counts with all there is.
+    left: Option<Capacity>,
     wanted_at: Option<Duration>,
     drains: bool,
     /// The turn in which it was last granted more.
@@ -52,6 +58,8 @@ enum Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub slots: u32,
+    /// What the others leave.
+    pub left: Capacity,
     pub number: u64,
 }
 
@@ -65,6 +73,10 @@ impl Account {
         granted.max(self.busy)
     }
 
+    fn left_told(&self, all: Capacity) -> Capacity {
+        self.left.unwrap_or(all)
+    }
+
     fn wants(&self, now: Duration) -> bool {
         let fresh = |at: Duration| now.saturating_sub(at) < WANTS_FOR;
         !self.drains && self.wanted_at.is_some_and(fresh)
@@ -74,7 +86,13 @@ impl Account {
 impl Credits {
     /// Of one server; others are [added](Self::add).
     pub fn new(slots: u32) -> Self {
-        Self { slots, accounts: vec![Account::default()], turns: 0 }
+        Self { slots, capacity: Capacity::default(), accounts: vec![Account::default()], turns: 0 }
+    }
+
+    /// There is no more of cpus and memory than this, for all servers together.
+    #[must_use]
+    pub fn within(self, capacity: Capacity) -> Self {
+        Self { capacity, ..self }
     }
 
     pub fn add(&mut self) {
@@ -90,7 +108,7 @@ impl Credits {
         let (free, servers) = (self.free(), self.accounts.len() as u32);
         let share = (self.slots / servers).max(1);
         let account = &mut self.accounts[source];
-        account.session = Session::Greeted;
+        (account.session, account.left) = (Session::Greeted, None);
         account.granted = share.min(account.busy + free).max(account.busy);
         if account.granted > 0 {
             self.turns += 1;
@@ -119,6 +137,17 @@ impl Credits {
         self.accounts.iter().any(|account| account.wants(now))
     }
 
+    /// Some server counts with more or less than the others leave it, and can be told.
+    pub fn is_news(&self) -> bool {
+        let is_open =
+            |account: &Account| account.session == Session::Open && account.before.is_none();
+        let mut all = self.accounts.iter().enumerate();
+        self.accounts.len() > 1
+            && all.any(|(source, account)| {
+                is_open(account) && account.left_told(self.capacity) != self.left_to(source)
+            })
+    }
+
     /// The server gives nothing new, or does again.
     pub fn drains(&mut self, source: Source, drains: bool) {
         self.accounts[source].drains = drains;
@@ -141,18 +170,37 @@ impl Credits {
         has_slot && (account.busy < account.reserved() || self.free() > 0)
     }
 
-    pub fn began(&mut self, source: Source) {
-        self.accounts[source].busy += 1;
+    /// What it takes is free, whoever has the rest.
+    pub fn has(&self, wanted: Resources) -> bool {
+        let taken = self.accounts.iter().map(|account| account.taken);
+        let taken = taken.fold(Resources::default(), Resources::plus);
+        let is_nothing = wanted == Resources::default();
+        is_nothing || is_on(Defect::ResourcesGivenTwice) || self.capacity.without(taken).has(wanted)
     }
 
-    pub fn ended(&mut self, source: Source) {
-        self.accounts[source].busy -= 1;
+    /// What the others leave to this server.
+    fn left_to(&self, source: Source) -> Capacity {
+        let others = self.accounts.iter().enumerate().filter(|(other, _)| *other != source);
+        let taken = others.map(|(_, account)| account.taken);
+        self.capacity.without(taken.fold(Resources::default(), Resources::plus))
+    }
+
+    pub fn began(&mut self, source: Source, takes: Resources) {
+        let account = &mut self.accounts[source];
+        account.busy += 1;
+        account.taken = account.taken.plus(takes);
+    }
+
+    pub fn ended(&mut self, source: Source, takes: Resources) {
+        let account = &mut self.accounts[source];
+        account.busy -= 1;
+        account.taken = account.taken.minus(takes);
     }
 
     /// An attempt of one is another's.
-    pub fn moved(&mut self, from: Source, to: Source) {
-        self.ended(from);
-        self.began(to);
+    pub fn moved(&mut self, from: Source, to: Source, takes: Resources) {
+        self.ended(from, takes);
+        self.began(to, takes);
     }
 
     /// What the server is to be told now. None: nothing, or not before it has taken the last word. `waiting`: how many
@@ -172,19 +220,21 @@ impl Credits {
         // Of what it uses beyond its credits nothing is free to be granted.
         let most = account.reserved() + self.free();
         let slots = target.min(most.max(granted));
-        if slots == granted {
+        let (left, told) = (self.left_to(source), account.left_told(self.capacity));
+        if slots == granted && left == told {
             return None;
         }
         let account = &mut self.accounts[source];
         account.before = Some(granted);
         account.granted = slots;
+        account.left = Some(left);
         account.number += 1;
         if slots > granted {
             self.turns += 1;
             account.turn = self.turns;
             account.wanted_at = None;
         }
-        Some(Grant { slots, number: account.number })
+        Some(Grant { slots, left, number: account.number })
     }
 
     /// How many each should have. First what each needs, one by one, to the one that has the least so far; what is left

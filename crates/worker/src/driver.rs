@@ -19,6 +19,7 @@ use crate::credits::Source;
 use crate::executor::{Assigned, Executor, LeaseEnd, SERVER_ASKED, Said, Settled, Work};
 use crate::lease::clock;
 use crate::prepare::MARK;
+use crate::resources::Capacity;
 use crate::start::not_completed;
 use crate::task_control::{End, TaskControl};
 use crate::tasks::{Watch, panic_text};
@@ -93,9 +94,14 @@ impl<T: Transport> fmt::Debug for Shared<T> {
 
 impl<T: Transport> Driver<T> {
     /// `runtime`: where tasks run. None: there are none.
-    pub fn start(slots: u32, transport: T, runtime: Option<Handle>) -> io::Result<Self> {
+    pub fn start(
+        slots: u32,
+        capacity: Capacity,
+        transport: T,
+        runtime: Option<Handle>,
+    ) -> io::Result<Self> {
         let state = State {
-            executor: Executor::new(slots),
+            executor: Executor::new(slots, capacity),
             endings: HashMap::new(),
             threads: 0,
             idle: 0,
@@ -253,6 +259,7 @@ impl<T: Transport> Shared<T> {
         mut state: MutexGuard<'a, State<T>>,
     ) -> MutexGuard<'a, State<T>> {
         let Some((key, work)) = state.executor.begin(clock()) else { return state };
+        self.tell_news(&mut state);
         let control = self.transport.control(&work);
         state.endings.insert(key.clone(), Ending::Task(control.clone()));
         drop(state);
@@ -278,6 +285,13 @@ impl<T: Transport> Shared<T> {
             None => drop(running.now_or_never()),
         }
         self.held()
+    }
+
+    /// What began or ended leaves other servers another part of the worker.
+    fn tell_news(&self, state: &mut State<T>) {
+        if state.executor.credits().is_news() {
+            self.transport.changed();
+        }
     }
 
     /// A thread takes what is ready. If there can be none now, it waits for one, and is handed back in time.
@@ -320,6 +334,7 @@ impl<T: Transport> Shared<T> {
                 }
             }
             let Some((key, work)) = state.executor.begin(clock()) else { continue };
+            self.tell_news(&mut state);
             let stop = unraised.take().map_or_else(Stop::new, Ok);
             if let Ok(stop) = &stop {
                 state.endings.insert(key.clone(), Ending::Process(stop.clone()));
@@ -378,7 +393,8 @@ impl<T: Transport> Shared<T> {
         let withdrawn = state.executor.reported(key);
         let matters = state.executor.is_idle()
             || state.executor.is_draining()
-            || state.executor.credits().is_wanted(clock());
+            || state.executor.credits().is_wanted(clock())
+            || state.executor.credits().is_news();
         drop(state);
         if let Some(attempt) = withdrawn {
             self.transport.withdrawn(key, &attempt);

@@ -17,6 +17,7 @@ use steadfast_core::outcome::Outcome;
 use crate::Ended;
 use crate::credits::{Credits, Grant, Source};
 use crate::lease::Lease;
+use crate::resources::{Capacity, Resources};
 
 /// What waits longer than this for a slot is handed back: another worker may have room for it.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -44,6 +45,11 @@ pub trait Work {
 
     /// It is a task of the runtime (a function, a call of a web service), and no process.
     fn is_task(&self) -> bool;
+
+    /// What it takes beside a slot.
+    fn takes(&self) -> Resources {
+        Resources::default()
+    }
 
     /// Who assigned it.
     fn source(&self) -> Source {
@@ -111,6 +117,7 @@ impl<W> Waiting<W> {
 struct Running<A> {
     source: Source,
     attempt: A,
+    takes: Resources,
     /// There is, or was, a process; a task has begun with its slot.
     started: bool,
     /// Its slot is another's; it is being reported.
@@ -207,9 +214,9 @@ impl From<Ended> for Said {
 
 impl<W: Work> Executor<W> {
     /// With no lease: what it runs may go on until told otherwise.
-    pub fn new(slots: u32) -> Self {
+    pub fn new(slots: u32, capacity: Capacity) -> Self {
         Self {
-            credits: Credits::new(slots),
+            credits: Credits::new(slots).within(capacity),
             sources: vec![Assigner::default()],
             queue: VecDeque::new(),
             running: BTreeMap::new(),
@@ -306,11 +313,16 @@ impl<W: Work> Executor<W> {
 
     fn first_ready(&self, now: Duration) -> Option<usize> {
         let is_ready = |source| self.credits.may_begin(source) && !self.lease_is_over(source, now);
-        // Those of one source are all ready, or none is.
+        // Those of one source are all ready, or none is, but for what they take.
         let mut seen = None;
         self.queue.iter().position(|waiting| {
             let source = waiting.source;
-            seen.replace(source) != Some(source) && is_ready(source)
+            let is_ready = match seen {
+                Some((last, is_ready)) if last == source => is_ready,
+                _ => is_ready(source),
+            };
+            seen = Some((source, is_ready));
+            is_ready && self.credits.has(waiting.work.takes())
         })
     }
 
@@ -318,10 +330,10 @@ impl<W: Work> Executor<W> {
     pub fn begin(&mut self, now: Duration) -> Option<(AttemptId, W)> {
         let Waiting { key, source, work, .. } = self.queue.remove(self.first_ready(now)?)?;
         let attempt = work.attempt();
-        let started = work.is_task();
-        let running = Running { source, attempt, started, ended: false, cut: None };
+        let (started, takes) = (work.is_task(), work.takes());
+        let running = Running { source, attempt, takes, started, ended: false, cut: None };
         self.running.insert(key.clone(), running);
-        self.credits.began(source);
+        self.credits.began(source, takes);
         Some((key, work))
     }
 
@@ -341,9 +353,9 @@ impl<W: Work> Executor<W> {
         now: Duration,
     ) -> Option<Settled<W::Attempt>> {
         // Woken after a long stop we may be the first to see that the lease is over.
-        let Running { source, attempt, started, ended, cut } = self.running.get_mut(key)?;
+        let Running { source, attempt, takes, started, ended, cut } = self.running.get_mut(key)?;
         if !std::mem::replace(ended, true) {
-            self.credits.ended(*source);
+            self.credits.ended(*source, *takes);
         }
         if self.sources[*source].lease.is_over(now) {
             Cut::LeaseEnded.instead_of(cut);

@@ -1519,6 +1519,12 @@ pub struct Assignment {
     pub scope: ::prost::alloc::string::String,
     #[prost(uint64, tag = "20")]
     pub epoch: u64,
+    /// What the step declares, in thousandths of a cpu and in bytes: the worker begins it when so much is not taken by others, also not by those of
+    /// its other servers. 0: none.
+    #[prost(uint64, tag = "21")]
+    pub cpu_milli: u64,
+    #[prost(uint64, tag = "22")]
+    pub memory_bytes: u64,
     #[prost(oneof = "assignment::Action", tags = "5, 6, 7, 8, 9")]
     pub action: ::core::option::Option<assignment::Action>,
 }
@@ -1763,6 +1769,11 @@ pub struct Credits {
     /// Rises with each that the worker says.
     #[prost(uint64, tag = "2")]
     pub number: u64,
+    /// What its other servers leave of its cpus, in thousandths, and of its memory. Absent: not counted.
+    #[prost(uint64, optional, tag = "3")]
+    pub cpu_milli: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub memory_bytes: ::core::option::Option<u64>,
 }
 /// The server counts by it: it assigns nothing more while the worker has as many in hand. What it had assigned before
 /// goes on.

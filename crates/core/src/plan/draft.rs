@@ -279,6 +279,17 @@ pub struct Resources {
     pub memory_bytes: Option<u64>,
 }
 
+impl Resources {
+    pub fn cpu_milli(&self) -> u64 {
+        self.cpu.map_or(0, milli_cpus)
+    }
+}
+
+/// In thousandths, rounded up: a step that wants a little must not seem to want nothing.
+pub fn milli_cpus(cpus: f64) -> u64 {
+    (cpus * 1000.0).ceil() as u64
+}
+
 /// What a process finds around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -47,7 +47,9 @@ impl Controller {
         self.fence_from(epoch);
         // Whether their ends were written, those who have them know.
         let ending = std::mem::take(&mut self.ending);
-        ending.iter().for_each(|job| self.departed(job));
+        for job in &ending {
+            self.departed(job);
+        }
         self.loads.extend(ending.into_iter().filter(|job| self.waiting.contains_key(job)));
     }
 

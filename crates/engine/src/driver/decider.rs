@@ -348,8 +348,8 @@ impl Decider {
                 reply(self.controller.engine.undrain_worker(&worker));
             }
             Message::Undrained { worker } => self.controller.engine.undrained(&worker),
-            Message::Credits { worker, session, slots, number } => {
-                self.controller.engine.credits(&worker, session, slots, number);
+            Message::Credits { worker, session, credits } => {
+                self.controller.engine.credits(&worker, session, credits);
             }
             Message::Look(look) => look(&self.controller.engine),
             Message::Refused { jobs, epoch } => {

@@ -1,21 +1,23 @@
-//! Workers that have other servers too: how many of their slots are for this one.
+//! Workers that have other servers too: how much of them is for this one.
 
 use std::sync::Arc;
 
-use super::{CreditNotice, Fleet, Needs};
+use super::{CreditNotice, Credits, Fleet, Needs};
 
 /// How often a worker is told that more of its slots are wanted.
 const ASK_EVERY_MS: u64 = 100;
 
 impl Fleet {
-    /// The worker has so many for this server from now on. What it has in hand beyond that it keeps.
-    pub(crate) fn credits(&mut self, name: &str, session: u64, slots: u32, number: u64) {
+    /// The worker has so much for this server from now on. What it has in hand beyond that it keeps.
+    pub(crate) fn credits(&mut self, name: &str, session: u64, credits: Credits) {
+        let Credits { slots, cpu_milli, memory_bytes, number } = credits;
         let Some(member) = self.members.get_mut(name) else { return };
         if member.session != session {
             return;
         }
         let name = member.spec.name.clone();
         member.credits = slots.min(member.spec.slots);
+        (member.cpu_left_milli, member.memory_left) = (cpu_milli, memory_bytes);
         self.credit_notices.push((name.clone(), CreditNotice::Taken(number)));
         self.keep_open(&name);
     }

@@ -58,6 +58,8 @@ impl Fleet {
             let member = Member {
                 spec,
                 credits: 0,
+                cpu_left_milli: None,
+                memory_left: None,
                 fingerprint: None,
                 session: 0,
                 connected: false,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use steadfast_core::event::{AttemptId, ItemId};
+use steadfast_core::plan::milli_cpus;
 
 use super::health::Health;
-use super::needs::{self, Needs};
+use super::needs::Needs;
 use super::words::{Identity, WorkerSpec, WorkerState};
 use crate::prefetch::Prefetch;
 
@@ -16,6 +17,9 @@ pub(super) struct Member {
     pub(super) spec: WorkerSpec,
     /// Of its slots, those that it has for this server.
     pub(super) credits: u32,
+    /// What its other servers leave of its cpus and memory, as it has said. None: all that there is, if that is counted.
+    pub(super) cpu_left_milli: Option<u64>,
+    pub(super) memory_left: Option<u64>,
     /// Of its secret. None: it was here before a restart, and has not come back yet.
     pub(super) fingerprint: Option<Arc<str>>,
     /// The number of its latest session.
@@ -128,9 +132,10 @@ impl Member {
         let enough = |has: Option<u64>, used: u64, wanted: u64| {
             has.is_none_or(|has| used.saturating_add(wanted) <= has)
         };
+        let (cpu, memory) = (self.spec.cpu.map(milli_cpus), self.spec.memory_bytes);
         self.can_ever(needs)
-            && enough(self.spec.cpu.map(needs::milli), self.cpu_used_milli, needs.cpu_milli)
-            && enough(self.spec.memory_bytes, self.memory_used, needs.memory)
+            && enough(self.cpu_left_milli.or(cpu), self.cpu_used_milli, needs.cpu_milli)
+            && enough(self.memory_left.or(memory), self.memory_used, needs.memory)
     }
 
     pub(super) fn can_now(&self, needs: &Needs, may_wait: bool) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use steadfast_core::event::ItemId;
-use steadfast_core::plan::{Action, Plan};
+use steadfast_core::plan::{Action, Plan, milli_cpus};
 
 use super::WorkerSpec;
 
@@ -49,16 +49,11 @@ impl Capability {
     }
 }
 
-/// Thousandths, rounded up: a step that wants a little must not seem to want nothing.
-pub(crate) fn milli(cpu: f64) -> u64 {
-    (cpu * 1000.0).ceil() as u64
-}
-
 impl Needs {
     pub(crate) fn of(plan: &Plan, item: ItemId) -> Self {
         let step = plan.step(item.step);
         let (cpu_milli, memory) =
-            (step.resources.cpu.map_or(0, milli), step.resources.memory_bytes.unwrap_or(0));
+            (step.resources.cpu_milli(), step.resources.memory_bytes.unwrap_or(0));
         Self {
             datacenter: plan.datacenter(item.run).map(str::to_owned),
             labels: step.labels.clone(),
@@ -78,7 +73,7 @@ impl Needs {
         self.place_fits(spec)
             && self.labels_fit(spec)
             && self.kind_fits(spec)
-            && spec.cpu.is_none_or(|cpu| self.cpu_milli <= milli(cpu))
+            && spec.cpu.is_none_or(|cpu| self.cpu_milli <= milli_cpus(cpu))
             && spec.memory_bytes.is_none_or(|memory| self.memory <= memory)
     }
 

@@ -1,5 +1,7 @@
 //! Why no worker takes an attempt, in a sentence.
 
+use steadfast_core::plan::milli_cpus;
+
 use super::needs::Capability;
 use super::{Fleet, Member, Needs};
 
@@ -78,7 +80,7 @@ fn too_small(needs: &Needs, members: &[&Member], place: &str) -> Option<String> 
         // One that does not say is believed to have enough.
         members.iter().map(|member| of(member)).collect::<Option<Vec<u64>>>()?.into_iter().max()
     };
-    if let Some(cpu) = most(|member| member.spec.cpu.map(super::needs::milli))
+    if let Some(cpu) = most(|member| member.spec.cpu.map(milli_cpus))
         && cpu < needs.cpu_milli
     {
         let (wanted, has) = (needs.cpu_milli as f64 / 1000.0, cpu as f64 / 1000.0);

@@ -144,6 +144,17 @@ impl WorkerState {
     }
 }
 
+/// What a worker says is for this server, until it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    pub slots: u32,
+    /// What its other servers leave of its cpus, in thousandths, and of its memory. None: not counted.
+    pub cpu_milli: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// Of this word.
+    pub number: u64,
+}
+
 /// What a worker is told about its credits: the slots that it has for this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditNotice {

@@ -2,6 +2,7 @@
 
 use steadfast_core::event::Requester;
 use steadfast_engine::CreditNotice::{Taken, Wanted};
+use steadfast_engine::Credits;
 
 use super::*;
 
@@ -18,7 +19,8 @@ fn told(world: &mut World) -> Vec<CreditNotice> {
 
 fn credit(world: &mut World, slots: u32, number: u64) -> Vec<Effect> {
     let session = world.sessions;
-    world.controller.engine_mut().credits("w1", session, slots, number);
+    let credits = Credits { slots, cpu_milli: None, memory_bytes: None, number };
+    world.controller.engine_mut().credits("w1", session, credits);
     world.done()
 }
 
@@ -65,11 +67,31 @@ fn what_is_in_hand_when_credits_are_taken_back_goes_on() {
 }
 
 #[test]
+fn what_other_servers_leave_of_its_cpus_is_all_there_is() {
+    let mut world = limited(4);
+    let left = |world: &mut World, cpu_milli, number| {
+        let session = world.sessions;
+        let credits = Credits { slots: 4, cpu_milli: Some(cpu_milli), memory_bytes: None, number };
+        world.controller.engine_mut().credits("w1", session, credits);
+        world.done()
+    };
+    left(&mut world, 2000, 1);
+    let mut heavy = step("s", 3);
+    heavy.resources.cpu = Some(1.5);
+    let (_, effects) = world.submit(PlanDraft::new("heavy", vec![heavy]));
+    assert_eq!(on(&effects, "w1"), 1, "of its four cpus two are left");
+    assert_eq!(on(&left(&mut world, 2999, 2), "w1"), 0);
+    assert_eq!(on(&left(&mut world, 3000, 3), "w1"), 1, "what this server has there counts");
+    assert_eq!(told(&mut world), [Taken(1), Taken(2), Taken(3)]);
+}
+
+#[test]
 fn a_word_of_an_earlier_session_changes_nothing() {
     let mut world = limited(1);
     let earlier = world.sessions;
     world.arrive(worker("w1", 4), true, &[]).expect("its name");
-    world.controller.engine_mut().credits("w1", earlier, 4, 9);
+    let late = Credits { slots: 4, cpu_milli: None, memory_bytes: None, number: 9 };
+    world.controller.engine_mut().credits("w1", earlier, late);
     let (_, effects) = world.submit(fan_out("a", 2));
     assert_eq!((on(&effects, "w1"), told(&mut world)), (1, vec![Wanted]));
 }

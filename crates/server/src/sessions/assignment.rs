@@ -62,6 +62,8 @@ pub(super) fn assignment(
         // The session's to say.
         scope: String::new(),
         epoch: 0,
+        cpu_milli: work.resources.cpu_milli(),
+        memory_bytes: work.resources.memory_bytes.unwrap_or(0),
         progress_json: work.progress.map(|progress| progress.to_string()).unwrap_or_default(),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use steadfast_api::proto;
 use steadfast_core::event::AttemptId;
-use steadfast_engine::{Arrival, Arriving, Identity, Inbox, Missed, NameInUse, SendError};
+use steadfast_engine::{Arrival, Arriving, Credits, Identity, Inbox, Missed, NameInUse, SendError};
 use steadfast_store::is_plain_name;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -195,8 +195,9 @@ impl WorkerSessions {
                         session.undrained.send_modify(|times| *times += 1);
                     }
                 }
-                Sent::Credits(proto::Credits { slots, number }) => {
-                    self.inbox.credits(&peer.name, peer.id, slots, number);
+                Sent::Credits(proto::Credits { slots, number, cpu_milli, memory_bytes }) => {
+                    let credits = Credits { slots, cpu_milli, memory_bytes, number };
+                    self.inbox.credits(&peer.name, peer.id, credits);
                 }
                 Sent::Hello(_) => {}
             }

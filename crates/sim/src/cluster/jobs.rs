@@ -154,7 +154,9 @@ fn step_text(rng: &mut Rng, step: usize, fan_outs: &[bool], text: &mut String) -
         key(format!("timeout: {}", rng.pick(&["300ms", "1s", "3s", "8s"])));
     }
     if rng.percent(15) {
-        key("resources: { cpu: 1, memory: 1GiB }".to_owned());
+        // Half of what a worker has, or all.
+        let part = 1 + step % 2;
+        key(format!("resources: {{ cpu: {part}, memory: {part}GiB }}"));
     }
     if rng.percent(6) {
         // No worker has it.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use steadfast_api::WorkerReport;
 use steadfast_core::event::{AttemptId, ItemId};
-use steadfast_engine::{Assignment, Work};
+use steadfast_engine::{Assignment, Credits, Work};
 
 /// An attempt, as its server has named it.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub(crate) enum FromWorker {
     Progress(AttemptName, u32),
     Draining,
     Undrained,
-    Credits { slots: u32, number: u64 },
+    Credits(Credits),
     Closed,
 }
 
@@ -68,7 +68,7 @@ impl FromWorker {
             Self::Progress(..) => "progress",
             Self::Draining => "draining",
             Self::Undrained => "undrained",
-            Self::Credits { .. } => "credits",
+            Self::Credits(_) => "credits",
             Self::Closed => "closed",
         }
     }

@@ -6,7 +6,8 @@ mod combined;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_core::plan::Plan;
+use steadfast_core::plan::{Plan, milli_cpus};
+use steadfast_worker::Capacity;
 
 use super::jobs::{self, DATACENTERS};
 use super::requests::Asked;
@@ -23,6 +24,13 @@ pub(crate) struct WorkerPlan {
     pub(crate) memory_bytes: Option<u64>,
     /// Until then it fails whatever it is given.
     pub(crate) broken_until: u64,
+}
+
+impl WorkerPlan {
+    pub(crate) fn capacity(&self) -> Capacity {
+        let cpu_milli = self.cpu.map(milli_cpus);
+        Capacity { cpu_milli, memory_bytes: self.memory_bytes }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use steadfast_api::WorkerReport;
 use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::{FailureKind, Outcome};
 use steadfast_core::plan::Action;
-use steadfast_engine::WorkerSpec;
-use steadfast_worker::{Assigned, Executor, LeaseEnd, Said, Settled};
+use steadfast_engine::{Credits, WorkerSpec};
+use steadfast_worker::{Assigned, Capacity, Executor, Grant, LeaseEnd, Resources, Said, Settled};
 
 use super::clock::{MachineClock, WorldTime};
 use super::fates::{AttemptEnd, AttemptFate, fate};
@@ -33,6 +33,7 @@ pub(crate) struct SimWork {
     name: AttemptName,
     server: usize,
     is_task: bool,
+    takes: Resources,
     timeout_ms: Option<u64>,
     fate: AttemptFate,
 }
@@ -50,6 +51,10 @@ impl steadfast_worker::Work for SimWork {
 
     fn is_task(&self) -> bool {
         self.is_task
+    }
+
+    fn takes(&self) -> Resources {
+        self.takes
     }
 
     fn source(&self) -> usize {
@@ -146,7 +151,7 @@ impl Worker {
             clock: MachineClock::new(time, drift),
             time: time.clone(),
             seed,
-            executor: Executor::new(plan.slots),
+            executor: Executor::new(plan.slots, plan.capacity()),
             links: Vec::new(),
             homes: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -199,7 +204,7 @@ impl Worker {
         self.life += 1;
         self.up = true;
         self.leaving = None;
-        self.executor = Executor::new(self.plan.slots);
+        self.executor = Executor::new(self.plan.slots, self.plan.capacity());
         for _ in 1..self.links.len() {
             self.executor.add_source();
         }
@@ -409,8 +414,10 @@ impl Worker {
             } else if drains && !std::mem::replace(told_draining, true) {
                 self.did.push(Did::Send { server, session, message: FromWorker::Draining });
             }
-            while let Some(grant) = self.executor.next_grant(server, now) {
-                let message = FromWorker::Credits { slots: grant.slots, number: grant.number };
+            while let Some(Grant { slots, left, number }) = self.executor.next_grant(server, now) {
+                let Capacity { cpu_milli, memory_bytes } = left;
+                let credits = Credits { slots, cpu_milli, memory_bytes, number };
+                let message = FromWorker::Credits(credits);
                 self.did.push(Did::Send { server, session, message });
             }
         }
@@ -475,7 +482,11 @@ impl Worker {
             let outcome = if cannot_begin { Outcome::NOT_BEGUN } else { failed };
             fate = AttemptFate { takes_ms: 5, end: AttemptEnd::Outcome(outcome), ..fate };
         }
-        let work = SimWork { name, server, is_task, timeout_ms: work.timeout_ms, fate };
+        let takes = Resources {
+            cpu_milli: work.resources.cpu_milli(),
+            memory_bytes: work.resources.memory_bytes.unwrap_or(0),
+        };
+        let work = SimWork { name, server, is_task, takes, timeout_ms: work.timeout_ms, fate };
         let now = self.now();
         match self.executor.assign(work, now) {
             Assigned::Known => self.did.push(Did::Note("assigned twice")),

@@ -19,8 +19,8 @@ use steadfast_engine::{Assignment, Inbox, Work, Workers, crash_point};
 use steadfast_store::{Folder, LogName};
 use steadfast_worker::http::{Called, HttpOrder};
 use steadfast_worker::{
-    Command, Driver, Ended, Folders, KILL_GRACE, LOG_CAP, OUTPUT_CAP, Order, Ports, Settled, Stop,
-    Surroundings, TaskControl, TimedTask, Transport, prepare, run_and_tell,
+    Capacity, Command, Driver, Ended, Folders, KILL_GRACE, LOG_CAP, OUTPUT_CAP, Order, Ports,
+    Settled, Stop, Surroundings, TaskControl, TimedTask, Transport, prepare, run_and_tell,
 };
 
 use super::logs::LogShipper;
@@ -94,7 +94,11 @@ impl LocalWorkers {
         let runtime = services.as_ref().and_then(OpenServices::runtime);
         let (ports, calls) = (Ports::default(), calls.map(Arc::new));
         let transport = InProcess { folder, logs, inbox, ports, folders: folders.clone(), calls };
-        Ok(Self { driver: Driver::start(slots, transport, runtime)?, folders, services })
+        Ok(Self {
+            driver: Driver::start(slots, Capacity::default(), transport, runtime)?,
+            folders,
+            services,
+        })
     }
 
     /// Nothing waits, runs, or is being told of.

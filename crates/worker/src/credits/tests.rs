@@ -3,6 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 const NOW: Duration = Duration::from_secs(1);
+const NOTHING: Resources = Resources { cpu_milli: 0, memory_bytes: 0 };
+const UNCOUNTED: Capacity = Capacity { cpu_milli: None, memory_bytes: None };
 
 /// Both have come in, with nothing to do.
 fn two(slots: u32) -> Credits {
@@ -22,7 +24,7 @@ fn granted(credits: &Credits) -> Vec<u32> {
 fn begin(credits: &mut Credits, source: Source, attempts: u32) {
     for _ in 0..attempts {
         assert!(credits.may_begin(source));
-        credits.began(source);
+        credits.began(source, NOTHING);
     }
 }
 
@@ -74,10 +76,14 @@ fn idle_credits_are_taken_back_first_and_granted_then() {
     credits.wanted(1, NOW);
     assert_eq!(next(&mut credits, 1), None, "there is nothing to grant yet");
     let less = next(&mut credits, 0).unwrap();
-    assert_eq!(less, Grant { slots: 1, number: 1 }, "it can begin with one at once");
+    assert_eq!(
+        less,
+        Grant { slots: 1, left: UNCOUNTED, number: 1 },
+        "it can begin with one at once"
+    );
     assert_eq!(next(&mut credits, 1), None, "the first has not taken it");
     credits.taken(0, less.number);
-    assert_eq!(next(&mut credits, 1), Some(Grant { slots: 7, number: 1 }));
+    assert_eq!(next(&mut credits, 1), Some(Grant { slots: 7, left: UNCOUNTED, number: 1 }));
 }
 
 #[test]
@@ -94,7 +100,7 @@ fn what_runs_is_waited_for() {
     credits.wanted(0, NOW);
     settle(&mut credits, NOW);
     assert_eq!(granted(&credits), [1, 0]);
-    credits.ended(0);
+    credits.ended(0, NOTHING);
     settle(&mut credits, NOW);
     assert_eq!(granted(&credits), [1, 1]);
 }
@@ -108,7 +114,7 @@ fn with_one_slot_they_take_turns() {
         let less = next(&mut credits, has).unwrap();
         credits.taken(has, less.number);
         assert_eq!((less.slots, next(&mut credits, other)), (0, None), "it is not over");
-        credits.ended(has);
+        credits.ended(has, NOTHING);
         let more = next(&mut credits, other).unwrap();
         assert_eq!(more.slots, 1);
         credits.taken(other, more.number);
@@ -120,7 +126,7 @@ fn who_has_stopped_asking_has_enough() {
     let mut credits = two(8);
     begin(&mut credits, 0, 4);
     credits.wanted(0, NOW);
-    (0..4).for_each(|_| credits.ended(0));
+    (0..4).for_each(|_| credits.ended(0, NOTHING));
     let later = NOW + WANTS_FOR;
     begin(&mut credits, 1, 4);
     credits.wanted(1, later);
@@ -136,13 +142,42 @@ fn who_drains_has_no_more_than_it_runs() {
     credits.wanted(1, NOW);
     settle(&mut credits, NOW);
     assert_eq!(granted(&credits), [1, 3]);
-    credits.ended(0);
+    credits.ended(0, NOTHING);
     credits.wanted(1, NOW);
     settle(&mut credits, NOW);
     assert_eq!(granted(&credits), [0, 4]);
     credits.drains(0, false);
     settle(&mut credits, NOW);
     assert_eq!(granted(&credits), [1, 3], "every server has one");
+}
+
+#[test]
+fn each_is_told_what_the_others_leave_of_cpus_and_memory() {
+    let all = Capacity { cpu_milli: Some(4000), memory_bytes: None };
+    let takes = |cpu_milli| Resources { cpu_milli, memory_bytes: 9 << 30 };
+    let mut credits = two(8).within(all);
+    assert!(!credits.is_news(), "nobody takes any");
+    credits.began(0, takes(3000));
+    assert!(credits.is_news());
+    let told = next(&mut credits, 1).expect("the first takes three cpus");
+    assert_eq!(told.left, Capacity { cpu_milli: Some(1000), memory_bytes: None });
+    assert_eq!(next(&mut credits, 0), None, "the second takes none");
+    assert!(!credits.is_news(), "the second has not taken that yet, and the first knows");
+    assert!(credits.has(takes(1000)) && !credits.has(takes(1001)), "whoever asks");
+    credits.ended(0, takes(3000));
+    credits.taken(1, told.number);
+    assert!(credits.is_news());
+    assert_eq!(next(&mut credits, 1).map(|grant| grant.left), Some(all));
+    credits.session_ended(1);
+    credits.began(0, takes(4000));
+    credits.greet(1);
+    credits.welcomed(1);
+    let told = next(&mut credits, 1).expect("a new session counts with all there is");
+    assert_eq!(told.left.cpu_milli, Some(0));
+    credits.moved(0, 1, takes(4000));
+    credits.taken(1, told.number);
+    assert_eq!(next(&mut credits, 1).map(|grant| grant.left), Some(all), "it is its own now");
+    assert_eq!(next(&mut credits, 0).and_then(|grant| grant.left.cpu_milli), Some(0));
 }
 
 /// A server, the way to it and back.
@@ -244,7 +279,7 @@ impl World {
                 peer.to_server.extend(grant.map(ToServer::Credits));
             }
             Step::DeliverToServer if !peer.to_server.is_empty() => match peer.to_server.remove(0) {
-                ToServer::Credits(Grant { slots, number }) => {
+                ToServer::Credits(Grant { slots, number, .. }) => {
                     peer.believed = slots;
                     peer.to_worker.push(ToWorker::Taken(number));
                 }
@@ -258,10 +293,10 @@ impl World {
             Step::Pass => *now += Duration::from_millis(100),
             Step::Begin if peer.queued > 0 && credits.may_begin(source) => {
                 peer.queued -= 1;
-                credits.began(source);
+                credits.began(source, NOTHING);
             }
             Step::End if credits.accounts[source].busy > 0 => {
-                credits.ended(source);
+                credits.ended(source, NOTHING);
                 if peer.connected {
                     peer.to_server.push(ToServer::Ended);
                 }
@@ -349,11 +384,11 @@ fn an_attempt_that_goes_to_another_server_takes_its_slot_along() {
     credits.add();
     assert_eq!(credits.greet(0), Some(1));
     credits.welcomed(0);
-    credits.began(0);
+    credits.began(0, NOTHING);
     assert_eq!(credits.greet(1), Some(0));
     credits.welcomed(1);
-    credits.moved(0, 1);
+    credits.moved(0, 1, NOTHING);
     assert!(!credits.may_begin(0), "the slot is in use, whoever has a credit for it");
-    credits.ended(1);
+    credits.ended(1, NOTHING);
     assert!(credits.may_begin(0));
 }

@@ -33,7 +33,7 @@ impl<W: Work> Executor<W> {
             if let Some(running) = self.running.get_mut(key) {
                 // One that has ended has no slot, and is in hand for its report.
                 if !running.ended {
-                    self.credits.moved(running.source, to);
+                    self.credits.moved(running.source, to, running.takes);
                 }
                 running.source = to;
             } else if let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.is(key)) {

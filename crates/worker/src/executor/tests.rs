@@ -17,6 +17,11 @@ impl Work for Task {
     fn is_task(&self) -> bool {
         false
     }
+
+    /// From 1000 on: a cpu for each thousand.
+    fn takes(&self) -> Resources {
+        Resources { cpu_milli: self.0 / 1000 * 1000, memory_bytes: 0 }
+    }
 }
 
 fn key(token: u64) -> AttemptId {
@@ -39,7 +44,7 @@ fn ok() -> Said {
 
 #[test]
 fn slots_are_given_in_order_and_what_waits_a_second_goes_back() {
-    let mut executor = Executor::new(2);
+    let mut executor = Executor::new(2, Capacity::default());
     given(&mut executor, 1..=4, ms(0));
     assert!(matches!(executor.assign(Task(4), ms(0)), Assigned::Known));
     let begun = |executor: &mut Executor<Task>, now| executor.begin(now).map(|(_, task)| task);
@@ -57,8 +62,28 @@ fn slots_are_given_in_order_and_what_waits_a_second_goes_back() {
 }
 
 #[test]
+fn what_does_not_fit_waits_and_what_comes_after_it_may_fit() {
+    let capacity = Capacity { cpu_milli: Some(2000), memory_bytes: None };
+    let mut executor = Executor::new(4, capacity);
+    for token in [1001, 2002, 3, 1004] {
+        given(&mut executor, token..=token, ms(0));
+    }
+    let begun = |executor: &mut Executor<Task>, now| executor.begin(now).map(|(_, task)| task.0);
+    assert_eq!(begun(&mut executor, ms(0)), Some(1001));
+    assert_eq!(begun(&mut executor, ms(0)), Some(3), "2002 wants both cpus");
+    assert_eq!(begun(&mut executor, ms(0)), Some(1004));
+    assert_eq!(begun(&mut executor, ms(0)), None, "there is a slot, and no cpu");
+    executor.ended(&key(1001), ok(), "", ms(500));
+    assert_eq!(begun(&mut executor, ms(500)), None, "one of two");
+    executor.ended(&key(1004), ok(), "", ms(600));
+    assert_eq!(begun(&mut executor, ms(600)), Some(2002));
+    given(&mut executor, 1005..=1005, ms(600));
+    assert_eq!(executor.overdue(ms(1600)), [Task(1005)], "another worker may have room for it");
+}
+
+#[test]
 fn the_queue_waits_for_the_slots_of_what_was_withdrawn() {
-    let mut executor = Executor::new(1);
+    let mut executor = Executor::new(1, Capacity::default());
     given(&mut executor, 1..=1, ms(0));
     executor.begin(ms(0));
     executor.started(&key(1));
@@ -73,7 +98,7 @@ fn the_queue_waits_for_the_slots_of_what_was_withdrawn() {
 
 #[test]
 fn without_its_lease_it_begins_nothing_and_what_it_ran_is_lost() {
-    let mut executor = Executor::new(1);
+    let mut executor = Executor::new(1, Capacity::default());
     executor.lease(0).welcome(ms(0), ms(100));
     given(&mut executor, 1..=2, ms(10));
     executor.begin(ms(10));
@@ -96,7 +121,7 @@ fn without_its_lease_it_begins_nothing_and_what_it_ran_is_lost() {
 
 #[test]
 fn who_is_told_to_go_keeps_nothing_but_successes() {
-    let mut executor = Executor::new(3);
+    let mut executor = Executor::new(3, Capacity::default());
     given(&mut executor, 1..=4, ms(0));
     while executor.begin(ms(0)).is_some() {}
     executor.started(&key(1));
@@ -120,7 +145,7 @@ fn begin_all(executor: &mut Executor<Task>, now: Duration) {
 
 #[test]
 fn what_another_server_takes_over_goes_on_under_its_lease() {
-    let mut executor = Executor::new(2);
+    let mut executor = Executor::new(2, Capacity::default());
     executor.add_source();
     for source in [0, 1] {
         executor.lease(source).welcome(ms(0), ms(1000));
@@ -143,7 +168,7 @@ fn what_another_server_takes_over_goes_on_under_its_lease() {
 
 #[test]
 fn the_slots_of_what_is_taken_over_are_given_back_once() {
-    let mut executor = Executor::new(2);
+    let mut executor = Executor::new(2, Capacity::default());
     executor.add_source();
     given(&mut executor, 1..=2, ms(0));
     begin_all(&mut executor, ms(0));
@@ -161,7 +186,7 @@ fn the_slots_of_what_is_taken_over_are_given_back_once() {
 
 #[test]
 fn what_is_said_in_an_epoch_that_is_over_is_known_by_it() {
-    let mut executor = Executor::<Task>::new(1);
+    let mut executor = Executor::<Task>::new(1, Capacity::default());
     for (scope, epoch, is_late) in [
         ("a", 5, false),
         ("a", 5, false),
@@ -177,7 +202,7 @@ fn what_is_said_in_an_epoch_that_is_over_is_known_by_it() {
 /// Between the queue and its report it was nowhere, and begun when it was assigned again.
 #[test]
 fn what_is_given_back_is_in_hand_until_that_is_told() {
-    let mut executor = Executor::new(1);
+    let mut executor = Executor::new(1, Capacity::default());
     given(&mut executor, 1..=2, ms(0));
     begin_all(&mut executor, ms(0));
     assert_eq!(executor.overdue(ms(1000)), [Task(2)]);

@@ -14,6 +14,7 @@ use super::reports::Outgoing;
 use super::{PATIENCE, blocking, logs};
 use crate::credits::Grant;
 use crate::lease::clock;
+use crate::resources::Capacity;
 
 /// Messages made and not taken by the stream yet: a beat waits behind no more than this.
 const AHEAD: usize = 1;
@@ -189,8 +190,9 @@ async fn send(link: &Link, sender: mpsc::Sender<proto::FromWorker>, beat: Durati
         } else if let Some(why) = draining.filter(|_| !told_draining) {
             told_draining = true;
             Kind::Draining(proto::Draining { why })
-        } else if let Some(Grant { slots, number }) = link.next_grant() {
-            Kind::Credits(proto::Credits { slots, number })
+        } else if let Some(Grant { slots, left, number }) = link.next_grant() {
+            let Capacity { cpu_milli, memory_bytes } = left;
+            Kind::Credits(proto::Credits { slots, number, cpu_milli, memory_bytes })
         } else if link.is_leaving() {
             return SendEnd::Goodbye;
         } else {

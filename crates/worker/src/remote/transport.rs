@@ -27,7 +27,7 @@ use super::{LocalToken, RemoteConfig, RemoteError, attempt, held, worker_dir};
 use crate::executor::{Settled, Work};
 use crate::http::{Called, Caller, HttpOrder};
 use crate::tasks::{Call, TimedTask};
-use crate::{Ended, Ports, Source, Stop, Task, TaskControl, Transport};
+use crate::{Ended, Ports, Resources, Source, Stop, Task, TaskControl, Transport};
 
 #[derive(Debug)]
 pub(super) struct SessionTransport {
@@ -84,6 +84,11 @@ impl Work for ServerWork {
 
     fn is_task(&self) -> bool {
         matches!(self.assignment.action, Some(Action::Call(_) | Action::HttpJson(_)))
+    }
+
+    fn takes(&self) -> Resources {
+        let proto::Assignment { cpu_milli, memory_bytes, .. } = self.assignment;
+        Resources { cpu_milli, memory_bytes }
     }
 
     fn source(&self) -> Source {

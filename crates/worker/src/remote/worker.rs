@@ -3,12 +3,15 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use steadfast_core::plan::milli_cpus;
+
 use super::link::Link;
 use super::server::Server;
 use super::transport::SessionTransport;
 use super::worker_dir::WorkerDir;
 use super::{RemoteConfig, RemoteError};
 use crate::executor::PREEMPTED;
+use crate::resources::Capacity;
 use crate::{Driver, Transport as _};
 
 /// More than any installation has: a server that names more has gone wrong.
@@ -29,9 +32,11 @@ impl Deref for Worker {
 impl Worker {
     pub(super) fn new(config: RemoteConfig, dir: WorkerDir) -> Result<Self, RemoteError> {
         let (path, slots) = (dir.root().to_owned(), config.slots);
+        let cpu_milli = config.cpu.map(milli_cpus);
+        let capacity = Capacity { cpu_milli, memory_bytes: config.memory_bytes };
         let runtime = tokio::runtime::Handle::current();
         let transport = SessionTransport::new(config, dir, &runtime)?;
-        let driver = Driver::start(slots, transport, Some(runtime));
+        let driver = Driver::start(slots, capacity, transport, Some(runtime));
         let worker = driver.map(Self).map_err(|source| RemoteError::Folder { path, source })?;
         for _ in 1..worker.servers().len() {
             worker.0.with(crate::Executor::add_source);

@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use steadfast_api::WorkerReport;
 use steadfast_core::event::AttemptId;
 use steadfast_worker::{
-    Driver, Folders, LONGEST_WAIT, Settled, TaskControl, TimedTask, Transport, Work, run_and_tell,
+    Capacity, Driver, Folders, LONGEST_WAIT, Settled, TaskControl, TimedTask, Transport, Work,
+    run_and_tell,
 };
 
 use super::*;
@@ -82,7 +83,7 @@ fn driver(slots: u32) -> (Driver<Recorder>, Receiver<(u64, WorkerReport)>, Arc<A
     let (reports, over) = sync_channel(100);
     let most = Arc::new(AtomicUsize::new(0));
     let recorder = Recorder { reports, under_way: AtomicUsize::new(0), most: most.clone() };
-    (Driver::start(slots, recorder, None).unwrap(), over, most)
+    (Driver::start(slots, Capacity::default(), recorder, None).unwrap(), over, most)
 }
 
 fn give(driver: &Driver<Recorder>, number: u64, attempt: Attempt) {

@@ -98,7 +98,7 @@ impl Server {
             }
             FromWorker::Draining => drop(inbox.drain_worker(&name, Box::new(|_| ()))),
             FromWorker::Undrained => inbox.undrained(&name),
-            FromWorker::Credits { slots, number } => inbox.credits(&name, session, slots, number),
+            FromWorker::Credits(credits) => inbox.credits(&name, session, credits),
             FromWorker::Closed => {
                 inbox.away(&name, session);
                 self.sessions.remove(&worker);

@@ -2,6 +2,7 @@
 
 use steadfast_core::event::Event;
 use steadfast_core::outcome::Outcome;
+use steadfast_worker::Capacity;
 
 use super::super::check::{Checked, LIMITS, LIVENESS, violated};
 use super::super::server::Server;
@@ -106,14 +107,31 @@ impl World {
         );
         self.checker.attempts = attempts;
         checked?;
-        self.within_slots()
+        self.within_limits()
     }
 
-    pub(super) fn within_slots(&self) -> Checked {
+    /// Of slots, cpus and memory of each worker.
+    pub(super) fn within_limits(&self) -> Checked {
         for (n, worker) in self.workers.iter().enumerate() {
             let (running, slots) = (worker.runs().count(), worker.plan().slots);
             if running > slots as usize {
                 let detail = format!("w{n} runs {running} attempts in {slots} slots");
+                return violated(LIMITS, detail);
+            }
+            let steps = worker.runs().filter_map(|name| {
+                let job = self.checker.state(&name.id.job)?;
+                Some(&job.plan.step(name.item.step).resources)
+            });
+            let (cpu_milli, memory) = steps.fold((0, 0), |(cpu, memory), step| {
+                (cpu + step.cpu_milli(), memory + step.memory_bytes.unwrap_or(0))
+            });
+            let Capacity { cpu_milli: cpus, memory_bytes } = worker.plan().capacity();
+            if cpus.is_some_and(|all| cpu_milli > all)
+                || memory_bytes.is_some_and(|all| memory > all)
+            {
+                let detail = format!(
+                    "w{n} runs what takes {cpu_milli} of {cpus:?} thousandths and {memory} of {memory_bytes:?} bytes"
+                );
                 return violated(LIMITS, detail);
             }
         }
