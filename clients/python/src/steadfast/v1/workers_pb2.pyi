@@ -164,7 +164,7 @@ class AttemptRef(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., token: _Optional[int] = ..., run: _Optional[int] = ..., step: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., index: _Optional[int] = ..., attempt: _Optional[int] = ..., step_name: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("attempt", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder", "scope", "epoch")
+    __slots__ = ("attempt", "datacenter", "item_json", "run", "argv", "call", "http_json", "impossible", "env", "files", "secrets", "ports", "timeout_ms", "heartbeat_ms", "callback_url", "progress_json", "folder", "scope", "epoch", "cpu_milli", "memory_bytes")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,8 @@ class Assignment(_message.Message):
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     attempt: AttemptRef
     datacenter: str
     item_json: str
@@ -210,7 +212,9 @@ class Assignment(_message.Message):
     folder: str
     scope: str
     epoch: int
-    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    cpu_milli: int
+    memory_bytes: int
+    def __init__(self, attempt: _Optional[_Union[AttemptRef, _Mapping]] = ..., datacenter: _Optional[str] = ..., item_json: _Optional[str] = ..., run: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., http_json: _Optional[str] = ..., impossible: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., files: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Iterable[str]] = ..., ports: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., callback_url: _Optional[str] = ..., progress_json: _Optional[str] = ..., folder: _Optional[str] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ..., cpu_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Argv(_message.Message):
     __slots__ = ("argv",)
@@ -371,12 +375,16 @@ class Undrained(_message.Message):
     def __init__(self) -> None: ...
 
 class Credits(_message.Message):
-    __slots__ = ("slots", "number")
+    __slots__ = ("slots", "number", "cpu_milli", "memory_bytes")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    CPU_MILLI_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     slots: int
     number: int
-    def __init__(self, slots: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    cpu_milli: int
+    memory_bytes: int
+    def __init__(self, slots: _Optional[int] = ..., number: _Optional[int] = ..., cpu_milli: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class CreditsTaken(_message.Message):
     __slots__ = ("number",)
