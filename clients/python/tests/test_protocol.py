@@ -24,7 +24,7 @@ PROOF = b"you were here"
 class Session:
     """One stream: what the worker said, and what it is told."""
 
-    def __init__(self, said: Iterator[pb.FromWorker], lease_ms: int, limits: dict[str, int]) -> None:
+    def __init__(self, said: Iterator[pb.FromWorker], lease_ms: int, limits: dict[str, Any]) -> None:
         self._told: queue.Queue[pb.ToWorker | None] = queue.Queue()
         self._heard: queue.Queue[pb.FromWorker] = queue.Queue()
         self.hello = next(said).hello
@@ -75,7 +75,7 @@ class Strange(WorkersServicer):  # type: ignore[misc]
         self.sessions: queue.Queue[Session] = queue.Queue()
         self.refusal: Any = None
         self.lease_ms = 60_000
-        self.limits: dict[str, int] = {}
+        self.limits: dict[str, Any] = {}
         #: Of logs, in order; and what of them the server has.
         self.pieces: queue.Queue[pb.LogChunk] = queue.Queue()
         self.logs: dict[int, bytes] = {}
@@ -272,6 +272,30 @@ def test_when_no_beat_is_answered_for_a_lease_all_is_cancelled_and_lost(place: P
     place.strange.refusal = None
     session = place.strange.next()
     assert list(session.hello.holds) == [ref]
+    report = session.hear("report")
+    assert (report.lost.started, report.lost.why) == (True, "the lease ended")
+
+
+def test_what_the_server_has_given_away_goes_on_for_what_is_left_of_its_lease(place: Place) -> None:
+    place.strange.lease_ms = 1000
+    begun, stopped = threading.Event(), threading.Event()
+
+    @place.worker.function
+    def waits(ctx: Context, input: Any) -> str:
+        begun.set()
+        ctx.wait_cancelled()
+        stopped.set()
+        return "too late"
+
+    session = place.start()
+    ref = session.assign(1, "waits")
+    assert begun.wait(LONG)
+    place.strange.limits = {"not_held": [ref]}
+    session.drop()
+    session = place.strange.next()
+    assert list(session.hello.holds) == [ref]
+    # This server answers every beat.
+    assert stopped.wait(LONG)
     report = session.hear("report")
     assert (report.lost.started, report.lost.why) == (True, "the lease ended")
 

@@ -86,6 +86,8 @@ defects! {
     WithdrawsUnasked = "withdraws-unasked",
     /// A server that gains shards asks only the workers that something of them is under way at.
     AsksOnlyTheExpected = "asks-only-the-expected",
+    /// A worker goes on under the lease of a server with what that one has given away.
+    GivenAwayKept = "given-away-kept",
     /// What was read of a job before it left memory is taken for how it is.
     StaleReadTaken = "stale-read-taken",
     /// Tokens of a job begin anew after a restore.

@@ -11,7 +11,7 @@ mod loading;
 mod ownership;
 mod request;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use steadfast_core::decide::Input;
 use steadfast_core::defects::{Defect, is_on};
@@ -92,6 +92,8 @@ pub struct Arrival {
     pub missed: Missed,
     /// What it holds for other servers, and is this one's.
     pub adopted: Vec<AttemptId>,
+    /// What it says that it has, of whomever, and is not this one's.
+    pub not_held: BTreeSet<AttemptId>,
     /// This life was not here before: what an earlier one had is lost, by this group or one before it. **It is welcome once that
     /// is durable**: from then on it says that it was here, and what it does not hold is assigned to it again.
     pub is_new: bool,
@@ -263,7 +265,9 @@ impl Controller {
     /// A worker comes in.
     pub fn connect(&mut self, arriving: Arriving, now: Timestamp) -> Result<Arrival, NameInUse> {
         let (worker, is_new) = (arriving.spec.name.clone(), !arriving.returning);
+        let mut not_held = &arriving.holds | &arriving.elsewhere;
         let (batch, adopted) = self.engine.connect(arriving, now)?;
+        not_held.retain(|id| !self.engine.has_at(&worker, id));
         self.told_again.extend(batch.effects.iter().filter_map(|effect| match effect {
             Effect::Assign(assignment) => Some(assignment.job.clone()),
             // What is not known here may be another one's by now, which would take the attempt for one that never arrived.
@@ -271,7 +275,7 @@ impl Controller {
             Effect::Withdraw(_) => None,
         }));
         self.batch.join(batch);
-        Ok(Arrival { missed: self.engine.missed(&worker), adopted, is_new })
+        Ok(Arrival { missed: self.engine.missed(&worker), adopted, not_held, is_new })
     }
 
     /// The job, as it goes on elsewhere.

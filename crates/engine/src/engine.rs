@@ -191,6 +191,8 @@ impl Engine {
         for (_, live) in job.all_live().filter(|(_, live)| live.phase == Phase::Running) {
             let worker = live.worker.as_deref().unwrap_or_default();
             fleet.give_back(worker, &AttemptId::new(id.clone(), live.token));
+            // The lease that it has here is not the attempt's any more.
+            fleet.ask(worker);
         }
     }
 

@@ -143,6 +143,11 @@ impl Engine {
         Ok((batch, adopted))
     }
 
+    /// The worker was assigned it by this server, or by one whose job it was.
+    pub(crate) fn has_at(&self, worker: &str, attempt: &AttemptId) -> bool {
+        matches!(&self.room, Placement::Fleet(fleet) if fleet.has_at(worker, attempt))
+    }
+
     /// All stored jobs that are due or under way have been taken up: the lease that their workers have to come
     /// back in counts from now.
     pub fn recovered(&mut self) {

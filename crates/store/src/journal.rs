@@ -47,8 +47,8 @@ pub trait Journal: Send {
 
     /// Takes an owner over, or makes it: from now on the groups of the process that had it are refused. Whether that one
     /// is still alive is for the caller to know. `down_since`: nothing was decided between then and `at`; that
-    /// is kept as a gap, joined with one that it touches. An epoch is at least the second it begins in, so that
-    /// none is repeated after an older copy of the file was put back.
+    /// is kept as a gap, joined with one that it touches. An epoch is at least the second it begins in (`at`, or by
+    /// the clock of a store that has one), so that none is repeated after an older copy was put back.
     fn take(
         &mut self,
         owner: &str,

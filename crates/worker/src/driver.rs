@@ -447,7 +447,7 @@ impl<T: Transport> Shared<T> {
                 tracing::warn!(
                     killed = cut,
                     waiting,
-                    "the server did not answer for as long as the lease"
+                    "no server has answered for these for as long as the lease"
                 );
                 let why = crate::executor::LEASE_ENDED;
                 self.give_back(state, &waited, || Outcome::NOT_BEGUN, why);

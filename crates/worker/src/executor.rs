@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use steadfast_api::WorkerReport;
+use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::AttemptId;
 use steadfast_core::outcome::Outcome;
 
@@ -103,6 +104,8 @@ struct Waiting<W> {
     /// Whose it is now.
     source: Source,
     since: Duration,
+    /// See [`Running::released`].
+    released: Option<Duration>,
     work: W,
 }
 
@@ -120,6 +123,8 @@ struct Running<A> {
     takes: Resources,
     /// There is, or was, a process; a task has begun with its slot.
     started: bool,
+    /// Its source has it no more, and no other has said that it has: it goes on until then.
+    released: Option<Duration>,
     /// Its slot is another's; it is being reported.
     ended: bool,
     cut: Option<Cut>,
@@ -300,7 +305,7 @@ impl<W: Work> Executor<W> {
         } else if self.queue.len() >= QUEUED_MOST {
             "the worker's queue is full".to_owned()
         } else {
-            self.queue.push_back(Waiting { key, source, since: now, work });
+            self.queue.push_back(Waiting { key, source, since: now, released: None, work });
             return Assigned::Queued;
         };
         Assigned::GivenBack(self.give_back(source, work), why)
@@ -322,7 +327,7 @@ impl<W: Work> Executor<W> {
                 _ => is_ready(source),
             };
             seen = Some((source, is_ready));
-            is_ready && self.credits.has(waiting.work.takes())
+            is_ready && waiting.released.is_none() && self.credits.has(waiting.work.takes())
         })
     }
 
@@ -331,7 +336,8 @@ impl<W: Work> Executor<W> {
         let Waiting { key, source, work, .. } = self.queue.remove(self.first_ready(now)?)?;
         let attempt = work.attempt();
         let (started, takes) = (work.is_task(), work.takes());
-        let running = Running { source, attempt, takes, started, ended: false, cut: None };
+        let (released, ended, cut) = (None, false, None);
+        let running = Running { source, attempt, takes, started, released, ended, cut };
         self.running.insert(key.clone(), running);
         self.credits.began(source, takes);
         Some((key, work))
@@ -353,11 +359,12 @@ impl<W: Work> Executor<W> {
         now: Duration,
     ) -> Option<Settled<W::Attempt>> {
         // Woken after a long stop we may be the first to see that the lease is over.
-        let Running { source, attempt, takes, started, ended, cut } = self.running.get_mut(key)?;
+        let Running { source, attempt, takes, started, released, ended, cut } =
+            self.running.get_mut(key)?;
         if !std::mem::replace(ended, true) {
             self.credits.ended(*source, *takes);
         }
-        if self.sources[*source].lease.is_over(now) {
+        if self.sources[*source].lease.is_over(now) || is_over(*released, now) {
             Cut::LeaseEnded.instead_of(cut);
         }
         let (report, why) = settle(*cut, said, *started, why);
@@ -401,7 +408,9 @@ impl<W: Work> Executor<W> {
         let waits = self.queue.get(self.ending()).map(|waiting| longest(waiting, now));
         let watched = self.sources.iter().filter(|it| self.has_work() && !it.lease_noticed);
         let leases = watched.filter_map(|it| it.lease.left(now)).map(|left| left.min(LOOK));
-        waits.into_iter().chain(leases).min()
+        let released = self.running.values().filter_map(|it| it.released);
+        let released = released.map(|until| until.saturating_sub(now));
+        waits.into_iter().chain(leases).chain(released).min()
     }
 
     /// Something waits that has no slot, or runs under a lease: the clock is to be looked at.
@@ -413,6 +422,9 @@ impl<W: Work> Executor<W> {
     /// A lease is over: everything that its source has assigned is to be killed, and what waits goes back. Said once
     /// of each. None: none is, or nothing is in hand.
     pub fn lease_ended(&mut self, now: Duration) -> Option<LeaseEnd<W>> {
+        if let Some(over) = self.released_ended(now) {
+            return Some(over);
+        }
         for assigner in &mut self.sources {
             assigner.lease_noticed &= assigner.lease.is_over(now);
         }
@@ -426,6 +438,18 @@ impl<W: Work> Executor<W> {
             running.push(key.clone());
         }
         Some(LeaseEnd { running, cut, waiting: self.take_queue(|it| it == source) })
+    }
+
+    /// The same of what no server has said to have, in the time that was left for it. What waits goes back as all that waits.
+    fn released_ended(&mut self, now: Duration) -> Option<LeaseEnd<W>> {
+        let (mut running, mut cut) = (Vec::new(), 0);
+        for (key, its) in self.running.iter_mut().filter(|(_, it)| is_over(it.released, now)) {
+            its.released = None;
+            cut += usize::from(its.cut.is_none());
+            its.cut.get_or_insert(Cut::LeaseEnded);
+            running.push(key.clone());
+        }
+        (!running.is_empty()).then_some(LeaseEnd { running, cut, waiting: Vec::new() })
     }
 
     fn take_queue(&mut self, from: impl Fn(Source) -> bool) -> Vec<W> {
@@ -485,6 +509,10 @@ impl<W: Work> Executor<W> {
     pub fn lease_is_over(&self, source: Source, now: Duration) -> bool {
         self.sources[source].lease.is_over(now)
     }
+}
+
+fn is_over(released: Option<Duration>, now: Duration) -> bool {
+    released.is_some_and(|until| until <= now) && !is_on(Defect::WorkerIgnoresItsLease)
 }
 
 fn longest<W>(waiting: &Waiting<W>, now: Duration) -> Duration {

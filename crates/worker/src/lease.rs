@@ -60,6 +60,11 @@ impl Lease {
         self.until = Some(self.until.map_or(until, |before| before.max(until)));
     }
 
+    /// `None`: there never was one.
+    pub fn until(&self) -> Option<Duration> {
+        self.until
+    }
+
     /// Zero: it has ended. `None`: there never was one.
     pub fn left(&self, now: Duration) -> Option<Duration> {
         self.until.map(|until| until.saturating_sub(now))

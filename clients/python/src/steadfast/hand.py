@@ -65,6 +65,8 @@ class Attempt:
     heartbeat: float | None
     #: Why it was cancelled, if it was.
     cut: str | None = None
+    #: The server has it no more: it goes on until then.
+    until: float | None = None
     #: How it ended is decided; the function may still be at it.
     settled: bool = False
     timer: asyncio.TimerHandle | None = None
@@ -213,6 +215,24 @@ class Hand:
         """What has not ended is lost."""
         for attempt in list(self.running.values()):
             self._settle(attempt, lost(True, PREEMPTED))
+
+    def not_held(self, keys: set[Key]) -> None:
+        """The server says that it has these no more. They go on for what is left of the lease that they had. To be called before a
+        welcome begins another one."""
+        left = self.lease.left(clock())
+        until = clock() + max(left or 0, 0)
+        for key, attempt in self.running.items():
+            if key not in keys:
+                attempt.until = None
+            elif attempt.until is None:
+                attempt.until = until
+                self.loop.call_later(max(until - clock(), 0), self._given_away, attempt)
+
+    def _given_away(self, attempt: Attempt) -> None:
+        if attempt.until is not None and not attempt.settled:
+            self._cut(attempt, LEASE_ENDED)
+            self._settle(attempt, lost(True, LEASE_ENDED))
+            self.tell()
 
     def lease_ended(self) -> None:
         """Everything is the server's to give to others."""

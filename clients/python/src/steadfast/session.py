@@ -117,6 +117,7 @@ async def _session(hand: Hand, place: Place, who: Self) -> tuple[bool, Exception
         hand.proof = welcome.proof
         hand.undrain_unanswered = False
         lease = welcome.lease_ms / 1000
+        hand.not_held({key_of(ref) for ref in welcome.not_held})
         hand.lease.welcome(sent, lease)
         hand.tell()
         log.info("connected to %s as %s", place.url, who.name)

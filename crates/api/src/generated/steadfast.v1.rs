@@ -1414,7 +1414,7 @@ pub struct HeldOfScope {
     #[prost(bool, tag = "3")]
     pub returning: bool,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct Welcome {
     /// A worker that hears nothing for so long kills what it runs.
@@ -1440,6 +1440,10 @@ pub struct Welcome {
     pub scope: ::prost::alloc::string::String,
     #[prost(uint64, tag = "8")]
     pub epoch: u64,
+    /// What of `holds` this server does not have: its lease is not theirs. They go on for what is left of the lease that they had, unless a server
+    /// says that it has them, with TookOver, an assignment or a later Welcome.
+    #[prost(message, repeated, tag = "9")]
+    pub not_held: ::prost::alloc::vec::Vec<AttemptRef>,
 }
 /// Sent by the worker, and answered with the same number; of several that wait to be answered, the latest is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

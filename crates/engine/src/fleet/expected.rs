@@ -15,9 +15,20 @@ impl Fleet {
         self.returned = mono;
     }
 
-    /// Members that are here, and that attempts were found of they have said nothing of in this session.
+    /// Members that are here and are to come in anew: attempts were found of them that they have said nothing of in this session, or went
+    /// to another server.
     pub(crate) fn take_unasked(&mut self) -> Vec<Arc<str>> {
         std::mem::take(&mut self.unasked).into_iter().collect()
+    }
+
+    pub(crate) fn has_at(&self, name: &str, key: &AttemptId) -> bool {
+        self.members.get(name).is_some_and(|member| member.held.contains_key(key))
+    }
+
+    /// It has something of what another server is given.
+    pub(crate) fn ask(&mut self, name: &str) {
+        let here = self.members.get_key_value(name).filter(|(_, member)| member.connected);
+        self.unasked.extend(here.map(|(name, _)| name.clone()));
     }
 
     pub(crate) fn ask_all(&mut self) {

@@ -98,7 +98,9 @@ fn what_a_worker_holds_of_a_job_that_has_gone_is_left_to_the_one_that_has_it() {
         credits: None,
     };
     let arriving = arriving.at_one_that_knows(|job| *job == stays);
-    world.controller.connect(arriving, world.wall()).expect("its name");
+    let arrival = world.controller.connect(arriving, world.wall()).expect("its name");
+    assert!(arrival.not_held.contains(&key(&of_gone)), "the lease that it has here is not its");
+    assert!(arrival.not_held.contains(&over) && !arrival.not_held.contains(&key(&of_stays)));
     let effects = world.done();
     let withdrawn: Vec<AttemptId> = effects
         .iter()

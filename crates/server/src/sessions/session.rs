@@ -65,6 +65,15 @@ impl Peer {
     }
 }
 
+/// What a worker that is welcome is told.
+struct Told {
+    /// What it says that it has, and was never assigned.
+    foreign: Vec<proto::AttemptRef>,
+    /// And what this server does not have.
+    not_held: Vec<proto::AttemptRef>,
+    missed: Missed,
+}
+
 impl WorkerSessions {
     pub fn new(registry: SessionRegistry, inbox: Inbox) -> Self {
         Self { registry, inbox }
@@ -104,6 +113,8 @@ impl WorkerSessions {
                 }
             }
         }
+        let held_refs: HashMap<AttemptId, proto::AttemptRef> =
+            held.into_iter().map(|attempt| (attempt.id(), attempt)).collect();
         let held: HashSet<AttemptId> = holds.iter().cloned().collect();
         let in_vain = BTreeSet::new();
         let arriving =
@@ -113,8 +124,10 @@ impl WorkerSessions {
         // On the engine's thread, before the worker is assigned anything: what it is assigned must find
         // its way, and Welcome comes first.
         let reply = Box::new(move |answer: Result<Arrival, NameInUse>| {
-            let began = answer.map(|Arrival { missed, adopted, .. }| {
-                registry.begin(arrived.clone(), held, foreign, missed);
+            let began = answer.map(|Arrival { missed, adopted, not_held, .. }| {
+                let not_held =
+                    not_held.iter().filter_map(|id| held_refs.get(id).cloned()).collect();
+                registry.begin(arrived.clone(), held, Told { foreign, not_held, missed });
                 registry.adopt(&arrived, &adopted, &of_others);
             });
             drop(tell.send(began));
@@ -260,8 +273,7 @@ impl SessionRegistry {
         &self,
         peer: Peer,
         held: HashSet<AttemptId>,
-        foreign: Vec<proto::AttemptRef>,
-        missed: Missed,
+        Told { foreign, not_held, missed }: Told,
     ) {
         let rules = self.0.rules;
         let proof = self.0.parts.proofs.session(peer.holder());
@@ -276,6 +288,7 @@ impl SessionRegistry {
                 peers: self.0.parts.peers.clone(),
                 scope: self.0.parts.scope.id.clone(),
                 epoch: self.0.parts.scope.epoch(),
+                not_held,
             }),
         );
         // It was away when it was to be told.

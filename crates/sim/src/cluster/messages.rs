@@ -46,7 +46,7 @@ pub(crate) enum FromWorker {
 
 #[derive(Clone, Debug)]
 pub(crate) enum ToWorker {
-    Welcome { scope: String, epoch: u64 },
+    Welcome { scope: String, epoch: u64, not_held: BTreeSet<AttemptId> },
     Beat(u64),
     Assignment { work: Box<Work>, scope: String, epoch: u64 },
     Withdrawal { id: AttemptId, scope: String, epoch: u64 },
@@ -88,6 +88,22 @@ impl ToWorker {
             Self::CreditsTaken(_) => "credits taken",
             Self::Wanted => "wanted",
             Self::Closed => "closed",
+        }
+    }
+
+    /// The attempts that it is about.
+    pub(crate) fn about(&self) -> String {
+        let list = |ids: Vec<&AttemptId>| {
+            ids.into_iter().map(|id| format!(" {id}")).collect::<Vec<_>>().concat()
+        };
+        match self {
+            Self::Welcome { not_held, .. } if !not_held.is_empty() => {
+                format!(", without{}", list(not_held.iter().collect()))
+            }
+            Self::Assignment { work, .. } => format!(" {}", work.assignment.id()),
+            Self::TookOver { attempts, .. } => list(attempts.iter().map(|name| &name.id).collect()),
+            Self::Withdrawal { id, .. } | Self::Acknowledged { id } => format!(" {id}"),
+            _ => String::new(),
         }
     }
 }

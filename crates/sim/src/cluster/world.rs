@@ -336,7 +336,7 @@ impl World {
             Happening::ToWorker { worker, life, server, session, message }
                 if self.workers[worker].up && self.workers[worker].life == life =>
             {
-                trace!(self, "w{worker} hears {} of s{server}", message.name());
+                trace!(self, "w{worker} hears {} of s{server}{}", message.name(), message.about());
                 if matches!(&message, ToWorker::TookOver { attempts, .. } if !attempts.is_empty()) {
                     self.checker.seen("attempt adopted by another server");
                 }

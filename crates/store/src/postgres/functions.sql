@@ -1,5 +1,5 @@
--- The term after another, of a shard that changes hands. At least the second that it begins in: of a database that was restored to an earlier
--- moment, no term of before is used twice.
+-- The term after another of a shard that changes hands, and the epoch after another of an owner. At least the second that it begins in, by the
+-- clock that all servers share: of a database that was restored to an earlier moment, none of before is used twice.
 CREATE FUNCTION steadfast.next_term_v1(term bigint) RETURNS bigint
 LANGUAGE sql
 RETURN greatest(term + 1, extract(epoch FROM clock_timestamp())::bigint);
@@ -39,11 +39,11 @@ DECLARE
 BEGIN
     -- Waits for a group of the owner that is under way.
     IF an_incarnation IS NULL THEN
-        INSERT INTO owners AS o (id, epoch) VALUES (an_owner, greatest(1, at_ms / 1000))
-        ON CONFLICT (id) DO UPDATE SET epoch = greatest(o.epoch + 1, at_ms / 1000)
+        INSERT INTO owners AS o (id, epoch) VALUES (an_owner, steadfast.next_term_v1(0))
+        ON CONFLICT (id) DO UPDATE SET epoch = steadfast.next_term_v1(o.epoch)
         RETURNING o.epoch INTO new_epoch;
     ELSE
-        UPDATE owners o SET epoch = greatest(o.epoch + 1, at_ms / 1000)
+        UPDATE owners o SET epoch = steadfast.next_term_v1(o.epoch)
         WHERE o.id = an_owner AND o.incarnation = an_incarnation
         RETURNING o.epoch INTO new_epoch;
         IF new_epoch IS NULL THEN

@@ -120,6 +120,33 @@ fn without_its_lease_it_begins_nothing_and_what_it_ran_is_lost() {
 }
 
 #[test]
+fn what_the_server_has_no_more_goes_on_for_what_was_left_of_its_lease() {
+    let mut executor = Executor::new(3, Capacity::default());
+    executor.add_source();
+    executor.lease(0).welcome(ms(0), ms(1000));
+    given(&mut executor, 1..=4, ms(0));
+    begin_all(&mut executor, ms(0));
+    let not_held = |tokens: &[u64]| tokens.iter().map(|token| key(*token)).collect();
+    let welcome = |executor: &mut Executor<Task>, tokens: &[u64], now| {
+        executor.welcomed(0, &not_held(tokens));
+        executor.lease(0).welcome(now, ms(1000));
+    };
+    welcome(&mut executor, &[1, 2, 3, 4], ms(500));
+    // The next session's lease is not theirs either, and 3 is the server's again.
+    welcome(&mut executor, &[1, 2, 4], ms(900));
+    assert_eq!(executor.take_over(1, &[key(2)]), [], "another server has it");
+    assert_eq!(executor.look_again(ms(900)), Some(ms(100)));
+    assert_eq!(executor.lease_ended(ms(999)), None);
+    let end = LeaseEnd { running: vec![key(1)], cut: 1, waiting: vec![] };
+    assert_eq!(executor.lease_ended(ms(1000)), Some(end));
+    assert_eq!(executor.lease_ended(ms(1000)), None, "said once");
+    let settled = executor.ended(&key(1), ok(), "", ms(1001)).unwrap();
+    assert_eq!(settled.why, LEASE_ENDED);
+    assert_eq!(executor.begin(ms(1001)), None, "what waits begins under no lease");
+    assert_eq!(executor.overdue(ms(1001)), [Task(4)]);
+}
+
+#[test]
 fn who_is_told_to_go_keeps_nothing_but_successes() {
     let mut executor = Executor::new(3, Capacity::default());
     given(&mut executor, 1..=4, ms(0));

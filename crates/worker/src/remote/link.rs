@@ -223,7 +223,9 @@ impl Link {
         self.server.limits.welcome(welcome);
         self.server.set_tries(0);
         let lease = Duration::from_millis(welcome.lease_ms);
+        let not_held = welcome.not_held.iter().map(proto::AttemptRef::id).collect();
         self.0.with(|executor| {
+            executor.welcomed(self.server.source, &not_held);
             executor.lease(self.server.source).welcome(hello_sent, lease);
             executor.credits().welcomed(self.server.source);
         });

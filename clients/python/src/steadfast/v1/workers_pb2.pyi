@@ -116,7 +116,7 @@ class HeldOfScope(_message.Message):
     def __init__(self, scope: _Optional[str] = ..., holds: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ..., returning: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("lease_ms", "beat_ms", "proof", "log_bytes", "output_bytes", "peers", "scope", "epoch")
+    __slots__ = ("lease_ms", "beat_ms", "proof", "log_bytes", "output_bytes", "peers", "scope", "epoch", "not_held")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     BEAT_MS_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class Welcome(_message.Message):
     PEERS_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NOT_HELD_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     beat_ms: int
     proof: bytes
@@ -133,7 +134,8 @@ class Welcome(_message.Message):
     peers: _containers.RepeatedScalarFieldContainer[str]
     scope: str
     epoch: int
-    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ..., log_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., peers: _Optional[_Iterable[str]] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    not_held: _containers.RepeatedCompositeFieldContainer[AttemptRef]
+    def __init__(self, lease_ms: _Optional[int] = ..., beat_ms: _Optional[int] = ..., proof: _Optional[bytes] = ..., log_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., peers: _Optional[_Iterable[str]] = ..., scope: _Optional[str] = ..., epoch: _Optional[int] = ..., not_held: _Optional[_Iterable[_Union[AttemptRef, _Mapping]]] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("number",)

@@ -172,10 +172,10 @@ impl Server {
             let message = ToWorker::Closed;
             return self.did.push(Did::Send { worker, session: id, message });
         };
-        let Arrival { missed, adopted, .. } = arrival;
+        let Arrival { missed, adopted, not_held, .. } = arrival;
         let (scope, epoch) = (self.scope(), self.owner.epoch);
         let send = |message| Did::Send { worker, session: id, message };
-        self.did.push(send(ToWorker::Welcome { scope, epoch }));
+        self.did.push(send(ToWorker::Welcome { scope, epoch, not_held }));
         match missed {
             Missed::Nothing => {}
             Missed::Drain => self.did.push(send(ToWorker::Drain)),

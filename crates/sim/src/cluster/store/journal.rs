@@ -220,8 +220,10 @@ impl Journal for Connection {
                 let _ = shared.write_all(server, &owner, &writes);
             }
         }
+        // By the clock of who says so, or by the store's own.
+        let began = if shared.database.is_shared() { shared.time.wall() } else { at };
         let row = shared.database.owners.entry(id.clone()).or_default();
-        row.epoch = (row.epoch + 1).max(at.0 / 1000);
+        row.epoch = (row.epoch + 1).max(began.0 / 1000);
         let epoch = row.epoch;
         shared.observed.push(Observed::Epoch { owner: id.clone(), epoch });
         if let Some(since) = down_since.filter(|since| *since < at) {

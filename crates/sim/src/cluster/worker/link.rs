@@ -1,6 +1,6 @@
 //! A worker and one of its servers: sessions, and what is heard in them. A model of `worker::remote::link` and `session`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use steadfast_core::event::AttemptId;
@@ -198,12 +198,19 @@ impl Worker {
         self.links[server].reports.remove(id);
     }
 
-    fn welcomed(&mut self, server: usize, scope: String, epoch: u64, hello_sent: Duration) {
+    fn welcomed(
+        &mut self,
+        server: usize,
+        (scope, epoch): (String, u64),
+        not_held: &BTreeSet<AttemptId>,
+        hello_sent: Duration,
+    ) {
         if self.executor.is_fenced(&scope, epoch) {
             self.did.push(Did::Note("worker ignored an old epoch"));
             return self.hang_up(server);
         }
         let world = self.time.now();
+        self.executor.welcomed(server, not_held);
         self.executor.lease(server).welcome(hello_sent, Duration::from_millis(LEASE_MS));
         self.executor.credits().welcomed(server);
         let link = &mut self.links[server];
@@ -225,11 +232,12 @@ pub(super) fn hear(worker: &mut Worker, server: usize, session: u64, message: To
         return;
     }
     let now = worker.now();
-    if let (Session::Greeted { hello_sent, .. }, ToWorker::Welcome { scope, epoch }) =
+    if let (Session::Greeted { hello_sent, .. }, ToWorker::Welcome { scope, epoch, not_held }) =
         (&worker.links[server].session, &message)
     {
         let (scope, epoch, hello_sent) = (scope.clone(), *epoch, *hello_sent);
-        return worker.welcomed(server, scope, epoch, hello_sent);
+        let not_held = not_held.clone();
+        return worker.welcomed(server, (scope, epoch), &not_held, hello_sent);
     }
     if let Session::Open { heard_at, .. } = &mut worker.links[server].session {
         *heard_at = worker.time.now();
