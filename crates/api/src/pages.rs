@@ -221,6 +221,8 @@ pub struct WorkerInfo {
     pub cpu_used: f64,
     pub memory_bytes: Option<u64>,
     pub memory_used: u64,
+    /// In how long it is taken for lost, if nothing is heard of it.
+    pub lease_left_ms: u64,
     pub labels: BTreeMap<String, String>,
     /// Names of functions that it has registered.
     pub functions: Vec<String>,

@@ -375,7 +375,7 @@ impl Fleet {
         self.held
     }
 
-    pub fn views(&self) -> Vec<WorkerInfo> {
+    pub fn views(&self, mono: u64) -> Vec<WorkerInfo> {
         self.members
             .values()
             .map(|member| {
@@ -388,6 +388,7 @@ impl Fleet {
                     credits: member.credits,
                     cpu_used: member.cpu_used_milli as f64 / 1000.0,
                     memory_used: member.memory_used,
+                    lease_left_ms: member.lease_ends.saturating_sub(mono),
                 }
             })
             .collect()

@@ -255,7 +255,7 @@ impl Engine {
 
     pub fn workers(&self) -> Vec<WorkerInfo> {
         match &self.room {
-            Placement::Fleet(fleet) => fleet.views(),
+            Placement::Fleet(fleet) => fleet.views(self.mono),
             Placement::Here { .. } => Vec::new(),
         }
     }

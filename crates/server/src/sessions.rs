@@ -380,6 +380,7 @@ fn shown(view: steadfast_engine::WorkerInfo) -> WorkerInfo {
         cpu_used: view.cpu_used,
         memory_bytes: spec.memory_bytes,
         memory_used: view.memory_used,
+        lease_left_ms: view.lease_left_ms,
         labels: spec.labels,
         functions: spec.functions.into_iter().collect(),
     }

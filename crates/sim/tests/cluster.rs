@@ -48,8 +48,7 @@ fn a_thousand_clusters_hold_and_everything_occurs() {
 const LUCKY: &[(Defect, u64)] = &[
     (Defect::RefusedEffectsLetOut, 2288),
     (Defect::CarriedFailuresLost, 594),
-    (Defect::AsksOnlyTheExpected, 3984),
-    (Defect::StaleReadTaken, 4301),
+    (Defect::AsksOnlyTheExpected, 7181),
     (Defect::GivenAwayKept, 42590),
 ];
 

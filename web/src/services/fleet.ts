@@ -7,8 +7,8 @@ export async function fetchWorkers(): Promise<Worker[]> {
 }
 
 function worker(wire: Wire['Worker']): Worker {
-  const { cpu_used: cpuUsed, memory_bytes: memory, memory_used: memoryUsed, ...same } = wire
-  return { ...same, cpuUsed, memory, memoryUsed }
+  const { cpu_used: cpuUsed, memory_bytes: memory, memory_used: memoryUsed, lease_left_ms: leaseLeft, ...same } = wire
+  return { ...same, cpuUsed, memory, memoryUsed, lostAt: Date.now() + leaseLeft }
 }
 
 export async function drain(name: string, back: boolean): Promise<void> {

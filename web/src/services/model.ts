@@ -320,6 +320,8 @@ export interface Worker {
   cpuUsed: number
   memory: number | null
   memoryUsed: number
+  /** It is taken for lost then, if nothing is heard of it before. */
+  lostAt: number
   labels: Record<string, string>
   functions: string[]
 }

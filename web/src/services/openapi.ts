@@ -1139,6 +1139,7 @@ export interface components {
             cpu_used: number;
             memory_bytes: number | null;
             memory_used: number;
+            lease_left_ms: number;
             labels: {
                 [key: string]: string;
             };

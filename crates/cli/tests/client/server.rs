@@ -133,6 +133,7 @@ impl WorkerQueries for OneWorker {
             cpu_used: 1.5,
             memory_bytes: Some(3 << 29),
             memory_used: 512 << 20,
+            lease_left_ms: 30_000,
             labels: [("disk".to_owned(), "ssd".to_owned())].into(),
             functions: vec![],
         }])

@@ -120,6 +120,8 @@ pub struct WorkerInfo {
     pub credits: u32,
     pub cpu_used: f64,
     pub memory_used: u64,
+    /// When it is lost, if nothing is heard of it.
+    pub lease_left_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -421,6 +421,7 @@ fn worker() -> Value {
         ("cpu_used", json!({ "type": "number", "minimum": 0 })),
         ("memory_bytes", or_null(count())),
         ("memory_used", count()),
+        ("lease_left_ms", count()),
         ("labels", texts()),
         ("functions", list(&text())),
     ])

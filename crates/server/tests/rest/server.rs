@@ -131,6 +131,7 @@ impl WorkerQueries for OneWorker {
             cpu_used: 0.0,
             memory_bytes: None,
             memory_used: 0,
+            lease_left_ms: 30_000,
             labels: [("disk".to_owned(), "ssd".to_owned())].into(),
             functions: vec![],
         }])

@@ -203,7 +203,7 @@ fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
     put(store, write("a", 0, 2));
     let first = owner(store, Owner::SHARD);
     let second = store.take(Owner::SHARD, Timestamp(0), None).unwrap();
-    assert_eq!(second.epoch, first.epoch + 1);
+    assert!(second.epoch > first.epoch);
     let fenced =
         Refused::Fenced { owner: first.id.clone(), epoch: first.epoch, current: second.epoch };
     let owned = |store: &mut _, job| [&first, &second].map(|it| is_owned(store, it, job));
@@ -214,7 +214,8 @@ fn a_writer_that_was_taken_over_is_fenced(store: &mut impl Store) {
     assert_eq!(store.get("b").unwrap(), None, "nothing of its group is taken");
     assert_eq!(store.commit(&second, &group).unwrap(), [Ok(()), Ok(())]);
     let later = store.take(Owner::SHARD, Timestamp(5_000_000), None).unwrap();
-    assert_eq!(later.epoch, 5000, "no lower than the second it begins in");
+    let least = later.epoch > second.epoch && later.epoch >= 5000;
+    assert!(least, "no lower than the second it begins in: {}", later.epoch);
 }
 
 fn a_job_is_written_by_its_owner_alone(store: &mut impl Store) {

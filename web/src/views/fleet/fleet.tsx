@@ -5,7 +5,7 @@ import { useRef, useState } from 'react'
 import { useShortcuts } from '@/app/shortcuts'
 import { Dialog } from '@/components/dialog'
 import { StateBadge } from '@/components/state'
-import { Ago } from '@/components/time'
+import { Ago, Countdown } from '@/components/time'
 import { Button, Chip, Empty, Failure, JobText, Loading, Sentence, TextInput } from '@/components/ui'
 import { bytes, plural } from '@/lib/format'
 import { drain } from '@/services/fleet'
@@ -113,6 +113,7 @@ function WorkerCard({ worker, current, onDrain }: { worker: Worker; current: boo
         </p>
       )}
       <Slots worker={worker} />
+      <Lease worker={worker} />
       <div className="grid grid-cols-2 gap-x-4 text-muted">
         {worker.cpu !== null && <Load name="cpu" used={worker.cpuUsed} of={worker.cpu} text={`${worker.cpuUsed} of ${worker.cpu}`} />}
         {worker.memory !== null && (
@@ -130,6 +131,18 @@ function WorkerCard({ worker, current, onDrain }: { worker: Worker; current: boo
         {me.data?.may.admin && <Button onClick={() => onDrain(drains)}>{drains ? 'Take back' : 'Drain'}</Button>}
       </div>
     </li>
+  )
+}
+
+/** Until when the server believes in it: each answered beat begins it anew. */
+function Lease({ worker }: { worker: Worker }) {
+  const away = worker.state === 'away'
+  return (
+    <p className={away ? 'font-medium text-waiting' : 'text-muted'} data-lease>
+      {away ? 'Silent: what it runs is given to others in ' : 'Lease: '}
+      <Countdown to={worker.lostAt} late={away ? 'a moment' : 'over'} />
+      {away ? '' : ' left, and longer with every beat'}
+    </p>
   )
 }
 
