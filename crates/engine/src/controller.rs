@@ -65,6 +65,8 @@ pub struct Controller {
     told_again: Vec<JobId>,
     /// To be loaded, since this was last asked.
     loads: Vec<JobId>,
+    /// Those that were to be, and have not arrived: asked for once is enough.
+    looked_for: HashSet<JobId>,
     /// How many [refusals](Self::heard_refusals) of the store are known here.
     refusals: u64,
     /// What is decided is written. Otherwise groups have no writes: rows and states would be made for nothing.
@@ -131,6 +133,7 @@ impl Controller {
             departures: Departures::default(),
             told_again: Vec::new(),
             loads: Vec::new(),
+            looked_for: HashSet::new(),
             refusals: 0,
             plans: Plans::default(),
             batch: Batch::default(),
@@ -219,12 +222,10 @@ impl Controller {
                     && self.engine.job(&job).is_none()
                     && !is_on(Defect::ReportBeforeLoadLost) =>
             {
-                let waiting = self.waiting.entry(job.clone()).or_insert_with(|| {
-                    if !self.ending.contains(&job) {
-                        self.loads.push(job.clone());
-                    }
-                    vec![]
-                });
+                if !self.waiting.contains_key(&job) && !self.ending.contains(&job) {
+                    self.look_for(job.clone());
+                }
+                let waiting = self.waiting.entry(job.clone()).or_default();
                 waiting.push((reply_id, Request::Input { job, input }));
                 return;
             }

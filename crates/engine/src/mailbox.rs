@@ -175,7 +175,11 @@ impl<M> Sender<M> {
 
 impl<M> Receiver<M> {
     pub(crate) fn is_empty(&self, up_to: Lane) -> bool {
-        self.0.held().len(up_to) == 0
+        self.len(up_to) == 0
+    }
+
+    pub(crate) fn len(&self, up_to: Lane) -> usize {
+        self.0.held().len(up_to)
     }
 
     /// No sender is left, and everything that was sent is taken.

@@ -17,6 +17,13 @@ impl Controller {
         std::mem::take(&mut self.loads)
     }
 
+    /// One that is on its way arrives as it is, or is looked for again if it has left memory since.
+    pub(super) fn look_for(&mut self, job: JobId) {
+        if self.looked_for.insert(job.clone()) {
+            self.loads.push(job);
+        }
+    }
+
     /// Jobs that are only in the queue, and whose turn has come: others wait until these are loaded.
     pub fn take_turns(&mut self) -> Vec<JobId> {
         self.engine.take_turns()
@@ -32,7 +39,7 @@ impl Controller {
             }
             match &last {
                 Some((_, queued)) => self.engine.enqueue(job, submitted_at, queued),
-                None => self.loads.push(job),
+                None => self.look_for(job),
             }
         }
     }
@@ -62,10 +69,11 @@ impl Controller {
     /// A job was looked for, because it is due, its turn has come, or something was said about it. `as_of`: the last
     /// [departure](Self::departures) when it was read.
     pub fn loaded(&mut self, job: &JobId, found: Loaded, as_of: u64, now: Timestamp) {
+        self.looked_for.remove(job);
         let is_stale = self.departures.is_stale(job, as_of);
         self.departures.read_up_to(as_of);
         if is_stale && !is_on(Defect::StaleReadTaken) {
-            return self.loads.push(job.clone());
+            return self.look_for(job.clone());
         }
         // It was read before its end is durable, and would begin anew.
         if self.ending.contains(job) {
@@ -125,7 +133,7 @@ impl Controller {
         if self.ending.remove(job) {
             self.departed(job);
             if self.waiting.contains_key(job) {
-                self.loads.push(job.clone());
+                self.look_for(job.clone());
             }
         }
     }

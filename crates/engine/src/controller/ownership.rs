@@ -46,11 +46,12 @@ impl Controller {
         self.epoch = epoch;
         self.fence_from(epoch);
         // Whether their ends were written, those who have them know.
-        let ending = std::mem::take(&mut self.ending);
-        for job in &ending {
-            self.departed(job);
+        for job in std::mem::take(&mut self.ending) {
+            self.departed(&job);
+            if self.waiting.contains_key(&job) {
+                self.look_for(job);
+            }
         }
-        self.loads.extend(ending.into_iter().filter(|job| self.waiting.contains_key(job)));
     }
 
     /// Jobs of shards that came from another server are about to be loaded, one after the other. Workers that are here are asked what
@@ -93,7 +94,7 @@ impl Controller {
             reply.answer = Err(CommandError::Taken { job: job.clone(), why: why.clone() });
         }
         if reloads || (self.horizon.is_some() && self.waiting.contains_key(job)) {
-            self.loads.push(job.clone());
+            self.look_for(job.clone());
         }
     }
 

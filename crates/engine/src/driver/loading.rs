@@ -17,7 +17,7 @@ use crate::mailbox::{Lane, Receiver, Sender};
 const PAGE: usize = 1000;
 /// Loaded jobs that wait to be taken up: enough to keep the decider busy, few enough that reports and commands,
 /// which come through the same lane, do not find it full.
-const AHEAD: usize = 256;
+pub(super) const AHEAD: usize = 256;
 /// Before a store that could not be read is read again.
 const PAUSE: Duration = Duration::from_millis(250);
 /// However long there is nothing to read: whether the decider is gone.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use steadfast_store::Journal;
 
 use super::decider::{Decider, Turn};
-use super::loading::Loading;
+use super::loading::{AHEAD, Loading};
 use super::writer::Writer;
 use super::{Clock, INBOX, Observer, Ownership, Parts, Stopped, Workers};
 use crate::controller::Controller;
@@ -96,17 +96,18 @@ impl Stepped {
         self.loading.as_mut().is_some_and(Loading::step)
     }
 
-    /// What was read has not come to the decider yet, which may go on meanwhile.
-    pub fn has_undelivered(&self) -> bool {
-        !self.read.is_empty(Lane::Work)
+    /// How much of what was read has not come to the decider yet, which may go on meanwhile. **Nothing more is to be read when there are a
+    /// hundred of them**: the thread that reads waits for room then, and here there is no other that makes any.
+    pub fn undelivered(&self) -> usize {
+        self.read.len(Lane::Work)
     }
 
-    /// At most so much of what was read comes to the decider, in its order.
+    /// At most so much of what was read comes to the decider, in its order, as long as there is room for it.
     pub fn deliver(&mut self, most: usize) {
-        for message in self.read.take(most, Lane::Work) {
-            if let Some(to) = &self.to_decider {
-                let _ = to.send(message, Lane::Work, true);
-            }
+        let Some(to) = &self.to_decider else { return };
+        let room = AHEAD.saturating_sub(self.decider.waiting());
+        for message in self.read.take(most.min(room), Lane::Work) {
+            let _ = to.send(message, Lane::Work, true);
         }
     }
 

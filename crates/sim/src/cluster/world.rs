@@ -31,7 +31,7 @@ const LOOK_MS: u64 = 250;
 /// However much there is to do, it is done by then.
 const LONGEST_MS: u64 = 45 * 60 * 1000;
 /// A world that does more than this does not end.
-const MOST_EVENTS: u64 = 3_000_000;
+const MOST_EVENTS: u64 = 400_000;
 
 /// What happens at some moment. `life`: of the one it happens to; another life knows nothing of it.
 #[derive(Debug)]

@@ -7,6 +7,9 @@ use super::super::server::{Did as ServerDid, Phase};
 use super::super::worker::Did as WorkerDid;
 use super::{Happening, POLL_MS, World, trace};
 
+/// Reads that are late; no more are begun then.
+const UNDELIVERED_MOST: usize = 50;
+
 impl World {
     pub(super) fn start_server(&mut self, server: usize) {
         if self.servers[server].phase != Phase::Down {
@@ -53,17 +56,19 @@ impl World {
     pub(super) fn deliver(&mut self, server: usize, most: usize) {
         self.servers[server].deliver(most);
         self.decide_soon(server);
-        let is_left = self.servers[server].stepped().is_some_and(Stepped::has_undelivered);
-        if is_left && self.slow_reads_until > self.time.now() {
+        if self.undelivered(server) > 0 {
             self.deliver_later(server);
-        } else if is_left {
-            self.deliver(server, usize::MAX);
         }
         self.server_did(server);
     }
 
+    fn undelivered(&self, server: usize) -> usize {
+        self.servers[server].stepped().map_or(0, Stepped::undelivered)
+    }
+
     fn deliver_later(&mut self, server: usize) {
-        let at = self.time.now() + self.rng.between(50, 2000);
+        let is_slow = self.slow_reads_until > self.time.now();
+        let at = self.time.now() + if is_slow { self.rng.between(50, 2000) } else { 1 };
         self.delivers_at[server] = Some(at);
         let life = self.servers[server].life;
         self.at(at, Happening::Deliver(server, life));
@@ -71,7 +76,7 @@ impl World {
 
     pub(super) fn load(&mut self, server: usize) {
         self.loads_at[server] = None;
-        if !self.servers[server].can_reach_store() {
+        if !self.servers[server].can_reach_store() || self.undelivered(server) > UNDELIVERED_MOST {
             return self.load_soon(server, 250);
         }
         if self.servers[server].load() {
