@@ -50,6 +50,7 @@ const LUCKY: &[(Defect, u64)] = &[
     (Defect::CarriedFailuresLost, 594),
     (Defect::AsksOnlyTheExpected, 7181),
     (Defect::GivenAwayKept, 42590),
+    (Defect::WithdrawsUnasked, 334),
 ];
 
 fn is_found(defect: Defect) -> bool {
