@@ -115,6 +115,8 @@ export const tests = {
     await page.getByRole('dialog').getByRole('button', { name: 'Take back' }).click()
     await page.locator('[data-worker] [data-state=connected]').waitFor()
     assert((await text(page, '[data-worker]')).includes('1 of 6 in use'), 'slots')
+    const left = await text(page, '[data-worker] [data-lease]')
+    assert(/^Lease: \d+s left/.test(left), `a lease that beats make longer: ${left}`)
     await server.post(`/jobs/${id}/cancel`, {})
   },
 }
