@@ -171,6 +171,33 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn losses_in_a_row_count_from_the_eleventh_on_of_those_that_had_not_started() {
+        let lost = |started| Outcome::Lost { started, why: None };
+        let mut history = History::default();
+        let mut after = |outcome: &Outcome| {
+            history.attempt_ended(outcome);
+            (history.losses_in_row, history.unstarted_in_row)
+        };
+        for n in 1..=FREE_UNSTARTED {
+            assert_eq!(after(&lost(false)), (0, n));
+        }
+        assert_eq!(after(&lost(false)), (1, FREE_UNSTARTED + 1));
+        assert_eq!(after(&lost(true)), (2, 0));
+        assert_eq!(after(&Outcome::OK), (0, 0));
+    }
+
+    #[test]
+    fn the_window_begins_with_the_first_failure_and_with_nothing_else() {
+        let mut history = History::default();
+        history.charge(Charges { preemptions: 1, ..Charges::default() }, Timestamp(5));
+        assert_eq!(history.first_failure_at, None);
+        for at in [7, 9] {
+            history.charge(Charges { failures: 1, ..Charges::default() }, Timestamp(at));
+            assert_eq!(history.first_failure_at, Some(Timestamp(7)));
+        }
+    }
+
     /// The log has millions of them.
     #[test]
     fn what_was_not_spent_takes_no_room() {
