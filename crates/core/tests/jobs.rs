@@ -222,6 +222,22 @@ fn a_grant_gives_so_many_attempts_and_retries_more() {
 }
 
 #[test]
+fn what_a_retried_job_brings_along_is_there_also_if_no_worker_takes_it() {
+    let mut waits = step("s", &[]);
+    waits.scheduling_timeout_ms = Some(60_000);
+    let mut old = Driven::new(PlanDraft::new("j", vec![waits]));
+    old.exhaust("s", 0);
+    let mut new =
+        Driven::accepted(retry_job(&old.job, "two".into(), None, Some(2)).expect("can be"));
+    new.fire(Timer::Scheduling { run: 0, step: 0 });
+    let failed = new.log.iter().find_map(|record| match &record.event {
+        Event::ItemFailed { reason, accounts, .. } => Some((*reason, accounts.failures)),
+        _ => None,
+    });
+    assert_eq!(failed, Some((StopReason::Unschedulable, 3)));
+}
+
+#[test]
 fn a_retry_from_a_step_runs_it_and_what_needs_it_again() {
     let mut job = Driven::new(PlanDraft::new(
         "j",
