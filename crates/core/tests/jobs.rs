@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use steadfast_core::apply::apply;
 use steadfast_core::decide::{Input, Refusal, accept, advance};
 use steadfast_core::event::{
     AcceptedJob, Event, ItemId, JobState, RecordedEvent, Requester, Role, StepState,
@@ -235,6 +236,29 @@ fn what_a_retried_job_brings_along_is_there_also_if_no_worker_takes_it() {
         _ => None,
     });
     assert_eq!(failed, Some((StopReason::Unschedulable, 3)));
+}
+
+#[test]
+fn of_items_that_never_started_only_the_next_can_have_failed() {
+    let mut fan = step("s", &[]);
+    fan.for_each = ForEach::Range(3);
+    fan.scheduling_timeout_ms = Some(60_000);
+    let mut job = Driven::new(PlanDraft::new("j", vec![fan]));
+    let before = job.job.clone();
+    job.fire(Timer::Scheduling { run: 0, step: 0 });
+    let is_failure = |record: &&RecordedEvent| matches!(record.event, Event::ItemFailed { .. });
+    let failed = job.log.iter().find(is_failure).expect("nobody took it").clone();
+    let takes = |job: &Job, index: u32| {
+        let mut record = RecordedEvent { seq: job.seq + 1, ..failed.clone() };
+        let Event::ItemFailed { item, .. } = &mut record.event else { unreachable!() };
+        item.index = index;
+        apply(&mut job.clone(), &record).is_ok()
+    };
+    assert_eq!([0, 1, 2, 3].map(|index| takes(&before, index)), [true, false, false, false]);
+    let accepted = AcceptedJob::new("one".into(), before.plan.clone());
+    let mut all = Driven::accepted(accepted);
+    (0..3).for_each(|index| all.start(all.item("s", index)));
+    assert_eq!([0, 1, 2, 3].map(|index| takes(&all.job, index)), [false; 4]);
 }
 
 #[test]
