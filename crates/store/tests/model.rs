@@ -13,8 +13,8 @@ use steadfast_core::event::JobState;
 use steadfast_core::time::Timestamp;
 use steadfast_store::testing::TestCluster;
 use steadfast_store::{
-    Filter, Gap, Journal, MemoryStore, Owner, Page, PostgresStore, Reader as _, Row, SqliteStore,
-    Whose, Write,
+    Filter, Gap, Journal, MemoryStore, Owner, Page, PostgresStore, Reader as _, Refused, Row,
+    SqliteStore, Whose, Write,
 };
 
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -88,6 +88,24 @@ fn gaps_of(store: &mut impl Journal, owner: &str, row: &Row) -> Vec<Gap> {
     gaps.into_iter().map(|gap| Gap { from: gap.from.max(row.submitted_at), ..gap }).collect()
 }
 
+/// In the owner's epoch, or one that is so far from it. Of a refusal is told whether the current epoch is the owner's.
+fn commit(
+    store: &mut impl Journal,
+    owner: &Owner,
+    epoch_off: i64,
+    group: &[Write],
+) -> Vec<Result<(), Refused>> {
+    let epoch = owner.epoch.saturating_add_signed(epoch_off);
+    let answers = store.commit(&Owner { id: owner.id.clone(), epoch }, group).unwrap();
+    let told = |why| match why {
+        Refused::Fenced { owner: id, current, .. } => {
+            Refused::Fenced { owner: id, epoch: 0, current: u64::from(current == owner.epoch) }
+        }
+        other => other,
+    };
+    answers.into_iter().map(|answer| answer.map_err(told)).collect()
+}
+
 /// An owner that is a job makes no other. Jobs are submitted at moments that do not fall.
 fn fit(plan: &Plan, owner: &str, clock: &mut u64, store: &mut impl Store) -> Write {
     let mut id = IDS[plan.job];
@@ -151,20 +169,21 @@ fn answer_alike<S: Store>(
     mut open: impl FnMut() -> S,
 ) -> Result<(), TestCaseError> {
     let (mut database, mut map) = (open(), MemoryStore::new());
+    // Of the map and of the database, whose epochs may be by a clock of its own.
     let mut owners = OWNERS.map(|id| {
-        database.take(id, Timestamp(0), None).unwrap();
-        map.take(id, Timestamp(0), None).unwrap()
+        let [its, ours] = [&mut map as &mut dyn Journal, &mut database]
+            .map(|store| store.take(id, Timestamp(0), None).unwrap());
+        (its, ours)
     });
     let (mut clock, mut in_order, mut were_over) = (0, true, HashSet::new());
     for act in acts {
         match act {
             Act::Commit(owner, epoch_off, plans) => {
-                let Owner { id, epoch } = owners[owner].clone();
+                let (of_map, of_database) = &owners[owner];
                 let group: Vec<_> =
-                    plans.iter().map(|plan| fit(plan, &id, &mut clock, &mut map)).collect();
-                let owner = Owner { id, epoch: epoch.saturating_add_signed(epoch_off) };
-                let answers = map.commit(&owner, &group).unwrap();
-                prop_assert_eq!(database.commit(&owner, &group).unwrap(), answers);
+                    plans.iter().map(|plan| fit(plan, &of_map.id, &mut clock, &mut map)).collect();
+                let answers = commit(&mut map, of_map, epoch_off, &group);
+                prop_assert_eq!(commit(&mut database, of_database, epoch_off, &group), answers);
                 for id in IDS {
                     if map.get(id).unwrap().is_some_and(|stored| stored.row.over) {
                         were_over.insert(id);
@@ -175,8 +194,11 @@ fn answer_alike<S: Store>(
                 clock += later;
                 let (id, at) = (OWNERS[owner], Timestamp(clock));
                 let down_since = down_for.map(|down| Timestamp(clock.saturating_sub(down)));
-                owners[owner] = map.take(id, at, down_since).unwrap();
-                prop_assert_eq!(&database.take(id, at, down_since).unwrap(), &owners[owner]);
+                owners[owner] = (
+                    map.take(id, at, down_since).unwrap(),
+                    database.take(id, at, down_since).unwrap(),
+                );
+                prop_assert_eq!(&owners[owner].0.id, &owners[owner].1.id);
                 let open = Filter { over: Some(false), ..Filter::default() };
                 let open = map.list(&open, None, 100).unwrap().jobs;
                 // What a store forgets goes by the first open job, as if it were the oldest, and one that is over is not opened again. The
