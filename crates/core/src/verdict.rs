@@ -223,7 +223,7 @@ impl VerdictContext<'_> {
         {
             return self.stop(reason, Charges::default());
         }
-        let charged =
+        let mut charged =
             Charges { job_retries: budgeted, step_retries: budgeted, ..Charges::default() };
         if !counts {
             return self.retry(Cause::Preemption, 0, charged);
@@ -234,7 +234,8 @@ impl VerdictContext<'_> {
             n => self.backoff_ms(n),
         };
         if is_on(Defect::PreemptionChargedAsFailure) {
-            return self.retry(Cause::Preemption, delay_ms, Charges { failures: 1, ..charged });
+            charged.failures = 1;
+            return self.retry(Cause::Preemption, delay_ms, charged);
         }
         self.retry(Cause::Preemption, delay_ms, Charges { preemptions: 1, ..charged })
     }
