@@ -115,12 +115,12 @@ impl Decider {
         Self { known_shards: shards.all_had(), shards, ..self }
     }
 
-    /// Whether the job's attempts that are under way are all in memory.
     /// What waits to be decided, of jobs that are there.
     pub(super) fn waiting(&self) -> usize {
         self.messages.len(Lane::Work)
     }
 
+    /// Whether the job's attempts that are under way are all in memory.
     fn is_known(&self, job: &JobId) -> bool {
         self.shards.has(job)
             && (!self.shards.are_shared() || self.known_shards.contains(&self.shards.shard_of(job)))

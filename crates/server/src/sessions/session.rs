@@ -66,7 +66,7 @@ impl Peer {
 }
 
 /// What a worker that is welcome is told.
-struct Told {
+struct WelcomeNotices {
     /// What it says that it has, and was never assigned.
     foreign: Vec<proto::AttemptRef>,
     /// And what this server does not have.
@@ -127,7 +127,7 @@ impl WorkerSessions {
             let began = answer.map(|Arrival { missed, adopted, not_held, .. }| {
                 let not_held =
                     not_held.iter().filter_map(|id| held_refs.get(id).cloned()).collect();
-                registry.begin(arrived.clone(), held, Told { foreign, not_held, missed });
+                registry.begin(arrived.clone(), held, WelcomeNotices { foreign, not_held, missed });
                 registry.adopt(&arrived, &adopted, &of_others);
             });
             drop(tell.send(began));
@@ -273,7 +273,7 @@ impl SessionRegistry {
         &self,
         peer: Peer,
         held: HashSet<AttemptId>,
-        Told { foreign, not_held, missed }: Told,
+        WelcomeNotices { foreign, not_held, missed }: WelcomeNotices,
     ) {
         let rules = self.0.rules;
         let proof = self.0.parts.proofs.session(peer.holder());
