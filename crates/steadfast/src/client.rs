@@ -1,5 +1,6 @@
 //! Jobs on a server: submitted, followed, ended.
 
+mod batcher;
 mod bulk;
 mod rest;
 
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use tonic::{Code, Streaming};
 
 use crate::{Job, Query, Server, Status, Summary};
+use batcher::SubmitBatcher;
 
 /// A server that restarts is back soon; one that does not answer for `PATIENCE` is gone.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -68,6 +70,7 @@ pub struct Client {
     jobs: JobsClient<Connected>,
     /// The same connection, for what REST alone has.
     connected: Connected,
+    batcher: SubmitBatcher,
     patience: Duration,
 }
 
@@ -95,7 +98,8 @@ impl Client {
             why: status.message().to_owned(),
         })?;
         let jobs = JobsClient::new(connected.clone()).max_decoding_message_size(LARGEST_MESSAGE);
-        Ok(Self { server, jobs, connected, patience: PATIENCE })
+        let batcher = SubmitBatcher::default();
+        Ok(Self { server, jobs, connected, batcher, patience: PATIENCE })
     }
 
     /// How long a server that went away is waited for. Otherwise a minute.
@@ -129,12 +133,19 @@ impl Client {
         key: &str,
     ) -> Result<String, ClientError> {
         let request = proto::SubmitJobRequest { file, files, idempotency_key: key.to_owned() };
-        let answer = self.ask(|mut jobs| {
-            let request = request.clone();
-            async move { jobs.submit_job(request).await }
-        });
-        let answer = answer.await?;
-        Ok(answer.job_id)
+        let mut pauses = self.pauses();
+        loop {
+            let answer = if SubmitBatcher::takes(&request) {
+                self.batcher.submit(&self.jobs, request.clone()).await
+            } else {
+                let answer = self.jobs.clone().submit_job(request.clone()).await;
+                answer.map(|answer| answer.into_inner().job_id)
+            };
+            match answer {
+                Ok(id) => return Ok(id),
+                Err(status) => pauses.after(status).await?,
+            }
+        }
     }
 
     /// [Submits](Self::submit) the job and [waits](Self::wait) for it, in one call.

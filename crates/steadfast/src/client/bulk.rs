@@ -11,8 +11,8 @@ use crate::Job;
 /// Jobs of one stream: they are kept until they are answered.
 const IN_ONE_STREAM: usize = 8192;
 /// Of one message: so many, and not many more bytes.
-const IN_ONE_MESSAGE: usize = 256;
-const MESSAGE_BYTES: usize = 1 << 20;
+pub(super) const IN_ONE_MESSAGE: usize = 256;
+pub(super) const MESSAGE_BYTES: usize = 1 << 20;
 /// No server takes a larger message, and one that is too large would break the stream for all.
 const LARGEST_JOB: usize = 15 << 20;
 
@@ -131,8 +131,12 @@ fn request(job: &Job, key: String) -> Result<SubmitJobRequest, ClientError> {
     Ok(request)
 }
 
-fn size(request: &SubmitJobRequest) -> usize {
+pub(super) fn size(request: &SubmitJobRequest) -> usize {
     request.file.len() + request.files.iter().map(|file| file.content.len()).sum::<usize>()
+}
+
+pub(super) fn new_job(request: SubmitJobRequest) -> NewJob {
+    NewJob { kind: Some(Kind::Submit(request)) }
 }
 
 fn messages(requests: &[(usize, SubmitJobRequest)]) -> Vec<SubmitJobsRequest> {
@@ -140,7 +144,7 @@ fn messages(requests: &[(usize, SubmitJobRequest)]) -> Vec<SubmitJobsRequest> {
     let mut bytes = 0;
     for (_, request) in requests {
         let size = size(request);
-        let job = NewJob { kind: Some(Kind::Submit(request.clone())) };
+        let job = new_job(request.clone());
         match messages.last_mut() {
             Some(last) if last.jobs.len() < IN_ONE_MESSAGE && bytes + size <= MESSAGE_BYTES => {
                 last.jobs.push(job);

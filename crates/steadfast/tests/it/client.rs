@@ -117,6 +117,49 @@ async fn a_job_that_is_run_in_one_call_survives_a_restart_of_the_server() {
     assert_eq!(listed().await.unwrap().len(), 2);
 }
 
+/// They share a stream, which ends when none comes for a while, and with its server.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_submitted_at_the_same_time_each_have_their_own_answer() {
+    let mut server = Server::start().await;
+    let client = server.client().await;
+    let large = "#".repeat(20_000);
+    let submit = |n: usize| {
+        let (client, large) = (client.clone(), large.clone());
+        tokio::spawn(async move {
+            match n % 5 {
+                0 => client.submit_with_key(&job("same"), "same").await,
+                1 => client.submit_with_key(&job("another"), "same").await,
+                2 => client.submit(&Job::new("no steps")).await,
+                3 => {
+                    let text =
+                        format!("{large}\nname: large\nsteps: {{ s: {{ run: \"true\" }} }}\n");
+                    client.submit_file(&text, &format!("large-{n}")).await
+                }
+                _ => client.submit(&job(&format!("job-{n}"))).await,
+            }
+        })
+    };
+    let same = client.submit_with_key(&job("same"), "same").await.expect("accepted");
+    let mut ids = BTreeSet::from([same.clone()]);
+    for round in 0..2 {
+        let all: Vec<_> = (500 * round..500 * (round + 1)).map(submit).collect();
+        for (n, answer) in all.into_iter().enumerate() {
+            let answer = answer.await.expect("no panic");
+            match n % 5 {
+                0 => assert_eq!(answer.expect("the same job"), same),
+                1 => assert!(matches!(answer, Err(ClientError::Conflict(_))), "{answer:?}"),
+                2 => assert!(matches!(answer, Err(ClientError::Invalid(_))), "{answer:?}"),
+                _ => assert!(ids.insert(answer.expect("accepted")), "an id of its own"),
+            }
+        }
+        server.stop().await;
+        server.begin().await;
+    }
+    let all = client.list(&Query::new().at_most(10_000)).await.expect("listed");
+    assert_eq!(all.into_iter().map(|job| job.id).collect::<BTreeSet<_>>(), ids);
+    assert_eq!(ids.len(), 1 + 2 * 200);
+}
+
 /// A restart in the middle: nothing is lost, and nothing is taken twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_jobs_are_taken_once_each_whatever_the_server_does() {

@@ -1,0 +1,208 @@
+//! Small submissions that are under way at the same time share a `SubmitJobs` stream: a call of its own costs client
+//! and server more than the job in it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::stream;
+use steadfast_api::proto::jobs_client::JobsClient;
+use steadfast_api::proto::{NewJobResult, SubmitJobRequest, SubmitJobsRequest, SubmitJobsResponse};
+use steadfast_worker::remote::Connected;
+use tokio::sync::oneshot;
+use tokio::time::Sleep;
+use tonic::{Code, Status, Streaming};
+
+use super::bulk::{IN_ONE_MESSAGE, MESSAGE_BYTES, new_job, size};
+use super::now;
+
+/// A stream ends after this long without a submission.
+const IDLE: Duration = Duration::from_secs(1);
+/// Larger job files, and those with attached files, travel alone: the server takes longer over them, and answers a
+/// stream in order.
+const SMALL: usize = 8 << 10;
+
+/// The id of the job, or how `SubmitJob` would have been refused.
+type Answer = Result<String, Status>;
+
+/// The stream that all clones of a client share, while there is one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SubmitBatcher(Arc<Mutex<Option<SubmitStream>>>);
+
+impl SubmitBatcher {
+    pub(super) fn takes(request: &SubmitJobRequest) -> bool {
+        request.files.is_empty() && request.file.len() <= SMALL
+    }
+
+    pub(super) async fn submit(
+        &self,
+        jobs: &JobsClient<Connected>,
+        request: SubmitJobRequest,
+    ) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = current.as_ref().filter(|stream| !stream.state().is_over);
+            let stream = match open {
+                Some(open) => open,
+                None => {
+                    let opened = current.insert(SubmitStream::default());
+                    tokio::spawn(StreamTask(opened.clone()).run(jobs.clone()));
+                    opened
+                }
+            };
+            stream.push(request, answer);
+        }
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct SubmitStream(Arc<Mutex<StreamState>>);
+
+#[derive(Debug, Default)]
+struct StreamState {
+    unsent: VecDeque<(SubmitJobRequest, oneshot::Sender<Answer>)>,
+    /// In the order of their answers.
+    unanswered: VecDeque<oneshot::Sender<Answer>>,
+    /// The sender waits for a submission.
+    sender: Option<Waker>,
+    /// The next submission needs another stream.
+    is_over: bool,
+}
+
+impl SubmitStream {
+    fn state(&self) -> MutexGuard<'_, StreamState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, request: SubmitJobRequest, answer: oneshot::Sender<Answer>) {
+        let sender = {
+            let mut state = self.state();
+            state.unsent.push_back((request, answer));
+            state.sender.take()
+        };
+        if let Some(sender) = sender {
+            sender.wake();
+        }
+    }
+}
+
+impl StreamState {
+    fn next_message(&mut self) -> Option<SubmitJobsRequest> {
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        while jobs.len() < IN_ONE_MESSAGE
+            && bytes < MESSAGE_BYTES
+            && let Some((request, answer)) = self.unsent.pop_front()
+        {
+            bytes += size(&request);
+            jobs.push(new_job(request));
+            self.unanswered.push_back(answer);
+        }
+        (!jobs.is_empty()).then_some(SubmitJobsRequest { jobs })
+    }
+}
+
+/// The client's half of the stream.
+struct Sender {
+    stream: SubmitStream,
+    idle: Pin<Box<Sleep>>,
+    /// Something was sent since `idle` was set.
+    is_used: bool,
+    /// Tasks that submit at the same moment as the one that woke the sender have run since.
+    has_yielded: bool,
+}
+
+impl Sender {
+    fn new(stream: SubmitStream) -> Self {
+        let idle = Box::pin(tokio::time::sleep(IDLE));
+        Self { stream, idle, is_used: false, has_yielded: false }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<SubmitJobsRequest>> {
+        let mut state = self.stream.state();
+        if !state.unsent.is_empty() {
+            if !std::mem::replace(&mut self.has_yielded, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            (self.has_yielded, self.is_used) = (false, true);
+            return Poll::Ready(state.next_message());
+        }
+        while self.idle.as_mut().poll(cx).is_ready() {
+            if !std::mem::take(&mut self.is_used) {
+                state.is_over = true;
+                return Poll::Ready(None);
+            }
+            self.idle.as_mut().reset(now() + IDLE);
+        }
+        state.sender = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// However it ends, also with its runtime: every submission that is left is answered.
+struct StreamTask(SubmitStream);
+
+impl StreamTask {
+    async fn run(self, mut jobs: JobsClient<Connected>) {
+        let mut sender = Sender::new(self.0.clone());
+        let messages = stream::poll_fn(move |cx| sender.poll_next(cx));
+        let status = match jobs.submit_jobs(messages).await {
+            Ok(answers) => self.answer(answers.into_inner()).await,
+            Err(status) => status,
+        };
+        self.end(&status);
+    }
+
+    /// Until the stream ends; how it did.
+    async fn answer(&self, mut answers: Streaming<SubmitJobsResponse>) -> Status {
+        loop {
+            let results = match answers.message().await {
+                Ok(Some(message)) => message.results,
+                Ok(None) => return ended(),
+                Err(status) => return status,
+            };
+            let answered: Vec<_> = {
+                let unanswered = &mut self.0.state().unanswered;
+                let some = results.len().min(unanswered.len());
+                unanswered.drain(..some).collect()
+            };
+            for (answer, result) in answered.into_iter().zip(results) {
+                // A caller that was cancelled waits for none.
+                answer.send(read(result)).ok();
+            }
+        }
+    }
+
+    fn end(&self, status: &Status) {
+        let (unsent, unanswered) = {
+            let mut state = self.0.state();
+            state.is_over = true;
+            (std::mem::take(&mut state.unsent), std::mem::take(&mut state.unanswered))
+        };
+        for answer in unanswered.into_iter().chain(unsent.into_iter().map(|(_, answer)| answer)) {
+            answer.send(Err(status.clone())).ok();
+        }
+    }
+}
+
+impl Drop for StreamTask {
+    fn drop(&mut self) {
+        self.end(&ended());
+    }
+}
+
+fn ended() -> Status {
+    Status::unavailable("the server ended the stream")
+}
+
+fn read(result: NewJobResult) -> Answer {
+    match result.refusal {
+        None => Ok(result.job_id),
+        Some(refusal) => Err(Status::new(Code::from_i32(refusal.code), refusal.message)),
+    }
+}
