@@ -9,8 +9,10 @@ mod reach;
 mod shape;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::event::{ItemId, Role};
 use crate::policy::Problems;
@@ -25,6 +27,7 @@ pub use draft::{
 };
 pub use reach::Reachability;
 pub use shape::PlanArguments;
+use shape::{PlanShape, ShapeParts};
 
 /// Enough for any job a person can read; every run holds a record for each.
 pub const MAX_STEPS: usize = 10_000;
@@ -35,23 +38,24 @@ pub const MAX_LABELS: usize = 64;
 pub const MAX_DATACENTERS: usize = 100;
 pub const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// A job that can run.
+/// A job that can run. Jobs that are submitted again and again share all of it but their arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "PlanDraft", into = "PlanDraft")]
 pub struct Plan {
-    draft: PlanDraft,
-    steps: Vec<Step>,
-    index: BTreeMap<String, u32>,
-    goals: Vec<u32>,
+    shape: PlanShape,
+    arguments: PlanArguments,
 }
 
-/// A step with its place in the graph. Everything else is in its draft.
+/// A step with its place in the graph. Everything else is in its draft, but for what its functions are called with:
+/// [`Plan::input_of`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     draft: StepDraft,
     pub needs: Vec<u32>,
     pub needed_by: Vec<u32>,
     pub goal: bool,
+    /// Where its inputs begin among those of the plan.
+    first_input: u32,
 }
 
 impl Step {
@@ -115,50 +119,55 @@ impl Plan {
         } else {
             draft.goals.iter().map(|name| index[name]).collect()
         };
+        let arguments = draft.take_arguments();
+        let mut first_input = 0;
         let steps = std::mem::take(&mut draft.steps)
             .into_iter()
             .zip(needs)
             .zip(needed_by)
             .enumerate()
-            .map(|(i, ((draft, needs), needed_by))| Step {
-                draft,
-                needs,
-                needed_by,
-                goal: goals.contains(&(i as u32)),
+            .map(|(i, ((draft, needs), needed_by))| {
+                let goal = goals.contains(&(i as u32));
+                let step = Step { draft, needs, needed_by, goal, first_input };
+                first_input += step.actions().filter(|action| action.has_input()).count() as u32;
+                step
             })
             .collect();
-        Ok(Self { draft, steps, index, goals })
+        let shape = PlanShape(Arc::new(ShapeParts { draft, steps, index, goals }));
+        Ok(Self { shape, arguments })
     }
 
     /// What it was made of.
     pub fn draft(&self) -> PlanDraft {
-        let steps = self.steps.iter().map(|step| step.draft.clone()).collect();
-        PlanDraft { steps, ..self.draft.clone() }
+        let steps = self.steps().iter().map(|step| step.draft.clone()).collect();
+        let mut draft = PlanDraft { steps, ..self.shape.draft.clone() };
+        draft.set_arguments(self.arguments.clone());
+        draft
     }
 
     pub fn name(&self) -> &str {
-        &self.draft.name
+        &self.arguments.name
     }
 
     pub fn steps(&self) -> &[Step] {
-        &self.steps
+        &self.shape.steps
     }
 
     pub fn step(&self, index: u32) -> &Step {
-        &self.steps[index as usize]
+        &self.shape.steps[index as usize]
     }
 
     pub fn find(&self, name: &str) -> Option<u32> {
-        self.index.get(name).copied()
+        self.shape.index.get(name).copied()
     }
 
     pub fn goals(&self) -> &[u32] {
-        &self.goals
+        &self.shape.goals
     }
 
     /// How many runs a job of this plan has.
     pub fn runs(&self) -> usize {
-        self.draft.datacenters.len().max(1)
+        self.shape.draft.datacenters.len().max(1)
     }
 
     /// `eu-west/index`
@@ -190,7 +199,21 @@ impl Plan {
         item.attempt_name(&step.name, attempt)
     }
 
-    /// What an attempt of the item does.
+    /// What the item's function is called with, before it is filled in.
+    pub fn input_of(&self, item: ItemId) -> Option<&Value> {
+        let step = self.step(item.step);
+        let fallback = step.on_failure.as_ref().and_then(|then| then.action.as_ref());
+        let before: &[Option<&Action>] = match item.role {
+            Role::Item => &[],
+            Role::Fallback => &[Some(&step.action)],
+            Role::Compensation => &[Some(&step.action), fallback],
+        };
+        let before = before.iter().flatten().filter(|action| action.has_input()).count();
+        self.action_of(item).filter(|action| action.has_input())?;
+        self.arguments.inputs.get(step.first_input as usize + before)
+    }
+
+    /// What an attempt of the item does. A function's input is [`Self::input_of`].
     pub fn action_of(&self, item: ItemId) -> Option<&Action> {
         let step = self.step(item.step);
         match item.role {
@@ -210,63 +233,63 @@ impl Plan {
     }
 
     pub fn datacenters(&self) -> &[String] {
-        &self.draft.datacenters
+        &self.shape.draft.datacenters
     }
 
     pub fn datacenter(&self, run: u32) -> Option<&str> {
-        self.draft.datacenters.get(run as usize).map(String::as_str)
+        self.shape.draft.datacenters.get(run as usize).map(String::as_str)
     }
 
     pub fn best_effort(&self) -> Option<&BestEffort> {
-        self.draft.best_effort.as_ref()
+        self.shape.draft.best_effort.as_ref()
     }
 
     pub fn budget(&self) -> Option<&Budget> {
-        self.draft.budget.as_ref()
+        self.shape.draft.budget.as_ref()
     }
 
     pub fn timeout_ms(&self) -> Option<u64> {
-        self.draft.timeout_ms
+        self.shape.draft.timeout_ms
     }
 
     pub fn not_before(&self) -> Option<NotBefore> {
-        self.draft.not_before
+        self.arguments.not_before
     }
 
     /// The largest fan-out of a step.
     pub fn max_items(&self) -> u32 {
-        self.draft.max_items.unwrap_or(MAX_ITEMS).min(MAX_ITEMS)
+        self.shape.draft.max_items.unwrap_or(MAX_ITEMS).min(MAX_ITEMS)
     }
 
     pub fn priority(&self) -> i32 {
-        self.draft.priority
+        self.shape.draft.priority
     }
 
     pub fn labels(&self) -> &BTreeMap<String, String> {
-        &self.draft.labels
+        &self.arguments.labels
     }
 
     pub fn surroundings(&self) -> &ProcessEnvironment {
-        &self.draft.surroundings
+        &self.shape.draft.surroundings
     }
 
     pub fn spelling(&self) -> &Spelling {
-        &self.draft.spelling
+        &self.shape.draft.spelling
     }
 
     /// Which step needs which, for who asks about many.
     pub fn reach(&self) -> Reachability {
-        Reachability::of(&self.steps.iter().map(|step| step.needs.clone()).collect::<Vec<_>>())
+        Reachability::of(&self.steps().iter().map(|step| step.needs.clone()).collect::<Vec<_>>())
     }
 
     /// All steps that `step` needs, directly or through others.
     pub fn ancestors(&self, step: u32) -> Vec<u32> {
-        reachable(step, |step| &self.steps[step as usize].needs)
+        reachable(step, |step| &self.step(step).needs)
     }
 
     /// All steps that need `step`, directly or through others.
     pub fn descendants(&self, step: u32) -> Vec<u32> {
-        reachable(step, |step| &self.steps[step as usize].needed_by)
+        reachable(step, |step| &self.step(step).needed_by)
     }
 }
 

@@ -44,7 +44,7 @@ impl Work {
         let secrets = matches!(plan.action_of(id), Some(Action::Http(_)));
         let scope = Scope::new(job, id, assignment.attempt, secrets);
         let action = plan.action_of(id).ok_or_else(|| "there is nothing to run".to_owned());
-        let mut action = action.and_then(|action| filled(action, &scope));
+        let mut action = action.and_then(|action| filled(action, plan.input_of(id), &scope));
         let mut env = BTreeMap::new();
         for (name, text) in plan.surroundings().env.iter().chain(&step.surroundings.env) {
             match scope.text(text) {
@@ -79,7 +79,7 @@ impl Work {
     }
 }
 
-fn filled(action: &Action, scope: &Scope) -> Result<Action, String> {
+fn filled(action: &Action, input: Option<&Value>, scope: &Scope) -> Result<Action, String> {
     let map = |map: &BTreeMap<String, String>| -> Result<BTreeMap<String, String>, String> {
         map.iter().map(|(key, text)| Ok((key.clone(), scope.text(text)?))).collect()
     };
@@ -98,8 +98,8 @@ fn filled(action: &Action, scope: &Scope) -> Result<Action, String> {
             mode: http.mode,
             redirects: http.redirects,
         }),
-        Action::Call { name, input } => {
-            Action::Call { name: name.clone(), input: scope.json(input)? }
+        Action::Call { name, .. } => {
+            Action::Call { name: name.clone(), input: scope.json(input.unwrap_or(&Value::Null))? }
         }
     })
 }

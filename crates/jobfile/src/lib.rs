@@ -11,6 +11,7 @@
 //! | `references` | whether what `{{ … }}` names is there |
 //! | `warn`, `scripts` | what is valid and will still surprise |
 //! | `written` | a plan put back into the words of a file |
+//! | `recurring` | files that differ in an input alone, of which the rest is read once |
 //! | `schema` | the same keys as a JSON Schema |
 //!
 //! A file is refused with everything that is wrong with it, or becomes a plan. Nothing here opens a
@@ -30,6 +31,7 @@ mod operator;
 mod policy;
 mod problem;
 mod reader;
+mod recurring;
 mod references;
 mod retry;
 mod schema;
@@ -49,6 +51,7 @@ pub use node::{Entry, Node, Scalar, Span};
 pub use operator::{Ceiling, Operator, retry_keys, retry_overrides};
 pub use policy::{Growth, KEYS, Limit, PolicyOverrides, Source, Sources, policy_view};
 pub use problem::{PROBLEM_CODES, Problem, WARNING_CODES, Warning};
+pub use recurring::RecurringFile;
 pub use schema::schema;
 pub use steadfast_core::duration::{duration_text, parse_duration};
 pub use units::{parse_size, size_text};

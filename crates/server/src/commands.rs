@@ -29,7 +29,7 @@ use crate::peers::Peers;
 use crate::queries::JobReader;
 
 use keys::{Keys, check_key};
-use loaded::Loaded;
+use loaded::{Loaded, LoadedJob};
 
 pub use dry_run::JobAction;
 pub use files::Attached;
@@ -199,18 +199,10 @@ impl JobCommands {
         let attached = files.iter().zip(&flags);
         let parts = attached.flat_map(|(file, flag)| [file.path.as_bytes(), &file.content, flag]);
         let digest = digest(std::iter::once(text.as_slice()).chain(parts));
-        let is_small = text.len() <= READ_HERE;
-        let (plan, warnings) = match self.loaded.get(&digest) {
+        let (plan, warnings) = match self.loaded.get(&digest, &text) {
             Some(loaded) => loaded,
-            None => match self.load(text, name).await? {
-                Ok(job) => {
-                    let warnings = [job.warnings, job.worker_warnings].concat();
-                    let loaded = (Arc::new(job.plan), warnings);
-                    if is_small {
-                        self.loaded.put(&digest, &loaded);
-                    }
-                    loaded
-                }
+            None => match self.load_and_keep(text, name, &digest).await? {
+                Ok(loaded) => loaded,
                 // The same body again is the same job, whatever reading it gives: what is valid may have changed.
                 Err(problems) => {
                     let known = self.known(key.as_deref(), &digest).await?;
@@ -219,6 +211,23 @@ impl JobCommands {
             },
         };
         self.submit(Submission { id, plan, files, warnings, key, digest }).await
+    }
+
+    async fn load_and_keep(
+        &self,
+        text: Vec<u8>,
+        name: &str,
+        digest: &str,
+    ) -> Result<Result<LoadedJob, Vec<Problem>>, ApiError> {
+        let small = (text.len() <= READ_HERE).then(|| text.clone());
+        let loaded = self.load(text, name).await?.map(|job| {
+            let warnings = [job.warnings, job.worker_warnings].concat();
+            (Arc::new(job.plan), warnings)
+        });
+        if let (Some(text), Ok(loaded)) = (small, &loaded) {
+            self.loaded.put(digest, &text, loaded, &self.operator);
+        }
+        Ok(loaded)
     }
 
     async fn load(

@@ -59,6 +59,12 @@ pub(crate) fn crc(first: u64, last: u64, text: &[u8]) -> u32 {
     crc.finalize()
 }
 
+/// Nested too deeply to be read back.
+pub(crate) fn is_too_deep(json: &str) -> bool {
+    // Nearly everything has fewer brackets than that in all.
+    json.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > DEPTH && depth(json) > DEPTH
+}
+
 fn depth(json: &str) -> usize {
     let (mut depth, mut deepest, mut quoted, mut escaped) = (0usize, 0, false, false);
     for byte in json.bytes() {
@@ -108,13 +114,12 @@ impl Written {
 pub(crate) fn written(write: &Write, shapes: &mut RecentShapes) -> Result<Written, StoreError> {
     let (mut rows, mut shape) = (Vec::new(), None);
     let mut line = Vec::with_capacity(512);
-    let unfit = |json: &str| json.len() > DEPTH * 2 && depth(json) > DEPTH;
     for RecordedEvent { seq, at, event } in &write.records {
         line.clear();
         // Events are made of strings, numbers and lists: there is nothing in them that is not JSON.
         if let Event::JobAccepted(accepted) = event {
             shape = Some(shapes.of(&accepted.plan));
-            let arguments = accepted.plan.arguments();
+            let arguments = accepted.plan.arguments().clone();
             let mut first = (**accepted).clone().with_plan(arguments);
             first.id = "".into();
             let first = First::JobAccepted(Box::new(first));
@@ -123,7 +128,7 @@ pub(crate) fn written(write: &Write, shapes: &mut RecentShapes) -> Result<Writte
             serde_json::to_writer(&mut line, &(at, event)).expect("an event is JSON");
         }
         let line = str::from_utf8(&line).expect("JSON is text");
-        if unfit(line) || shape.as_ref().is_some_and(|shape| unfit(&shape.json)) {
+        if is_too_deep(line) || shape.as_ref().is_some_and(|shape| shape.is_too_deep) {
             let why = "one of its events is nested too deeply to be read back";
             return Err(StoreError::Unfit { job: write.job.clone(), why });
         }

@@ -7,6 +7,8 @@ use sha2::{Digest as _, Sha256};
 use steadfast_core::hex::hex;
 use steadfast_core::plan::{Plan, PlanArguments, PlanDraft};
 
+use crate::events::is_too_deep;
+
 /// SHA-256 of a shape's JSON, in hexadecimal.
 pub(crate) fn digest(json: &[u8]) -> String {
     hex(&Sha256::digest(json))
@@ -17,6 +19,7 @@ pub(crate) fn digest(json: &[u8]) -> String {
 pub(crate) struct Shape {
     pub(crate) digest: String,
     pub(crate) json: String,
+    pub(crate) is_too_deep: bool,
 }
 
 impl Shape {
@@ -25,17 +28,19 @@ impl Shape {
         shape.take_arguments();
         // Plans are made of strings, numbers and lists: there is nothing in them that is not JSON.
         let json = serde_json::to_string(&shape).expect("a plan is JSON");
-        Self { digest: digest(json.as_bytes()), json }
+        Self { digest: digest(json.as_bytes()), is_too_deep: is_too_deep(&json), json }
     }
 }
 
-/// The plan of a job: a shape with the job's arguments.
-pub(crate) fn with_arguments(shape: &PlanDraft, arguments: PlanArguments) -> Result<Plan, String> {
-    let mut draft = shape.clone();
-    if !draft.set_arguments(arguments) {
-        return Err("it has other inputs than its job".to_owned());
-    }
+/// A shape as it is stored: a plan whose arguments are nothing.
+fn read_shape(json: &str) -> Result<Plan, String> {
+    let draft: PlanDraft = serde_json::from_str(json).map_err(|error| error.to_string())?;
     Plan::new(draft).map_err(|problems| problems.to_string())
+}
+
+/// The plan of a job: a shape with the job's arguments.
+pub(crate) fn with_arguments(shape: &Plan, arguments: PlanArguments) -> Result<Plan, String> {
+    shape.with_arguments(arguments).ok_or_else(|| "it has other inputs than its job".to_owned())
 }
 
 /// Shapes of the last different plans: most jobs have one of these.
@@ -63,7 +68,7 @@ impl RecentShapes {
 pub struct Plans {
     by_key: HashMap<String, Weak<Plan>>,
     /// The last ones that were read, by their digests.
-    shapes: VecDeque<(String, PlanDraft)>,
+    shapes: VecDeque<(String, Plan)>,
     /// Those that no job has any more are looked for at this size, which is then twice what is left.
     sweep_at: usize,
 }
@@ -85,13 +90,11 @@ impl Plans {
         &mut self,
         digest: &str,
         read: impl FnOnce() -> Result<Result<String, String>, E>,
-    ) -> Result<Result<&PlanDraft, String>, E> {
+    ) -> Result<Result<&Plan, String>, E> {
         if let Some(at) = self.shapes.iter().position(|(known, _)| known == digest) {
             self.shapes.swap(0, at);
         } else {
-            let shape = read()?
-                .and_then(|json| serde_json::from_str(&json).map_err(|error| error.to_string()));
-            match shape {
+            match read()?.and_then(|json| read_shape(&json)) {
                 Ok(shape) => self.shapes.push_front((digest.to_owned(), shape)),
                 Err(why) => return Ok(Err(why)),
             }
@@ -152,17 +155,19 @@ mod tests {
         let mut recent = RecentShapes::default();
         let [a, b] = plans.each_ref().map(|plan| recent.of(plan));
         assert!(Arc::ptr_eq(&a, &b));
-        let draft = |shape: &Shape| serde_json::from_str::<PlanDraft>(&shape.json).expect("JSON");
+        let read = |shape: &Shape| read_shape(&shape.json).expect("a plan");
         for plan in &plans {
             assert_eq!(Shape::of(plan), *a);
-            assert_eq!(with_arguments(&draft(&a), plan.arguments()).as_ref(), Ok(&**plan));
+            let arguments = plan.arguments().clone();
+            assert_eq!(with_arguments(&read(&a), arguments).as_ref(), Ok(&**plan));
         }
         let other = plan("c");
-        assert!(with_arguments(&draft(&a), other.arguments()).is_err(), "it has no inputs");
+        let arguments = other.arguments().clone();
+        assert!(with_arguments(&read(&a), arguments).is_err(), "it has no inputs");
         let small = recent.of(&other);
         assert_ne!(small.digest, a.digest);
         assert!(
-            with_arguments(&draft(&small), plans[0].arguments()).is_err(),
+            with_arguments(&read(&small), plans[0].arguments().clone()).is_err(),
             "nothing takes them"
         );
         for number in 0..100 {

@@ -10,6 +10,7 @@ mod events;
 mod failure;
 mod fault;
 mod in_place;
+mod last_writes;
 mod owners;
 mod projections;
 mod read;
@@ -38,6 +39,7 @@ use crate::{
 use checkpointer::Checkpointer;
 use failure::DiskFailure;
 use fault::Fault;
+use last_writes::LastWrites;
 
 pub(crate) use in_place::{InPlace, log_of};
 
@@ -59,6 +61,7 @@ pub struct SqliteStore {
     in_place: Option<InPlace>,
     plans: Plans,
     shapes: RecentShapes,
+    last_writes: LastWrites,
 }
 
 impl SqliteStore {
@@ -152,7 +155,8 @@ impl SqliteStore {
         let failure = DiskFailure::of(&path);
         let (mover, in_place) = (Checkpointer::new(failure.clone()), None);
         let (plans, shapes) = (Plans::default(), RecentShapes::default());
-        Ok(Self { connection, path, mover, failure, busy, in_place, plans, shapes })
+        let last_writes = LastWrites::default();
+        Ok(Self { connection, path, mover, failure, busy, in_place, plans, shapes, last_writes })
     }
 
     fn attempt<T>(
@@ -227,8 +231,12 @@ impl Journal for SqliteStore {
         // Others wait while the transaction is open, so what can be done before it is.
         let written = writes.iter().map(|write| written(write, &mut self.shapes));
         let written = written.collect::<Result<Vec<_>, _>>()?;
-        let answers = self
-            .transact("writing", |connection| write::group(connection, owner, writes, &written))?;
+        let mut last_writes = std::mem::take(&mut self.last_writes);
+        let answers = self.transact("writing", |connection| {
+            write::group(connection, owner, writes, &written, &mut last_writes)
+        })?;
+        // Of a group that was not written nothing is known.
+        self.last_writes = last_writes;
         self.mover.written(&self.path, written.iter().map(Written::bytes).sum());
         Ok(answers)
     }

@@ -1,11 +1,13 @@
 //! What jobs that are submitted again and again have in common, and what they differ in.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Action, NotBefore, OnFailure, Plan, PlanDraft, StepDraft};
+use super::{Action, NotBefore, Plan, PlanDraft, Step};
 
 /// What jobs of one shape differ in: what they are called, when they begin, and what their functions are called with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,125 +58,56 @@ impl PlanDraft {
             Action::Run(_) | Action::Argv(_) | Action::Http(_) => None,
         })
     }
+}
 
-    /// Without the steps, which a [`Plan`] has elsewhere.
-    fn is_like(&self, other: &Self) -> bool {
-        let Self {
-            name: _,
-            steps: _,
-            goals,
-            datacenters,
-            best_effort,
-            budget,
-            timeout_ms,
-            not_before: _,
-            max_items,
-            priority,
-            labels: _,
-            surroundings,
-            spelling,
-        } = self;
-        *goals == other.goals
-            && *datacenters == other.datacenters
-            && *best_effort == other.best_effort
-            && *budget == other.budget
-            && *timeout_ms == other.timeout_ms
-            && *max_items == other.max_items
-            && *priority == other.priority
-            && *surroundings == other.surroundings
-            && *spelling == other.spelling
+/// All of a plan but its arguments, in whose places is nothing. Compared by what it is, unless it is the same.
+#[derive(Clone, Debug)]
+pub(super) struct PlanShape(pub(super) Arc<ShapeParts>);
+
+#[derive(Debug, PartialEq)]
+pub(super) struct ShapeParts {
+    pub(super) draft: PlanDraft,
+    pub(super) steps: Vec<Step>,
+    pub(super) index: BTreeMap<String, u32>,
+    pub(super) goals: Vec<u32>,
+}
+
+impl PartialEq for PlanShape {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Deref for PlanShape {
+    type Target = ShapeParts;
+
+    fn deref(&self) -> &ShapeParts {
+        &self.0
     }
 }
 
 impl Plan {
     /// What [`PlanDraft::take_arguments`] takes.
-    pub fn arguments(&self) -> PlanArguments {
-        let PlanDraft { name, labels, not_before, .. } = &self.draft;
-        let actions = self.steps.iter().flat_map(super::Step::actions);
-        let inputs = actions.filter_map(|action| match action {
-            Action::Call { input, .. } => Some(input.clone()),
-            Action::Run(_) | Action::Argv(_) | Action::Http(_) => None,
-        });
-        PlanArguments {
-            name: name.clone(),
-            labels: labels.clone(),
-            not_before: *not_before,
-            inputs: inputs.collect(),
-        }
+    pub fn arguments(&self) -> &PlanArguments {
+        &self.arguments
+    }
+
+    /// The plan of another job of its shape. None: these are not of its shape.
+    pub fn with_arguments(&self, arguments: PlanArguments) -> Option<Self> {
+        let fits = arguments.inputs.len() == self.arguments.inputs.len();
+        fits.then(|| Self { shape: self.shape.clone(), arguments })
     }
 
     /// They differ in nothing but their arguments.
     pub fn has_shape_of(&self, other: &Self) -> bool {
-        let steps = self.steps.iter().zip(&other.steps);
-        self.steps.len() == other.steps.len()
-            && self.draft.is_like(&other.draft)
-            && steps.into_iter().all(|(step, other)| step.draft.is_like(&other.draft))
-    }
-}
-
-impl StepDraft {
-    fn is_like(&self, other: &Self) -> bool {
-        let Self {
-            name,
-            action,
-            needs,
-            for_each,
-            parallelism,
-            max_failed,
-            policy,
-            timeout_ms,
-            heartbeat_ms,
-            scheduling_timeout_ms,
-            on_failure,
-            compensate,
-            resources,
-            labels,
-            ports,
-            surroundings,
-            spelling,
-            policy_sources,
-        } = self;
-        *name == other.name
-            && action.is_like(&other.action)
-            && *needs == other.needs
-            && *for_each == other.for_each
-            && *parallelism == other.parallelism
-            && *max_failed == other.max_failed
-            && *policy == other.policy
-            && *timeout_ms == other.timeout_ms
-            && *heartbeat_ms == other.heartbeat_ms
-            && *scheduling_timeout_ms == other.scheduling_timeout_ms
-            && both(on_failure.as_ref(), other.on_failure.as_ref(), OnFailure::is_like)
-            && both(compensate.as_ref(), other.compensate.as_ref(), Action::is_like)
-            && *resources == other.resources
-            && *labels == other.labels
-            && *ports == other.ports
-            && *surroundings == other.surroundings
-            && *spelling == other.spelling
-            && *policy_sources == other.policy_sources
-    }
-}
-
-impl OnFailure {
-    fn is_like(&self, other: &Self) -> bool {
-        let Self { action, then } = self;
-        *then == other.then && both(action.as_ref(), other.action.as_ref(), Action::is_like)
+        self.shape == other.shape
     }
 }
 
 impl Action {
-    fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Call { name, input: _ }, Self::Call { name: other, input: _ }) => name == other,
-            _ => self == other,
-        }
-    }
-}
-
-fn both<T>(one: Option<&T>, other: Option<&T>, are_alike: fn(&T, &T) -> bool) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => are_alike(one, other),
-        (one, other) => one.is_none() && other.is_none(),
+    /// It calls a function.
+    pub(super) fn has_input(&self) -> bool {
+        matches!(self, Self::Call { .. })
     }
 }
 
@@ -183,7 +116,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::AfterFailure;
+    use crate::event::{ItemId, Role};
+    use crate::plan::{AfterFailure, OnFailure, StepDraft};
     use crate::policy::{Policy, PolicyDraft};
     use crate::time::Timestamp;
 
@@ -208,11 +142,28 @@ mod tests {
         let [a, b] = [draft("a", &json!(1)), other].map(|it| Plan::new(it).expect("valid"));
         assert!(a.has_shape_of(&b) && b.has_shape_of(&a));
         let (mut a_shape, mut b_shape) = (a.draft(), b.draft());
-        assert_eq!(a_shape.take_arguments(), a.arguments());
-        assert_eq!(b_shape.take_arguments(), b.arguments());
+        assert_eq!(a_shape.take_arguments(), *a.arguments());
+        assert_eq!(b_shape.take_arguments(), *b.arguments());
         assert_eq!(a_shape, b_shape);
-        assert!(a_shape.set_arguments(b.arguments()));
+        assert!(a_shape.set_arguments(b.arguments().clone()));
         assert_eq!(a_shape, b.draft());
+        assert_eq!(a.with_arguments(b.arguments().clone()).as_ref(), Some(&b));
+        assert_ne!(a, b);
+        assert_eq!(a.with_arguments(PlanArguments::default()), None);
+    }
+
+    #[test]
+    fn each_function_of_a_step_has_its_own_input() {
+        let mut it = draft("a", &json!("file"));
+        it.steps.reverse();
+        it.steps[0].compensate = Some(call("clean", json!({ "all": true })));
+        let plan = Plan::new(it).expect("valid");
+        let input = |step, role| plan.input_of(ItemId { run: 0, step, role, index: 0 });
+        assert_eq!(input(0, Role::Item), None, "it is a process");
+        assert_eq!(input(0, Role::Compensation), Some(&json!({ "all": true })));
+        assert_eq!(input(1, Role::Item), Some(&json!("file")));
+        assert_eq!(input(1, Role::Fallback), Some(&json!("file")));
+        assert_eq!(input(1, Role::Compensation), Some(&json!(["file", 1])));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use steadfast_core::time::Timestamp;
 use super::counts::{Changes, counted};
 use super::events::{Shapes, insert, number};
 use super::fault::Fault;
+use super::last_writes::LastWrites;
 use super::{owners, projections};
 use crate::events::{Written, crc};
 use crate::journal::Chains;
@@ -28,17 +29,20 @@ struct Statements<'a> {
     event: CachedStatement<'a>,
     end: CachedStatement<'a>,
     row: CachedStatement<'a>,
+    known_end: CachedStatement<'a>,
+    known_row: CachedStatement<'a>,
     snapshot: CachedStatement<'a>,
+    last_writes: &'a mut LastWrites,
 }
 
 /// What a write may change of a job's row.
 #[derive(PartialEq)]
-struct Mutable<'a> {
-    state: &'a str,
-    finished_at: Option<i64>,
-    wake_at: Option<i64>,
-    queued: Option<&'a str>,
-    over: bool,
+pub(super) struct Mutable<'a> {
+    pub(super) state: &'a str,
+    pub(super) finished_at: Option<i64>,
+    pub(super) wake_at: Option<i64>,
+    pub(super) queued: Option<&'a str>,
+    pub(super) over: bool,
 }
 
 impl<'a> Mutable<'a> {
@@ -69,6 +73,7 @@ pub(super) fn group(
     owner: &Owner,
     writes: &[Write],
     written: &[Written],
+    last_writes: &mut LastWrites,
 ) -> Result<Vec<Result<(), Refused>>, Fault> {
     let current = owners::epoch(connection, &owner.id)?;
     if current != Some(owner.epoch) {
@@ -76,7 +81,7 @@ pub(super) fn group(
         let fenced = Refused::Fenced { owner: owner.id.clone(), epoch: owner.epoch, current };
         return Ok(vec![Err(fenced); writes.len()]);
     }
-    let mut statements = Statements::prepare(connection)?;
+    let mut statements = Statements::prepare(connection, last_writes)?;
     let mut chains = Chains::default();
     let group = writes.iter().zip(written);
     let answers = group.map(|(write, written)| match chains.refused(write) {
@@ -94,7 +99,7 @@ pub(super) fn group(
 }
 
 impl<'a> Statements<'a> {
-    fn prepare(connection: &'a Connection) -> Result<Self, Fault> {
+    fn prepare(connection: &'a Connection, last_writes: &'a mut LastWrites) -> Result<Self, Fault> {
         let prepare = |sql| connection.prepare_cached(sql);
         Ok(Self {
             connection,
@@ -121,10 +126,20 @@ impl<'a> Statements<'a> {
                 "UPDATE jobs SET seq = ?2, state = ?3, finished_at = ?4, wake_at = ?5, over = ?6, \
                  queued = ?7 WHERE n = ?1",
             )?,
+            known_end: prepare(
+                "UPDATE jobs SET seq = ?2 \
+                 WHERE n = ?1 AND id = ?3 AND seq = ?4 AND owner = ?5 AND stuck IS NULL",
+            )?,
+            known_row: prepare(
+                "UPDATE jobs SET seq = ?2, state = ?6, finished_at = ?7, wake_at = ?8, over = ?9, \
+                 queued = ?10 \
+                 WHERE n = ?1 AND id = ?3 AND seq = ?4 AND owner = ?5 AND stuck IS NULL",
+            )?,
             snapshot: prepare(
                 "INSERT INTO snapshots (job, seq, state, crc) VALUES (?1, ?2, ?3, ?4) \
                  ON CONFLICT (job) DO UPDATE SET seq = ?2, state = ?3, crc = ?4",
             )?,
+            last_writes,
         })
     }
 
@@ -223,8 +238,10 @@ impl<'a> Statements<'a> {
             }
             return Ok(Err(self.in_the_way(owner, write)?));
         }
-        self.counts.add(None, (*row.id != *owner.id).then(|| row.state.name()));
+        let counted = (*row.id != *owner.id).then(|| row.state.name());
+        self.counts.add(None, counted);
         let number = self.connection.last_insert_rowid();
+        self.last_writes.keep(write, number, counted);
         for (name, value) in &row.labels {
             self.label.execute(params![name, value, number])?;
         }
@@ -240,9 +257,47 @@ impl<'a> Statements<'a> {
         Ok(Refused::Conflict { expected: 0, found })
     }
 
+    /// The number of a job that is as the last write left it.
+    fn known_job(&mut self, owner: &Owner, write: &Write) -> Result<Option<i64>, Fault> {
+        let Some(known) = self.last_writes.before(write) else { return Ok(None) };
+        let (number, before) = (known.number, known.counted);
+        let (job, owner) = (&*write.job, &*owner.id);
+        let (seq, expected) = (write.last_seq() as i64, write.expected_seq as i64);
+        let row = Mutable::of(&write.row);
+        let changed = if known.row() == row {
+            self.known_end.execute(params![number, seq, job, expected, owner])?
+        } else {
+            let Mutable { state, finished_at, wake_at, queued, over } = row;
+            let row = params![
+                number,
+                seq,
+                job,
+                expected,
+                owner,
+                state,
+                finished_at,
+                wake_at,
+                over,
+                queued
+            ];
+            self.known_row.execute(row)?
+        };
+        if changed == 0 {
+            self.last_writes.forget(write);
+            return Ok(None);
+        }
+        let after = before.map(|_| write.row.state.name());
+        self.counts.add(before, after);
+        self.last_writes.keep(write, number, after);
+        Ok(Some(number))
+    }
+
     /// Its number. Most events change nothing that has an index, so those are spared.
     fn old_job(&mut self, owner: &Owner, write: &Write) -> Result<Result<i64, Refused>, Fault> {
         let expected = write.expected_seq;
+        if let Some(number) = self.known_job(owner, write)? {
+            return Ok(Ok(number));
+        }
         let found = match self.found(owner, write)? {
             Some(Found { owner: Some(owner), .. }) => return Ok(Err(Refused::NotOurs { owner })),
             Some(found) if found.seq == expected => found,
@@ -252,6 +307,8 @@ impl<'a> Statements<'a> {
             }
         };
         let (number, seq) = (found.number, write.last_seq() as i64);
+        let is_counted = found.counted.filter(|counted| *counted != JobCounts::STUCK);
+        self.last_writes.keep(write, number, is_counted.map(|_| write.row.state.name()));
         if found.is_changed {
             let Mutable { state, finished_at, wake_at, queued, over } = Mutable::of(&write.row);
             match found.counted {
