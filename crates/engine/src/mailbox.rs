@@ -182,6 +182,10 @@ impl<M> Receiver<M> {
         self.0.held().len(up_to)
     }
 
+    pub(crate) fn new_jobs(&self) -> usize {
+        self.0.held().lane(Lane::NewJobs).len()
+    }
+
     /// No sender is left, and everything that was sent is taken.
     pub(crate) fn is_abandoned(&self) -> bool {
         let state = self.0.held();
@@ -210,11 +214,16 @@ impl<M> Receiver<M> {
         }
     }
 
-    /// What has arrived, at most `most`, lane by lane; of new jobs, if there are any, at least half of it.
+    /// What has arrived, at most `most`, lane by lane.
     pub(crate) fn take(&self, most: usize, up_to: Lane) -> VecDeque<M> {
+        self.take_with(most, up_to, most / 2)
+    }
+
+    /// The same; of new jobs, if there are so many, at least `new_jobs`.
+    pub(crate) fn take_with(&self, most: usize, up_to: Lane, new_jobs: usize) -> VecDeque<M> {
         let mut state = self.0.held();
         let new_jobs =
-            if up_to == Lane::NewJobs { state.lane(up_to).len().min(most / 2) } else { 0 };
+            if up_to == Lane::NewJobs { state.lane(up_to).len().min(new_jobs) } else { 0 };
         let mut taken = VecDeque::new();
         for lane in [Lane::Liveness, Lane::Work, Lane::NewJobs] {
             let kept_free = if lane == Lane::Work { new_jobs } else { 0 };
@@ -347,6 +356,13 @@ mod tests {
         assert_eq!(receiver.take(5, Lane::Work), [4, 5, 6, 7, 8]);
         assert_eq!(receiver.take(4, Lane::NewJobs), [9, 104, 105, 106]);
         assert_eq!(receiver.take(99, Lane::NewJobs), [107, 108, 109]);
+        for n in 0..10 {
+            sender.send(100 + n, Lane::NewJobs, true).expect("open");
+            sender.send(n, Lane::Work, true).expect("open");
+        }
+        assert_eq!(receiver.new_jobs(), 10);
+        assert_eq!(receiver.take_with(4, Lane::NewJobs, 3), [0, 100, 101, 102]);
+        assert_eq!(receiver.take_with(4, Lane::Work, 3), [1, 2, 3, 4]);
     }
 
     #[test]

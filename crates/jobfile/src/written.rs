@@ -8,7 +8,7 @@ use steadfast_core::backoff::{Backoff, Jitter};
 use steadfast_core::duration::duration_text;
 use steadfast_core::plan::{
     Action, AfterFailure, Allowance, Budget, BudgetCounts, Cwd, DAY_MS, ForEach, Http, HttpExpect,
-    HttpMode, MaxFailed, NotBefore, Plan, ProcessEnvironment, Step,
+    HttpMode, MaxFailed, NotBefore, Plan, ProcessEnvironment, StepDraft,
 };
 use steadfast_core::policy::{PolicyDraft, RuleAction, RuleDraft};
 
@@ -64,20 +64,19 @@ fn job(plan: &Plan) -> Map<String, Value> {
         }),
     );
     surroundings(plan.surroundings(), &mut to);
-    let steps = plan.steps().iter().map(|of| (of.name.clone(), Value::Object(step(plan, of))));
+    let steps = draft.steps.iter().map(|of| (of.name.clone(), Value::Object(step(of))));
     to.insert("steps".into(), Value::Object(steps.collect()));
     to
 }
 
-fn step(plan: &Plan, of: &Step) -> Map<String, Value> {
+fn step(of: &StepDraft) -> Map<String, Value> {
     let mut to = action(&of.action);
     let mut put = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             to.insert(key.to_owned(), value);
         }
     };
-    let needs: Vec<&str> = of.needs.iter().map(|&need| &*plan.step(need).name).collect();
-    put("needs", Some(json!(needs)).filter(|_| !needs.is_empty()));
+    put("needs", Some(json!(of.needs)).filter(|_| !of.needs.is_empty()));
     put(
         "for_each",
         match &of.for_each {

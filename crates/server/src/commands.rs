@@ -201,11 +201,12 @@ impl JobCommands {
         let digest = digest(std::iter::once(text.as_slice()).chain(parts));
         let (plan, warnings) = match self.loaded.get(&digest, &text) {
             Some(loaded) => loaded,
-            None => match self.load_and_keep(text, name, &digest).await? {
+            // Boxed, here and below: what most submissions do not need would be moved along with thousands of them.
+            None => match Box::pin(self.load_and_keep(text, name, &digest)).await? {
                 Ok(loaded) => loaded,
                 // The same body again is the same job, whatever reading it gives: what is valid may have changed.
                 Err(problems) => {
-                    let known = self.known(key.as_deref(), &digest).await?;
+                    let known = Box::pin(self.known(key.as_deref(), &digest)).await?;
                     return known.ok_or(ApiError::InvalidJob(problems));
                 }
             },
@@ -254,7 +255,9 @@ impl JobCommands {
         let files = match fits {
             Ok(files) => files,
             // It may have fitted when it was submitted first.
-            Err(why) => return self.known(key.as_deref(), &digest).await?.ok_or(why),
+            Err(why) => {
+                return Box::pin(self.known(key.as_deref(), &digest)).await?.ok_or(why);
+            }
         };
         let accepted = AcceptedJob::new(id.clone(), plan);
         let blobs = self.blobs.clone();
@@ -320,7 +323,7 @@ impl JobCommands {
         digest: String,
     ) -> Result<Submitted, ApiError> {
         match put {
-            Some(put) => self.accept_with_files(accepted, put, key, digest).await,
+            Some(put) => Box::pin(self.accept_with_files(accepted, put, key, digest)).await,
             None => self.accept_alone(accepted, key, digest).await,
         }
     }
@@ -338,7 +341,7 @@ impl JobCommands {
             turn = Some(Arc::new(self.keys.turn(key).await?));
         }
         if let Err(why) = self.health.takes_jobs() {
-            return self.known(key.as_deref(), &digest).await?.ok_or(why);
+            return Box::pin(self.known(key.as_deref(), &digest)).await?.ok_or(why);
         }
         let id = accepted.id.clone();
         let key = key.map(|key| IdempotencyKey { key, digest });

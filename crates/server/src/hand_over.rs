@@ -24,12 +24,17 @@ pub(crate) type Confirmation = oneshot::Receiver<Answer>;
 pub(crate) async fn hand_over(
     mut send: impl FnMut(Reply<Answer>) -> Result<(), SendError>,
 ) -> Result<Confirmation, ApiError> {
-    let deadline = Instant::now() + HAND_OVER;
+    let mut deadline = None;
     loop {
         let (confirm, confirmation) = oneshot::channel();
         match send(Box::new(move |answer| drop(confirm.send(answer)))) {
             Ok(()) => return Ok(confirmation),
-            Err(SendError::Full) if Instant::now() < deadline => sleep(TRY_EVERY).await,
+            Err(SendError::Full)
+                if Instant::now() < *deadline.get_or_insert(Instant::now() + HAND_OVER) =>
+            {
+                // Seldom, and not to be moved along with every request.
+                Box::pin(sleep(TRY_EVERY)).await;
+            }
             Err(why) => return Err(ApiError::Overloaded(why.to_string())),
         }
     }

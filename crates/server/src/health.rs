@@ -20,6 +20,8 @@ const NOTHING_LEFT: u64 = 256 << 10;
 /// After a look at the disk found room, this long no other is taken for a new job: thousands may come in a second. A write
 /// that does not fit is refused all the same.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// The same of the place of the data folder: a commit is not sooner over, and it is looked at after that.
+const SAME_MOMENT: Duration = Duration::from_millis(1);
 /// The size of the ballast is this share of the reserve.
 const BALLAST_SHARE: u64 = 4;
 
@@ -32,8 +34,16 @@ struct Shared {
     space: Arc<dyn Space>,
     reserve: u64,
     store: Mutex<StoreState>,
+    looked: Mutex<LastLook>,
+}
+
+/// For a new job.
+#[derive(Debug, Default)]
+struct LastLook {
     /// When the disk was last found to have room.
-    room_at: Mutex<Option<Instant>>,
+    room: Option<Instant>,
+    /// When the data folder was last found in its place.
+    place: Option<Instant>,
 }
 
 /// As the last write found it.
@@ -113,8 +123,8 @@ impl fmt::Display for Unready {
 impl Health {
     /// `reserve`: bytes that are left to the events of jobs that run.
     pub fn new(space: Arc<dyn Space>, reserve: u64) -> Self {
-        let (store, room_at) = (Mutex::new(StoreState::Writes), Mutex::new(None));
-        Self(Arc::new(Shared { space, reserve, store, room_at }))
+        let (store, looked) = (Mutex::new(StoreState::Writes), Mutex::default());
+        Self(Arc::new(Shared { space, reserve, store, looked }))
     }
 
     fn store(&self) -> MutexGuard<'_, StoreState> {
@@ -145,17 +155,21 @@ impl Health {
     }
 
     /// Whether a new job can be taken. What is asked of the disk here and below, the kernel has in memory. Where the folder is, is
-    /// asked for every job: what is handed to a store that was moved away ends all acknowledgements until a restart.
+    /// asked for nearly every job: what is handed to a store that was moved away ends all acknowledgements until a restart.
     pub fn takes_jobs(&self) -> Result<(), ApiError> {
-        let mut room_at = self.0.room_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if room_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN)
+        let mut looked = self.0.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.room.is_some_and(|at| at.elapsed() < LOOK_AGAIN)
             && *self.store() == StoreState::Writes
-            && self.is_in_place()
         {
-            return Ok(());
+            let is_fresh = looked.place.is_some_and(|at| at.elapsed() < SAME_MOMENT);
+            if is_fresh || self.is_in_place() {
+                looked.place = if is_fresh { looked.place } else { Some(Instant::now()) };
+                return Ok(());
+            }
         }
         let unready = self.unready();
-        *room_at = unready.is_none().then(Instant::now);
+        looked.room = unready.is_none().then(Instant::now);
+        looked.place = looked.room;
         match unready {
             None | Some(Unready::Locked { .. } | Unready::Away { .. } | Unready::Silent) => Ok(()),
             Some(Unready::Full | Unready::LowDisk { .. }) => Err(ApiError::DiskFull),

@@ -10,6 +10,13 @@ use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended
 /// What is stored was made with it: it never changes. Another one is another format of the file.
 const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 
+/// Its end has what every short job has. Making the table of a dictionary takes longer than compressing such a row, so that all of it
+/// is only taken for what has more to say. Whatever was compressed with the end is unpacked with all of it: places are counted back
+/// from the text.
+const USUAL: usize = 905;
+/// A row that becomes no smaller than a part of this has more to say.
+const USUAL_SHARE: usize = 3;
+
 /// Longer text has an output in it, which takes longer to compress than it is worth.
 const LONGEST: usize = 64 * 1024;
 
@@ -24,7 +31,11 @@ impl<'a> Packed<'a> {
         if text.len() > LONGEST {
             return Self::Text(text);
         }
-        let compressed = compress_prepend_size_with_dict(text.as_bytes(), DICTIONARY);
+        let usual = &DICTIONARY[DICTIONARY.len() - USUAL..];
+        let mut compressed = compress_prepend_size_with_dict(text.as_bytes(), usual);
+        if compressed.len() > text.len() / USUAL_SHARE {
+            compressed = compress_prepend_size_with_dict(text.as_bytes(), DICTIONARY);
+        }
         if compressed.len() < text.len() { Self::Compressed(compressed) } else { Self::Text(text) }
     }
 

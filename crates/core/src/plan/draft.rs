@@ -141,6 +141,7 @@ pub enum Action {
     Run(String),
     Argv(Vec<String>),
     Http(Http),
+    /// In the steps of a [`Plan`](super::Plan) the input is null, as it is the job's: [`Plan::input_of`](super::Plan::input_of).
     Call {
         name: String,
         input: Value,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::loading::Load;
 use super::{Arrived, Clock, Sent, Signals, Then};
-use crate::controller::{Controller, Group, ReplyId};
+use crate::controller::{Controller, Group, RESTING_MOST, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
@@ -21,6 +21,11 @@ use steadfast_store::OwnedShards;
 /// what falls due meanwhile waits for it.
 const GROUP: usize = 256;
 const JOBS: usize = 128;
+/// While more new jobs than `MANY` wait, they come in bulk: then one part in `WORK_SHARE` of a group is for what is under way, which is
+/// slower for a moment, and those who submit have their answers. Not while more jobs than `RESTING` wait for a worker in memory.
+const MANY: usize = 1024;
+const WORK_SHARE: usize = 8;
+const RESTING: usize = RESTING_MOST / 4 * 3;
 /// While more attempts than `BUSY` times its reports are under way, a group waits up to `GATHER` for one more,
 /// at most `WAITS` times. Timers that are due and people do not wait with it.
 const BUSY: usize = 2;
@@ -266,7 +271,8 @@ impl Decider {
     fn gather(&mut self, lane: Lane, is_patient: bool) -> bool {
         let (mut open, mut taken, mut waits) = (true, 0, 0);
         while open && taken < GROUP && self.controller.jobs_decided() < JOBS {
-            let messages = self.messages.take(JOBS.min(GROUP - taken), lane);
+            let most = JOBS.min(GROUP - taken);
+            let messages = self.messages.take_with(most, lane, self.share_of_new_jobs(most));
             let arrived = messages.len();
             open = self.take_all(messages);
             taken += arrived;
@@ -280,6 +286,16 @@ impl Decider {
             waits += 1;
         }
         open
+    }
+
+    /// Of so many messages, if there are as many new jobs.
+    fn share_of_new_jobs(&self, most: usize) -> usize {
+        let come_in_bulk = self.messages.new_jobs() >= MANY;
+        if come_in_bulk && self.controller.engine.queue.resting() < RESTING {
+            most - most / WORK_SHARE
+        } else {
+            most / 2
+        }
     }
 
     /// With much under way the next report is close, and each sync is worth sharing: how many more a group

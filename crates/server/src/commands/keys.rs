@@ -26,7 +26,11 @@ struct Used {
 
 impl Keys {
     pub(super) async fn turn(&self, key: &str) -> Result<OwnedMutexGuard<()>, ApiError> {
-        let turn = timeout(HAND_OVER, self.of(key).lock_owned()).await;
+        let lock = self.of(key);
+        if let Ok(turn) = lock.clone().try_lock_owned() {
+            return Ok(turn);
+        }
+        let turn = Box::pin(timeout(HAND_OVER, lock.lock_owned())).await;
         turn.map_err(|_| {
             let why = "another submission with this idempotency key is under way; try again";
             ApiError::Overloaded(why.to_owned())
