@@ -14,7 +14,7 @@ use steadfast_core::event::AcceptedJob;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
 use steadfast_engine::{Controller, Group, Outgoing, Placement, Request, Slots};
-use steadfast_jobfile::{Operator, load};
+use steadfast_jobfile::{Operator, RecurringFile, load};
 use steadfast_store::{IdempotencyKey, Journal as _, Owner, SqliteStore};
 
 /// Jobs in one transaction.
@@ -35,7 +35,7 @@ fn main() {
         assert!(answers.iter().all(Result::is_ok));
         group.committed(answers)
     };
-    let mut ended = 0;
+    let (mut ended, mut known) = (0, None::<RecurringFile>);
     for first in (0..jobs).step_by(GROUP as usize) {
         let at = Timestamp(1_800_000_000_000 + first);
         let submits = (first..jobs.min(first + GROUP)).map(|number| {
@@ -43,7 +43,12 @@ fn main() {
                 "name": "separate",
                 "steps": { "s": { "call": "nothing", "input": number, "retry": { "max_attempts": 3 } } },
             });
-            let plan = load("job.json", text.to_string().as_bytes(), &operator).expect("valid").plan;
+            let text = text.to_string();
+            let plan = known.as_ref().and_then(|file| file.plan(&text)).unwrap_or_else(|| {
+                let plan = load("job.json", text.as_bytes(), &operator).expect("valid").plan;
+                known = RecurringFile::of(&text, &plan, &operator);
+                plan
+            });
             let accepted = Box::new(AcceptedJob::new(format!("{number:026}").into(), Arc::new(plan)));
             let key = Some(IdempotencyKey { key: format!("key-{number:020}"), digest: "0".repeat(64) });
             (Some(number), Request::Submit { accepted, key })

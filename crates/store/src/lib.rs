@@ -25,6 +25,7 @@ mod events;
 mod folder;
 mod journal;
 mod lock;
+mod lz4;
 pub mod members;
 mod memory;
 mod model;

@@ -4,21 +4,18 @@
 //! not become smaller is stored as it is. A database keeps beside it which of the two it is.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
-use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
+use lz4_flex::block::decompress_size_prepended_with_dict;
+
+use crate::lz4::Dictionary;
 
 /// What is stored was made with it: it never changes. Another one is another format of the file.
-const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
-
-/// Its end has what every short job has. Making the table of a dictionary takes longer than compressing such a row, so that all of it
-/// is only taken for what has more to say. Whatever was compressed with the end is unpacked with all of it: places are counted back
-/// from the text.
-const USUAL: usize = 905;
-/// A row that becomes no smaller than a part of this has more to say.
-const USUAL_SHARE: usize = 3;
+static DICTIONARY: LazyLock<Dictionary> =
+    LazyLock::new(|| Dictionary::new(include_bytes!("dictionary.txt")));
 
 /// Longer text has an output in it, which takes longer to compress than it is worth.
-const LONGEST: usize = 64 * 1024;
+const LONGEST: usize = 60 * 1024;
 
 #[derive(Debug)]
 pub(crate) enum Packed<'a> {
@@ -31,11 +28,7 @@ impl<'a> Packed<'a> {
         if text.len() > LONGEST {
             return Self::Text(text);
         }
-        let usual = &DICTIONARY[DICTIONARY.len() - USUAL..];
-        let mut compressed = compress_prepend_size_with_dict(text.as_bytes(), usual);
-        if compressed.len() > text.len() / USUAL_SHARE {
-            compressed = compress_prepend_size_with_dict(text.as_bytes(), DICTIONARY);
-        }
+        let compressed = DICTIONARY.compress(text.as_bytes());
         if compressed.len() < text.len() { Self::Compressed(compressed) } else { Self::Text(text) }
     }
 
@@ -62,7 +55,7 @@ pub(crate) fn unpack(bytes: &[u8], is_compressed: bool) -> Result<Cow<'_, str>, 
     if size > LONGEST {
         return Err(format!("it says that it has {size} bytes, and none has more than {LONGEST}"));
     }
-    let text = decompress_size_prepended_with_dict(bytes, DICTIONARY);
+    let text = decompress_size_prepended_with_dict(bytes, DICTIONARY.bytes());
     let text = text.map_err(|error| error.to_string())?;
     if text.len() != size {
         return Err("it is cut".to_owned());
@@ -121,6 +114,19 @@ mod tests {
     }
 
     proptest! {
+        /// Pieces of the dictionary, and of what came before, in any order.
+        #[test]
+        fn what_events_say_comes_back(
+            parts in proptest::collection::vec((0..4000_usize, 0..200_usize, "[a-z0-9]{0,9}"), 0..40),
+        ) {
+            let known = str::from_utf8(DICTIONARY.bytes()).expect("text");
+            let part = |(from, length, more): &(usize, usize, String)| {
+                known.get(*from..from + length).unwrap_or_default().to_owned() + more
+            };
+            let text: String = parts.iter().map(part).collect();
+            prop_assert_eq!(back(&stored(&text)), Ok(text));
+        }
+
         #[test]
         fn any_text_comes_back(text in any::<String>(), times in 0..50_usize) {
             let text = text.repeat(times);
