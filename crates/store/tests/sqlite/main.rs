@@ -71,6 +71,34 @@ fn everything_is_there_after_reopening() {
     assert_eq!(commit(&mut open(&path), vec![again]), [Err(taken)]);
 }
 
+/// What a store remembers of its last write is not what others have made of the job since.
+#[test]
+fn what_another_did_to_a_job_since_the_last_write_is_seen() {
+    let (_folder, path) = place();
+    let (mut one, mut two) = (open(&path), open(&path));
+    let conflict = |expected, found| [Err(Refused::Conflict { expected, found })];
+    put(&mut one, write("a", 0, 1));
+    put(&mut two, write("a", 1, 2));
+    assert_eq!(commit(&mut one, vec![write("a", 1, 1)]), conflict(1, 3));
+    put(&mut one, write("a", 3, 1));
+    // Its number is the next one's.
+    assert!(two.remove("a").unwrap());
+    put(&mut two, write("b", 0, 4));
+    assert_eq!(commit(&mut one, vec![write("a", 4, 1)]), conflict(4, 0));
+    assert_eq!(log(&mut one, "b").len(), 4);
+    put(&mut one, write("b", 4, 1));
+    assert!(two.park("b", "why").unwrap());
+    put(&mut one, write("b", 5, 1));
+    let counts = one.counts().unwrap();
+    assert_eq!((counts.stuck, counts.open()), (1, 0), "{counts:?}");
+    let taken = one.take(Owner::SHARD, Timestamp(0), None).unwrap();
+    let mut ended = write("b", 6, 1);
+    (ended.row.state, ended.row.over) = (JobState::Failed, true);
+    assert_eq!(one.commit(&taken, &[ended]).unwrap(), [Ok(())]);
+    let (row, seq) = one.row("b").unwrap().expect("it is there");
+    assert_eq!((row.state, row.over, seq), (JobState::Failed, true, 7));
+}
+
 #[test]
 fn two_with_the_same_file_see_and_fence_each_other() {
     let (_folder, path) = place();
