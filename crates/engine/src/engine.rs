@@ -370,12 +370,15 @@ impl Engine {
             match &record.event {
                 Event::AttemptStarted { item, attempt, token, worker, incarnation } => {
                     started += 1;
-                    if let Placement::Fleet(fleet) = &mut self.room {
-                        let needs = Needs::of(&job.plan, *item);
-                        let held = AttemptId::new(job.id.clone(), *token);
-                        let taken =
-                            Held::new(*item, *attempt, incarnation.clone(), &needs, self.mono);
-                        fleet.take(worker, held, taken);
+                    match &mut self.room {
+                        Placement::Here { slots, .. } => slots.started(record.at),
+                        Placement::Fleet(fleet) => {
+                            let needs = Needs::of(&job.plan, *item);
+                            let held = AttemptId::new(job.id.clone(), *token);
+                            let taken =
+                                Held::new(*item, *attempt, incarnation.clone(), &needs, self.mono);
+                            fleet.take(worker, held, taken);
+                        }
                     }
                     let assignment = assignment(item, attempt, token, worker);
                     batch.effects.push(Effect::Assign(assignment));

@@ -25,6 +25,8 @@ const LAP: u32 = 2;
 pub(crate) struct Prefetch {
     since: Option<Timestamp>,
     reports: u32,
+    /// The lap begins with the start of attempts, and not with the end of one: each slot's first report is enough.
+    from_start: bool,
     ahead: u32,
 }
 
@@ -37,6 +39,13 @@ impl Prefetch {
     pub(crate) fn look(&mut self, at: Timestamp) {
         if self.since.is_some_and(|since| is_long(at.since(since))) {
             self.ahead = 0;
+        }
+    }
+
+    /// An attempt has a slot. When the first ones began is known, and how long they took as soon as they are over.
+    pub(crate) fn started(&mut self, at: Timestamp) {
+        if self.since.is_none() {
+            (self.since, self.from_start) = (Some(at), true);
         }
     }
 
@@ -54,15 +63,21 @@ impl Prefetch {
         if is_long(took) {
             self.ahead = 0;
         }
-        let lap = slots.saturating_mul(LAP);
-        if self.reports > lap {
-            if !is_long(took) {
+        // From start to end one each is enough; from the first of a lap, which is one end, to the last.
+        let (lap, is_over, is_short) = if self.from_start {
+            (slots, self.reports >= slots, took <= SHORT_MS)
+        } else {
+            let lap = slots.saturating_mul(LAP);
+            (lap, self.reports > lap, !is_long(took))
+        };
+        if is_over {
+            if is_short {
                 let finished = u64::from(lap) * AHEAD_MS / took.max(1);
                 let most = slots.saturating_mul(MOST_EACH).min(MOST_AHEAD);
                 self.ahead = finished.min(most.into()) as u32;
             }
             // The last of this lap is where the next begins.
-            (self.since, self.reports) = (Some(at), 1);
+            (self.since, self.reports, self.from_start) = (Some(at), 1, false);
         }
     }
 }
@@ -105,6 +120,33 @@ mod tests {
         assert_eq!(after(&mut Prefetch::default(), 8, 10, 20), 16);
         assert_eq!(after(&mut Prefetch::default(), 8, 1, 20), 8 * MOST_EACH);
         assert_eq!(after(&mut Prefetch::default(), 64, 1, 20), MOST_AHEAD);
+    }
+
+    /// One report of each slot, some time after all began.
+    #[test]
+    fn where_the_start_is_known_the_first_of_each_slot_are_enough() {
+        for (took_ms, ahead) in [(0, 64), (4, 40), (25, 6), (26, 0), (1000, 0)] {
+            let mut pace = Prefetch::default();
+            for _ in 0..8 {
+                pace.started(Timestamp(1000));
+            }
+            for report in 1..=8 {
+                assert_eq!(pace.ahead(), 0, "{report} of 8, {took_ms} ms");
+                pace.reported(8, &DONE, Timestamp(1000 + took_ms));
+            }
+            assert_eq!(pace.ahead(), ahead, "{took_ms} ms");
+        }
+    }
+
+    #[test]
+    fn what_starts_later_does_not_change_a_lap() {
+        let mut pace = Prefetch::default();
+        assert!(after(&mut pace, 8, 60, 4) == 0);
+        pace.started(Timestamp(1240));
+        for _ in 0..8 {
+            pace.reported(8, &DONE, Timestamp(1241));
+        }
+        assert_eq!(pace.ahead(), 0);
     }
 
     #[test]

@@ -83,6 +83,12 @@ impl Slots {
         matches!(&self.room, Capacity::Shared(_, pace) if pace.ahead() > 0)
     }
 
+    pub(crate) fn started(&mut self, at: Timestamp) {
+        if let Capacity::Shared(_, pace) = &mut self.room {
+            pace.started(at);
+        }
+    }
+
     pub(crate) fn reported(&mut self, outcome: &Outcome, at: Timestamp) {
         if let Capacity::Shared(most, pace) = &mut self.room {
             pace.reported(*most, outcome, at);

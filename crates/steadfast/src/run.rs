@@ -381,11 +381,11 @@ impl Begin {
         let stopped = std::thread::scope(|scope| {
             let stopping = scope.spawn(|| live.stop());
             if let RunEnd::Over = end {
-                if !options.keep {
-                    let _ = std::fs::remove_dir_all(place.folder.work(&id));
-                }
-                // A process that ran away from its attempt ends with the job at the latest.
+                // A process that ran away from its attempt ends with the job at the latest, and before its folder is another's.
                 let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id);
+                if !options.keep {
+                    workers.clear(&id);
+                }
             }
             stopping.join().unwrap_or(Err(Stopped::Failed))
         });

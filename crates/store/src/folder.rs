@@ -151,6 +151,11 @@ impl Folder {
         self.root.join("work").join(plain(job))
     }
 
+    /// Empty folders that attempts of the next job will have.
+    pub fn spare(&self) -> PathBuf {
+        self.root.join("spare")
+    }
+
     /// The folder of what its attempts have written, with a folder for each step in it.
     pub fn logs(&self, job: &str) -> PathBuf {
         self.root.join("logs").join(plain(job))

@@ -89,7 +89,7 @@ impl LocalWorkers {
         services: Option<Services>,
     ) -> io::Result<Self> {
         steadfast_worker::adopt_orphans();
-        let folders = Arc::new(Folders::new(keep));
+        let folders = Arc::new(Folders::new(keep).with_shelf(folder.spare()));
         let (calls, services) = services.map(|services| services.begin(inbox.clone())).unzip();
         let runtime = services.as_ref().and_then(OpenServices::runtime);
         let (ports, calls) = (Ports::default(), calls.map(Arc::new));
@@ -104,6 +104,15 @@ impl LocalWorkers {
     /// Nothing waits, runs, or is being told of.
     pub(super) fn is_idle(&self) -> bool {
         self.driver.is_idle()
+    }
+
+    /// The job is over: nothing more of its attempts' folders is wanted.
+    pub(super) fn clear(&self, job: &JobId) {
+        let folder = &self.driver.transport().folder;
+        if folder.create_inside(&folder.spare()).is_ok() {
+            self.folders.shelve(job);
+        }
+        let _ = fs::remove_dir_all(folder.work(job));
     }
 
     /// No callback is heard any more.

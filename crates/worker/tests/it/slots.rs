@@ -1,6 +1,7 @@
 //! Slots, their queue, and what becomes of what waits in it.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -200,4 +201,35 @@ fn only_an_empty_folder_of_a_success_is_handed_on() {
     }
     let left = ["empty", "full", "failed"].map(|name| place.path(name).exists());
     assert_eq!(left, [false, true, true]);
+}
+
+#[test]
+fn an_empty_folder_that_is_as_a_new_one_is_handed_on_to_one_attempt_of_the_next_jobs() {
+    let place = Folder::new();
+    let shelf = place.path("shelf");
+    fs::create_dir(&shelf).unwrap();
+    let folders = || Folders::new(false).with_shelf(shelf.clone());
+    let entries = |folder: &str| fs::read_dir(place.path(folder)).unwrap().count();
+    let first = folders();
+    for name in ["empty", "empty too", "closed", "full", "failed", "unsettled"] {
+        first.make(name, &place.path("first").join(name)).unwrap();
+    }
+    fs::set_permissions(place.path("first/closed"), fs::Permissions::from_mode(0o500)).unwrap();
+    fs::write(place.path("first/full/file"), "").unwrap();
+    first.leave(&"failed");
+    for name in ["empty", "empty too", "closed", "full"] {
+        first.settled(&name);
+    }
+    first.shelve("first");
+    assert_eq!((entries("first"), entries("shelf")), (4, 2));
+    // The second knows of both, and the third takes the one that it has left.
+    let (second, third) = (folders(), folders());
+    second.make("a", &place.path("second/a")).unwrap();
+    third.make("a", &place.path("third/a")).unwrap();
+    assert_eq!(entries("shelf"), 0);
+    second.make("b", &place.path("second/b")).unwrap();
+    let modes = ["second", "second/a", "second/b", "third/a"]
+        .map(|folder| fs::metadata(place.path(folder)).unwrap().permissions().mode());
+    assert_eq!(modes, [modes[0]; 4]);
+    assert_eq!((entries("second"), entries("third")), (2, 1));
 }
