@@ -114,7 +114,7 @@ impl Guard {
             check_content_type(request.headers(), is_grpc)?;
         }
         if is_many {
-            body::keep_coming(request, body_timeout);
+            body::keep_coming(request, body_timeout, granted.clone().map(|it| self.is_still(it)));
         } else if !is_session {
             let within = if is_stranger { STRANGERS_BODY.min(body_timeout) } else { body_timeout };
             body::bound(request, self.0.max_body_bytes, within)?;
@@ -124,7 +124,6 @@ impl Guard {
         if let Some(granted) = &granted {
             request.extensions_mut().insert(granted.clone());
         }
-        let guard = self.clone();
         let recheck = granted.filter(|_| !is_session);
         Ok(Admitted {
             caller,
@@ -137,12 +136,16 @@ impl Guard {
             },
             terms: Terms {
                 allowance,
-                is_allowed: recheck.map(|granted| -> IsAllowed {
-                    Box::new(move || guard.0.tokens.still(&granted.id, (guard.0.now)()).is_ok())
-                }),
+                is_allowed: recheck.map(|granted| self.is_still(granted)),
                 within: is_stranger.then_some(STRANGERS_ANSWER.min(body_timeout)),
             },
         })
+    }
+
+    /// Whether a token that was good is that yet, whenever it is asked.
+    fn is_still(&self, granted: Granted) -> IsAllowed {
+        let guard = self.clone();
+        Box::new(move || guard.0.tokens.still(&granted.id, (guard.0.now)()).is_ok())
     }
 
     /// None: nobody in particular, which is enough here.

@@ -13,6 +13,7 @@ use http_body_util::Limited;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::answer::IsAllowed;
 use super::refusal::Refusal;
 
 /// Refuses what says that it is too large; what does not say so ends with an error when it is.
@@ -29,22 +30,28 @@ pub(super) fn bound(request: &mut Request, most: usize, within: Duration) -> Res
             end: Box::pin(tokio::time::sleep(within)),
             again: None,
             is_waiting: true,
+            is_allowed: None,
         };
         *request.body_mut() = Body::new(Limited::new(timed, most));
     }
     Ok(())
 }
 
-/// As large as it likes, as long as something of it comes `within` each such time.
-pub(super) fn keep_coming(request: &mut Request, within: Duration) {
+/// As large as it likes, as long as something of it comes `within` each such time, and its client may still say something then.
+pub(super) fn keep_coming(request: &mut Request, within: Duration, is_allowed: Option<IsAllowed>) {
     let body = std::mem::take(request.body_mut());
     let end = Box::pin(tokio::time::sleep(within));
-    *request.body_mut() = Body::new(Timed { body, end, again: Some(within), is_waiting: false });
+    let timed = Timed { body, end, again: Some(within), is_waiting: false, is_allowed };
+    *request.body_mut() = Body::new(timed);
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
 struct TooSlow;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the token was revoked, or has expired")]
+struct NotAllowed;
 
 /// A body that must be whole by then.
 struct Timed {
@@ -53,6 +60,8 @@ struct Timed {
     /// There is so much time for each part of it, from when it is waited for.
     again: Option<Duration>,
     is_waiting: bool,
+    /// Whether the token is still good: asked for each part.
+    is_allowed: Option<IsAllowed>,
 }
 
 impl HttpBody for Timed {
@@ -65,6 +74,10 @@ impl HttpBody for Timed {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.is_waiting = false;
+            let is_allowed = self.is_allowed.as_ref().is_none_or(|is_allowed| is_allowed());
+            if frame.is_some() && !is_allowed {
+                return Poll::Ready(Some(Err(axum::Error::new(NotAllowed))));
+            }
             return Poll::Ready(frame);
         }
         // Not from the last part on: a server that is slow to ask for the next one is not the client's fault.
@@ -99,7 +112,7 @@ mod tests {
             Ok::<_, axum::Error>(Bytes::from_static(b"x"))
         });
         let mut request = Request::new(Body::from_stream(parts));
-        keep_coming(&mut request, Duration::from_secs(10));
+        keep_coming(&mut request, Duration::from_secs(10), None);
         let mut body = request.into_body().into_data_stream();
         let mut arrived = 0;
         loop {
