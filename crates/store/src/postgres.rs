@@ -19,6 +19,7 @@ mod pool;
 mod purge;
 mod read;
 mod reservation;
+mod rows;
 mod run_claim;
 mod schema;
 mod settings;

@@ -1,4 +1,4 @@
-//! A group as the arrays that `commit_v1` takes, and its answer.
+//! A group as the arrays of rows that `commit_v1` takes, and its answer.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -9,8 +9,8 @@ use tokio_postgres::types::Type;
 use super::connection::{Connection, Param};
 use super::fault::Fault;
 use super::param::{Text, ms};
+use super::rows::Rows;
 use crate::events::{Lines, Written, crc};
-use crate::packed::Packed;
 use crate::plans::Shape;
 use crate::shards::shard_of;
 use crate::{Owner, Refused, Write};
@@ -19,6 +19,8 @@ use crate::{Owner, Refused, Write};
 struct Order {
     rounds: Vec<i32>,
     chains: Vec<Chain>,
+    /// By writes: their chain.
+    chain_of: Vec<usize>,
     /// By writes: the one of the same job, in an earlier round, that it follows on, or 0.
     after: Vec<i32>,
 }
@@ -33,18 +35,21 @@ struct Chain {
 impl Order {
     fn of(writes: &[Write]) -> Self {
         let (mut rounds, mut chains): (Vec<i32>, Vec<Chain>) = (vec![], vec![]);
+        let mut chain_of = Vec::with_capacity(writes.len());
         let (mut of_job, mut keys) = (HashMap::new(), HashSet::new());
         let (mut after, mut latest) = (vec![0; writes.len()], HashMap::<&str, usize>::new());
         for (at, write) in writes.iter().enumerate() {
             let number = at + 1;
             let snapshot = write.snapshot.as_ref().map(|_| number);
             let before = latest.insert(&write.job, number);
-            let known = of_job.get(&*write.job).copied();
-            if let Some(chain) = known.map(|chain: usize| &mut chains[chain])
-                && writes[chain.last - 1].last_seq() == write.expected_seq
+            let known: Option<usize> = of_job.get(&*write.job).copied();
+            if let Some(known) = known
+                && writes[chains[known].last - 1].last_seq() == write.expected_seq
             {
+                let chain: &mut Chain = &mut chains[known];
                 chain.last = number;
                 chain.snapshot = snapshot.or(chain.snapshot);
+                chain_of.push(known);
                 continue;
             }
             let key = write.key.as_ref().map(|key| &*key.key);
@@ -60,10 +65,11 @@ impl Order {
             }
             keys.extend(key);
             of_job.insert(&*write.job, chains.len());
+            chain_of.push(chains.len());
             chains.push(Chain { first: number, last: number, snapshot });
         }
         rounds.push(writes.len() as i32);
-        Self { rounds, chains, after }
+        Self { rounds, chains, chain_of, after }
     }
 }
 
@@ -74,31 +80,34 @@ pub(super) fn group(
     written: &[Written],
 ) -> Result<Vec<Result<(), Refused>>, Fault> {
     let shards = connection.database().shards()?;
-    let Order { rounds, chains, after } = Order::of(writes);
-    let labels: Vec<_> = writes.iter().map(labels).collect();
-    let packed: Vec<Vec<_>> =
-        written.iter().map(|written| written.rows.iter().map(PackedLines::of).collect()).collect();
-    let mut arrays = Arrays { rounds: &rounds, after: &after, ..Arrays::default() };
-    for (at, (write, packed)) in writes.iter().zip(&packed).enumerate() {
-        arrays.add_write(write, shards);
-        for lines in packed {
-            arrays.add_events(at + 1, &write.job, lines);
+    let order = Order::of(writes);
+    let mut rows = GroupRows::default();
+    for (at, (write, written)) in writes.iter().zip(written).enumerate() {
+        rows.add_write(owner, writes, at, &order, shards);
+        for lines in &written.rows {
+            rows.add_events(at + 1, &write.job, lines);
         }
     }
-    for chain in &chains {
-        let first = chain.first - 1;
-        let shape = written[first].shape.as_deref();
-        arrays.add_chain(owner, chain, writes, shape, labels[first].as_deref());
+    for chain in &order.chains {
+        let shape = written[chain.first - 1].shape.as_deref();
+        rows.add_chain(owner, chain, writes, shape, shards);
     }
     let (id, epoch) = (Text(&owner.id), owner.epoch as i64);
-    let mut params: Vec<Param<'_>> = vec![(&id, Type::TEXT), (&epoch, Type::INT8)];
-    params.extend(arrays.params());
-    let numbers: Vec<_> = (1..=params.len()).map(|number| format!("${number}")).collect();
-    let sql = format!(
-        "SELECT write, why, found, who, same_body FROM steadfast.commit_v1({})",
-        numbers.join(", ")
-    );
-    let refused = connection.query(&sql, &params)?;
+    let params: [Param<'_>; 10] = [
+        (&id, Type::TEXT),
+        (&epoch, Type::INT8),
+        (&order.rounds, Type::INT4_ARRAY),
+        (&rows.writes, Type::UNKNOWN),
+        (&rows.chains, Type::UNKNOWN),
+        (&rows.labels, Type::UNKNOWN),
+        (&rows.events, Type::UNKNOWN),
+        (&rows.snapshots, Type::UNKNOWN),
+        (&rows.plan_digests, Type::TEXT_ARRAY),
+        (&rows.plans, Type::TEXT_ARRAY),
+    ];
+    let sql = "SELECT write, why, found, who, same_body \
+               FROM steadfast.commit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    let refused = connection.query(sql, &params)?;
     Ok(answers(owner, writes, &refused))
 }
 
@@ -138,90 +147,40 @@ fn labels(write: &Write) -> Option<String> {
     Some(serde_json::to_string(&labels).expect("strings are JSON"))
 }
 
-/// What a group comes to, by columns. Each part has the numbers of its writes.
+/// What a group comes to, as the types in `commit.sql` have it.
 #[derive(Default)]
-struct Arrays<'a> {
-    rounds: &'a [i32],
-    after: &'a [i32],
-    writes: WriteColumns<'a>,
-    chains: ChainColumns<'a>,
-    labels: LabelColumns<'a>,
-    events: EventColumns<'a>,
-    snapshots: SnapshotColumns<'a>,
+struct GroupRows<'a> {
+    writes: Rows,
+    chains: Rows,
+    labels: Rows,
+    events: Rows,
+    snapshots: Rows,
     plan_digests: Vec<Text<'a>>,
     plans: Vec<Text<'a>>,
 }
 
-#[derive(Default)]
-struct WriteColumns<'a> {
-    job: Vec<Text<'a>>,
-    expected: Vec<i64>,
-    shard: Vec<i16>,
-    key: Vec<Option<Text<'a>>>,
-    digest: Vec<Option<Text<'a>>>,
-    /// Of the last write of a chain, if its job is a server's.
-    state: Vec<Option<&'a str>>,
-}
-
-#[derive(Default)]
-struct ChainColumns<'a> {
-    first: Vec<i32>,
-    last: Vec<i32>,
-    job: Vec<Text<'a>>,
-    seq: Vec<i64>,
-    state: Vec<&'a str>,
-    finished_at: Vec<Option<i64>>,
-    wake_at: Vec<Option<i64>>,
-    queued: Vec<Option<Text<'a>>>,
-    over: Vec<bool>,
-    readiness: Vec<Option<Text<'a>>>,
-    name: Vec<Text<'a>>,
-    submitted_at: Vec<i64>,
-    labels: Vec<Option<Text<'a>>>,
-    retried_from: Vec<Option<Text<'a>>>,
-    local: Vec<bool>,
-    shard: Vec<Option<i16>>,
-    key: Vec<Option<Text<'a>>>,
-    plan: Vec<Option<Text<'a>>>,
-}
-
-#[derive(Default)]
-struct LabelColumns<'a> {
-    write: Vec<i32>,
-    job: Vec<Text<'a>>,
-    name: Vec<Text<'a>>,
-    value: Vec<Text<'a>>,
-}
-
-#[derive(Default)]
-struct EventColumns<'a> {
-    write: Vec<i32>,
-    job: Vec<Text<'a>>,
-    first: Vec<i64>,
-    last: Vec<i64>,
-    crc: Vec<i64>,
-    compressed: Vec<bool>,
-    lines: Vec<&'a [u8]>,
-}
-
-#[derive(Default)]
-struct SnapshotColumns<'a> {
-    write: Vec<i32>,
-    job: Vec<Text<'a>>,
-    seq: Vec<i64>,
-    crc: Vec<i64>,
-    state: Vec<&'a [u8]>,
-}
-
-impl<'a> Arrays<'a> {
-    fn add_write(&mut self, write: &'a Write, shards: u16) {
-        let columns = &mut self.writes;
-        columns.job.push(Text(&write.job));
-        columns.expected.push(write.expected_seq as i64);
-        columns.shard.push(shard_of(&write.job, shards) as i16);
-        columns.key.push(write.key.as_ref().map(|key| Text(&key.key)));
-        columns.digest.push(write.key.as_ref().map(|key| Text(&key.digest)));
-        columns.state.push(None);
+impl<'a> GroupRows<'a> {
+    fn add_write(
+        &mut self,
+        owner: &Owner,
+        writes: &[Write],
+        at: usize,
+        order: &Order,
+        shards: u16,
+    ) {
+        let (write, chain) = (&writes[at], &order.chains[order.chain_of[at]]);
+        let begins = writes[chain.first - 1].expected_seq as i64;
+        let is_counted = chain.last == at + 1 && *write.job != *owner.id;
+        self.writes.add(&[
+            (&(at as i32 + 1), Type::INT4),
+            (&order.after[at], Type::INT4),
+            (&begins, Type::INT8),
+            (&(shard_of(&write.job, shards) as i16), Type::INT2),
+            (&Text(&write.job), Type::TEXT),
+            (&write.key.as_ref().map(|key| Text(&key.key)), Type::TEXT),
+            (&write.key.as_ref().map(|key| Text(&key.digest)), Type::TEXT),
+            (&is_counted.then(|| write.row.state.name()), Type::TEXT),
+        ]);
     }
 
     /// What stays is that of the first write, if it is of a new job; what changes that of the last.
@@ -231,136 +190,78 @@ impl<'a> Arrays<'a> {
         chain: &Chain,
         writes: &'a [Write],
         shape: Option<&'a Shape>,
-        labels: Option<&'a str>,
+        shards: u16,
     ) {
         let (first, last) = (&writes[chain.first - 1], &writes[chain.last - 1]);
-        let is_its_own = *first.job == *owner.id;
-        self.writes.state[chain.last - 1] = (!is_its_own).then(|| last.row.state.name());
-        let columns = &mut self.chains;
-        columns.first.push(chain.first as i32);
-        columns.last.push(chain.last as i32);
-        columns.job.push(Text(&first.job));
-        columns.seq.push(last.last_seq() as i64);
-        columns.state.push(last.row.state.name());
-        columns.finished_at.push(last.row.finished_at.map(ms));
-        columns.wake_at.push(last.row.wake_at.map(ms));
-        columns.queued.push(last.row.queued.as_deref().map(Text));
-        columns.over.push(last.row.over);
-        columns.readiness.push(last.readiness.as_deref().map(Text));
-        columns.name.push(Text(&first.row.name));
-        columns.submitted_at.push(ms(first.row.submitted_at));
-        columns.labels.push(labels.map(Text));
-        columns.retried_from.push(first.row.retried_from.as_deref().map(Text));
-        columns.local.push(first.row.local);
-        columns.shard.push((!is_its_own).then(|| self.writes.shard[chain.first - 1]));
-        columns.key.push(first.key.as_ref().map(|key| Text(&key.key)));
-        columns.plan.push(shape.map(|shape| Text(&shape.digest)));
-        if let Some(shape) = shape
-            && !self.plan_digests.iter().any(|known| known.0 == shape.digest)
-        {
-            self.plan_digests.push(Text(&shape.digest));
-            self.plans.push(Text(&shape.json));
-        }
-        if first.expected_seq == 0 {
-            for (name, value) in &first.row.labels {
-                self.labels.write.push(chain.first as i32);
-                self.labels.job.push(Text(&first.job));
-                self.labels.name.push(Text(name));
-                self.labels.value.push(Text(value));
-            }
+        let plan = shape.map(|shape| self.plan(shape));
+        let new = (first.expected_seq == 0).then_some(first);
+        let shard = (*first.job != *owner.id).then(|| shard_of(&first.job, shards) as i16);
+        let labels = labels(first);
+        self.chains.add(&[
+            (&(chain.first as i32), Type::INT4),
+            (&(chain.last as i32), Type::INT4),
+            (&(last.last_seq() as i64), Type::INT8),
+            (&last.row.finished_at.map(ms), Type::INT8),
+            (&last.row.wake_at.map(ms), Type::INT8),
+            (&last.row.over, Type::BOOL),
+            (&Text(&first.job), Type::TEXT),
+            (&last.row.state.name(), Type::TEXT),
+            (&last.row.queued.as_deref().map(Text), Type::TEXT),
+            (&last.readiness.as_deref().map(Text), Type::TEXT),
+            (&plan, Type::INT4),
+            (&new.map(|new| ms(new.row.submitted_at)), Type::INT8),
+            (&shard, Type::INT2),
+            (&new.map(|new| new.row.local), Type::BOOL),
+            (&new.map(|new| Text(&new.row.name)), Type::TEXT),
+            (&new.and_then(|new| Some(Text(&new.key.as_ref()?.key))), Type::TEXT),
+            (&new.and_then(|new| new.row.retried_from.as_deref().map(Text)), Type::TEXT),
+            (&labels.as_deref().map(Text), Type::TEXT),
+        ]);
+        for (name, value) in new.iter().flat_map(|new| &new.row.labels) {
+            self.labels.add(&[
+                (&(chain.first as i32), Type::INT4),
+                (&Text(&first.job), Type::TEXT),
+                (&Text(name), Type::TEXT),
+                (&Text(value), Type::TEXT),
+            ]);
         }
         let kept = chain.snapshot.map(|number| (number, &writes[number - 1]));
         if let Some((number, write)) = kept
             && let Some(state) = &write.snapshot
         {
             let seq = write.last_seq();
-            self.snapshots.write.push(number as i32);
-            self.snapshots.job.push(Text(&write.job));
-            self.snapshots.seq.push(seq as i64);
-            self.snapshots.crc.push(crc(seq, seq, state).into());
-            self.snapshots.state.push(state);
+            self.snapshots.add(&[
+                (&(number as i32), Type::INT4),
+                (&Text(&write.job), Type::TEXT),
+                (&(seq as i64), Type::INT8),
+                (&i64::from(crc(seq, seq, state)), Type::INT8),
+                (&&**state, Type::BYTEA),
+            ]);
         }
     }
 
-    fn add_events(&mut self, number: usize, job: &'a str, lines: &'a PackedLines<'_>) {
-        let columns = &mut self.events;
-        columns.write.push(number as i32);
-        columns.job.push(Text(job));
-        columns.first.push(lines.first as i64);
-        columns.last.push(lines.last as i64);
-        columns.crc.push(lines.crc.into());
-        columns.compressed.push(lines.packed.is_compressed());
-        columns.lines.push(lines.packed.bytes());
+    /// The number of its place.
+    fn plan(&mut self, shape: &'a Shape) -> i32 {
+        let known = self.plan_digests.iter().position(|known| known.0 == shape.digest);
+        let at = known.unwrap_or_else(|| {
+            self.plan_digests.push(Text(&shape.digest));
+            self.plans.push(Text(&shape.json));
+            self.plans.len() - 1
+        });
+        at as i32 + 1
     }
 
-    /// In the order of the parameters of `commit_v1`, after owner and epoch.
-    fn params(&self) -> Vec<Param<'_>> {
-        const NUMBERS: Type = Type::INT8_ARRAY;
-        const WRITES: Type = Type::INT4_ARRAY;
-        const TEXTS: Type = Type::TEXT_ARRAY;
-        let Self { rounds, after, writes, chains, labels, events, snapshots, plan_digests, plans } =
-            self;
-        vec![
-            (rounds, WRITES),
-            (&writes.job, TEXTS),
-            (&writes.expected, NUMBERS),
-            (after, WRITES),
-            (&writes.shard, Type::INT2_ARRAY),
-            (&writes.key, TEXTS),
-            (&writes.digest, TEXTS),
-            (&writes.state, TEXTS),
-            (&chains.first, WRITES),
-            (&chains.last, WRITES),
-            (&chains.job, TEXTS),
-            (&chains.seq, NUMBERS),
-            (&chains.state, TEXTS),
-            (&chains.finished_at, NUMBERS),
-            (&chains.wake_at, NUMBERS),
-            (&chains.queued, TEXTS),
-            (&chains.over, Type::BOOL_ARRAY),
-            (&chains.readiness, TEXTS),
-            (&chains.name, TEXTS),
-            (&chains.submitted_at, NUMBERS),
-            (&chains.labels, TEXTS),
-            (&chains.retried_from, TEXTS),
-            (&chains.local, Type::BOOL_ARRAY),
-            (&chains.shard, Type::INT2_ARRAY),
-            (&chains.key, TEXTS),
-            (&chains.plan, TEXTS),
-            (&labels.write, WRITES),
-            (&labels.job, TEXTS),
-            (&labels.name, TEXTS),
-            (&labels.value, TEXTS),
-            (&events.write, WRITES),
-            (&events.job, TEXTS),
-            (&events.first, NUMBERS),
-            (&events.last, NUMBERS),
-            (&events.crc, NUMBERS),
-            (&events.compressed, Type::BOOL_ARRAY),
-            (&events.lines, Type::BYTEA_ARRAY),
-            (&snapshots.write, WRITES),
-            (&snapshots.job, TEXTS),
-            (&snapshots.seq, NUMBERS),
-            (&snapshots.crc, NUMBERS),
-            (&snapshots.state, Type::BYTEA_ARRAY),
-            (plan_digests, TEXTS),
-            (plans, TEXTS),
-        ]
-    }
-}
-
-/// A row of events as it is sent.
-struct PackedLines<'a> {
-    first: u64,
-    last: u64,
-    packed: Packed<'a>,
-    crc: u32,
-}
-
-impl<'a> PackedLines<'a> {
-    fn of(lines: &'a Lines) -> Self {
+    fn add_events(&mut self, number: usize, job: &str, lines: &Lines) {
         let (packed, crc) = lines.packed();
-        Self { first: lines.first, last: lines.last, packed, crc }
+        self.events.add(&[
+            (&(number as i32), Type::INT4),
+            (&Text(job), Type::TEXT),
+            (&(lines.first as i64), Type::INT8),
+            (&(lines.last as i64), Type::INT8),
+            (&i64::from(crc), Type::INT8),
+            (&packed.is_compressed(), Type::BOOL),
+            (&packed.bytes(), Type::BYTEA),
+        ]);
     }
 }
 

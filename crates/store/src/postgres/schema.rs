@@ -8,6 +8,9 @@ use super::fault::Fault;
 /// Of the tables and functions. A schema of another version is left alone: those before were never released.
 pub(super) const VERSION: i64 = 1;
 
+/// From which on a server takes arrays of rows of our types as they are sent, and as its `server_version_num` has it: see `rows.rs`.
+const OLDEST_SERVER: i32 = 140_000;
+
 /// Where nobody says how many. Fixed when the schema is made: a job's shard follows from its id and their number.
 const SHARDS: u16 = 64;
 
@@ -107,14 +110,21 @@ pub(super) fn shards(connection: &mut Connection) -> Result<Option<u16>, Fault> 
     }
 }
 
-/// A commit that is not synced may be lost after it was acknowledged.
+/// That groups can be sent as they are, and that what was acknowledged is kept: a commit that is not synced may be lost.
 pub(super) fn check_settings(connection: &mut Connection) -> Result<(), Fault> {
     let settings = connection.read(
         "SELECT current_setting('fsync'), current_setting('synchronous_commit'), \
-         current_setting('full_page_writes'), current_setting('server_encoding')",
+         current_setting('full_page_writes'), current_setting('server_encoding'), \
+         current_setting('server_version'), current_setting('server_version_num')::integer",
         &[],
     )?;
     let value = |column| settings[0].get::<_, String>(column);
+    if settings[0].get::<_, i32>(5) < OLDEST_SERVER {
+        return Err(Fault::Unsuitable(format!(
+            "it is PostgreSQL {}. Version 14 or newer is needed",
+            value(4)
+        )));
+    }
     for (column, name) in [(0, "fsync"), (1, "synchronous_commit"), (2, "full_page_writes")] {
         if value(column) == "off" {
             return Err(Fault::Unsuitable(format!(
