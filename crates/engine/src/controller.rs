@@ -38,7 +38,7 @@ pub use request::{Loaded, Request};
 const TIMEOUT_LENIENCE_MS: u64 = 30_000;
 /// Jobs that wait for a worker with nothing under way, and are in memory all the same, some 2 KB each: what workers take
 /// in the next second is there at once. More of them are entries of the queue.
-pub(crate) const RESTING_MOST: usize = 64 * 1024;
+const RESTING_MOST: usize = 16 * 1024;
 
 /// Which reply belongs to which request; the driver's number.
 pub type ReplyId = u64;

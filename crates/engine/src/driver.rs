@@ -242,6 +242,7 @@ impl Parts {
             signals: signals.clone(),
             refused: HashMap::new(),
             refusals: 0,
+            shards: shards.clone(),
         };
         let decider =
             Decider::new(controller, clock, messages, groups, signals, loads, recovered_to)

@@ -182,10 +182,6 @@ impl<M> Receiver<M> {
         self.0.held().len(up_to)
     }
 
-    pub(crate) fn new_jobs(&self) -> usize {
-        self.0.held().lane(Lane::NewJobs).len()
-    }
-
     /// No sender is left, and everything that was sent is taken.
     pub(crate) fn is_abandoned(&self) -> bool {
         let state = self.0.held();
@@ -214,20 +210,27 @@ impl<M> Receiver<M> {
         }
     }
 
-    /// What has arrived, at most `most`, lane by lane.
+    /// What has arrived, at most `most`, lane by lane; of new jobs, if there are any, at least half of it.
     pub(crate) fn take(&self, most: usize, up_to: Lane) -> VecDeque<M> {
-        self.take_with(most, up_to, most / 2)
+        self.take_some_new(most, up_to, most / 2, most)
     }
 
-    /// The same; of new jobs, if there are so many, at least `new_jobs`.
-    pub(crate) fn take_with(&self, most: usize, up_to: Lane, new_jobs: usize) -> VecDeque<M> {
+    /// The same; of new jobs, if there are so many, from `least_new` to `most_new`.
+    pub(crate) fn take_some_new(
+        &self,
+        most: usize,
+        up_to: Lane,
+        least_new: usize,
+        most_new: usize,
+    ) -> VecDeque<M> {
         let mut state = self.0.held();
         let new_jobs =
-            if up_to == Lane::NewJobs { state.lane(up_to).len().min(new_jobs) } else { 0 };
+            if up_to == Lane::NewJobs { state.lane(up_to).len().min(least_new) } else { 0 };
         let mut taken = VecDeque::new();
         for lane in [Lane::Liveness, Lane::Work, Lane::NewJobs] {
             let kept_free = if lane == Lane::Work { new_jobs } else { 0 };
             let room = most.saturating_sub(taken.len() + kept_free);
+            let room = if lane == Lane::NewJobs { room.min(most_new) } else { room };
             if lane <= up_to && room > 0 {
                 let mut part = part(state.lane(lane), room);
                 if taken.is_empty() {
@@ -360,9 +363,9 @@ mod tests {
             sender.send(100 + n, Lane::NewJobs, true).expect("open");
             sender.send(n, Lane::Work, true).expect("open");
         }
-        assert_eq!(receiver.new_jobs(), 10);
-        assert_eq!(receiver.take_with(4, Lane::NewJobs, 3), [0, 100, 101, 102]);
-        assert_eq!(receiver.take_with(4, Lane::Work, 3), [1, 2, 3, 4]);
+        assert_eq!(receiver.take_some_new(4, Lane::NewJobs, 1, 1), [0, 1, 2, 100]);
+        assert_eq!(receiver.take_some_new(4, Lane::Work, 1, 1), [3, 4, 5, 6]);
+        assert_eq!(receiver.take_some_new(9, Lane::NewJobs, 1, 2), [7, 8, 9, 101, 102]);
     }
 
     #[test]

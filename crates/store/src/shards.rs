@@ -52,6 +52,12 @@ impl OwnedShards {
         self.shards > 0
     }
 
+    /// Others have some.
+    pub fn others_have_some(&self) -> bool {
+        let had = self.has.iter().map(|some| some.load(Ordering::Acquire).count_ones());
+        had.sum::<u32>() < u32::from(self.shards)
+    }
+
     /// It has none at all.
     pub fn is_empty(&self) -> bool {
         self.are_shared() && self.has.iter().all(|some| some.load(Ordering::Acquire) == 0)
@@ -103,6 +109,9 @@ mod tests {
         assert_eq!(shards.term(of_a), Some(7), "what was decided about its jobs is still said");
         shards.set(&BTreeMap::new(), &none);
         assert_eq!((shards.has("a"), shards.term(of_a)), (false, None));
+        assert!(shards.others_have_some());
+        shards.set(&(0..64).map(|shard| (shard, 1)).collect(), &none);
+        assert!(!shards.others_have_some() && !OwnedShards::all().others_have_some());
         assert!(OwnedShards::all().has("a") && !OwnedShards::all().is_empty());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::loading::Load;
 use super::{Arrived, Clock, Sent, Signals, Then};
-use crate::controller::{Controller, Group, RESTING_MOST, ReplyId};
+use crate::controller::{Controller, Group, ReplyId};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
@@ -21,11 +21,12 @@ use steadfast_store::OwnedShards;
 /// what falls due meanwhile waits for it.
 const GROUP: usize = 256;
 const JOBS: usize = 128;
-/// While more new jobs than `MANY` wait, they come in bulk: then one part in `WORK_SHARE` of a group is for what is under way, which is
-/// slower for a moment, and those who submit have their answers. Not while more jobs than `RESTING` wait for a worker in memory.
-const MANY: usize = 1024;
-const WORK_SHARE: usize = 8;
-const RESTING: usize = RESTING_MOST / 4 * 3;
+/// While so many jobs rest in memory, and as many as there are attempts under way, no slot waits for a new one. Then, as long as attempts
+/// end, a group has no more new jobs than reports, or one part in `NEW_SHARE`: a job that is started when it is accepted, or soon after,
+/// takes half of what one takes that has waited. Attempts end if one has in the last `LATELY` groups.
+const RESTING_ENOUGH: usize = 1024;
+const NEW_SHARE: usize = 8;
+const LATELY: u32 = 8;
 /// While more attempts than `BUSY` times its reports are under way, a group waits up to `GATHER` for one more,
 /// at most `WAITS` times. Timers that are due and people do not wait with it.
 const BUSY: usize = 2;
@@ -70,6 +71,8 @@ pub(super) struct Decider {
     arrived: Vec<Arrived>,
     /// The loader has been asked how far it is, and has not answered.
     asked_how_far: bool,
+    /// Groups until attempts are not taken to end any more.
+    lately: u32,
     /// Groups that the writer was handed.
     pub(super) sent: u64,
 }
@@ -111,6 +114,7 @@ impl Decider {
             begun_anew: Vec::new(),
             arrived: Vec::new(),
             asked_how_far: false,
+            lately: 0,
             sent: 0,
         }
     }
@@ -272,7 +276,8 @@ impl Decider {
         let (mut open, mut taken, mut waits) = (true, 0, 0);
         while open && taken < GROUP && self.controller.jobs_decided() < JOBS {
             let most = JOBS.min(GROUP - taken);
-            let messages = self.messages.take_with(most, lane, self.share_of_new_jobs(most));
+            let (least_new, most_new) = self.new_jobs(most);
+            let messages = self.messages.take_some_new(most, lane, least_new, most_new);
             let arrived = messages.len();
             open = self.take_all(messages);
             taken += arrived;
@@ -288,13 +293,16 @@ impl Decider {
         open
     }
 
-    /// Of so many messages, if there are as many new jobs.
-    fn share_of_new_jobs(&self, most: usize) -> usize {
-        let come_in_bulk = self.messages.new_jobs() >= MANY;
-        if come_in_bulk && self.controller.engine.queue.resting() < RESTING {
-            most - most / WORK_SHARE
+    /// Of so many messages, if there are as many of them: at least, and at most.
+    fn new_jobs(&mut self, most: usize) -> (usize, usize) {
+        let reports = self.messages.len(Lane::Work);
+        self.lately = if reports > 0 { LATELY } else { self.lately.saturating_sub(1) };
+        let engine = &self.controller.engine;
+        let enough = engine.in_flight().max(RESTING_ENOUGH);
+        if self.lately > 0 && engine.queue.resting() >= enough {
+            (most / NEW_SHARE, reports.max(most / NEW_SHARE))
         } else {
-            most / 2
+            (most / 2, most)
         }
     }
 
