@@ -300,8 +300,10 @@ async fn what_a_leaving_worker_runs_is_run_again_elsewhere_free_of_failures() {
     let _staying = server.work(waits(&seen).name("staying").build());
     let status = wait(&client, &id).await;
     assert_eq!(status.output::<String>("s").unwrap().as_deref(), Some("again"));
-    // Before it was known to leave it may have been given it once more, and have given it back.
+    // Before it was known to leave it may have been given it once more, and have given it back: charged as a preemption if it
+    // had begun, and else not at all.
     let attempts = attempts(&status, "s");
-    assert_eq!((status.failures, status.preemptions as usize), (0, attempts.len() - 1));
+    assert_eq!(status.failures, 0);
+    assert!((1..attempts.len()).contains(&(status.preemptions as usize)), "{status:?}");
     assert_eq!(&*attempts.last().unwrap().worker, "staying");
 }
