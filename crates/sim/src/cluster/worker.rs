@@ -3,6 +3,7 @@
 //! [`fate`](super::fates::fate) says.
 
 mod link;
+mod work;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,46 +22,13 @@ use super::messages::{AttemptName, FromWorker, ToWorker};
 use super::rng::Rng;
 use super::scenario::WorkerPlan;
 pub(crate) use link::{Link, Session};
+use work::SimWork;
 
 /// From SIGTERM to SIGKILL.
 pub(crate) const KILL_GRACE_MS: u64 = 2000;
 /// A worker that is told to go is gone after this, whatever runs.
 const DRAIN_GRACE_MS: u64 = 3000;
 const PREEMPTED: &str = "preempted";
-
-#[derive(Clone, Debug)]
-pub(crate) struct SimWork {
-    name: AttemptName,
-    server: usize,
-    is_task: bool,
-    takes: Resources,
-    timeout_ms: Option<u64>,
-    fate: AttemptFate,
-}
-
-impl steadfast_worker::Work for SimWork {
-    type Attempt = AttemptName;
-
-    fn id(&self) -> AttemptId {
-        self.name.id.clone()
-    }
-
-    fn attempt(&self) -> AttemptName {
-        self.name.clone()
-    }
-
-    fn is_task(&self) -> bool {
-        self.is_task
-    }
-
-    fn takes(&self) -> Resources {
-        self.takes
-    }
-
-    fn source(&self) -> usize {
-        self.server
-    }
-}
 
 /// What a worker does that others see, in order.
 #[derive(Clone, Debug)]
