@@ -21,11 +21,12 @@ use steadfast_store::OwnedShards;
 /// what falls due meanwhile waits for it.
 const GROUP: usize = 256;
 const JOBS: usize = 128;
-/// While so many jobs rest in memory, and as many as there are attempts under way, no slot waits for a new one. Then, as long as attempts
-/// end, a group has no more new jobs than reports, or one part in `NEW_SHARE`: a job that is started when it is accepted, or soon after,
-/// takes half of what one takes that has waited. Attempts end if one has in the last `LATELY` groups.
-const RESTING_ENOUGH: usize = 1024;
-const NEW_SHARE: usize = 8;
+/// While so many new jobs wait, they come in bulk. A job that is started in the group that accepts it takes half of the work of one that
+/// rests before: so as long as attempts end, a group has no more new jobs than places that its reports free, but for those that
+/// rest, and `BULK_AHEAD` more; at least `BULK_LEAST`. Attempts end if one has in the last `LATELY` groups.
+const BULK: usize = 512;
+const BULK_AHEAD: usize = 32;
+const BULK_LEAST: usize = 16;
 const LATELY: u32 = 8;
 /// While more attempts than `BUSY` times its reports are under way, a group waits up to `GATHER` for one more,
 /// at most `WAITS` times. Timers that are due and people do not wait with it.
@@ -297,10 +298,10 @@ impl Decider {
     fn new_jobs(&mut self, most: usize) -> (usize, usize) {
         let reports = self.messages.len(Lane::Work);
         self.lately = if reports > 0 { LATELY } else { self.lately.saturating_sub(1) };
-        let engine = &self.controller.engine;
-        let enough = engine.in_flight().max(RESTING_ENOUGH);
-        if self.lately > 0 && engine.queue.resting() >= enough {
-            (most / NEW_SHARE, reports.max(most / NEW_SHARE))
+        if self.lately > 0 && self.messages.new_jobs() >= BULK {
+            let resting = self.controller.engine.queue.resting();
+            let places = (reports + BULK_AHEAD).saturating_sub(resting);
+            (BULK_LEAST.min(most), places.max(BULK_LEAST))
         } else {
             (most / 2, most)
         }
