@@ -12,7 +12,7 @@ use crate::{Row, Write};
 #[derive(Debug, Default)]
 pub(super) struct LastWrites(HashMap<JobId, LastWrite>);
 
-/// As many as are resting in a controller's memory; of more, all are forgotten.
+/// Four times as many as rest in a controller's memory; of more, all are forgotten.
 const LAST_WRITES: usize = 64 * 1024;
 
 #[derive(Debug)]
