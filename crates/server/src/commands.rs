@@ -476,8 +476,3 @@ fn known_by_key(why: CommandError) -> Result<Submitted, ApiError> {
         why => Err(why.into()),
     }
 }
-
-/// They sort by when they were made.
-pub(crate) fn new_id() -> JobId {
-    ulid::Ulid::generate().to_string().to_lowercase().into()
-}
