@@ -8,7 +8,7 @@
 //! Only processes that began after the attempt are looked at, which of a short one are few; the system tells
 //! which number it gave last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -30,8 +30,11 @@ const NUMBERS_MOST: i32 = 2_000;
 /// How long what is killed may leave others behind.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A number is not given again within so many ticks, of 10 ms: the system would have begun 30,000 processes.
+const LATELY: u64 = 2;
+
 static ATTEMPTS: Mutex<Attempts> =
-    Mutex::new(Attempts { running: BTreeMap::new(), born: Vec::new() });
+    Mutex::new(Attempts { running: BTreeMap::new(), born: Vec::new(), gone: VecDeque::new() });
 /// Read: a leader is being born, or let go of. Write: children are looked through for those that are no leaders.
 static LEADERS: RwLock<()> = RwLock::new(());
 static ADOPTS: OnceLock<bool> = OnceLock::new();
@@ -42,9 +45,23 @@ struct Attempts {
     running: BTreeMap<i32, Running>,
     /// The numbers of leaders that are being born; 0 until they have one.
     born: Vec<Arc<AtomicI32>>,
+    /// The numbers of leaders that were let go of lately, and when. Of attempts that are short, nearly every number there
+    /// has been is among them, and need not be looked at.
+    gone: VecDeque<(i32, u64)>,
 }
 
 impl Attempts {
+    fn was_leader(&self, pid: Pid) -> bool {
+        self.gone.iter().any(|(gone, _)| *gone == pid.as_raw_nonzero().get())
+    }
+
+    /// What was long ago may be others' numbers by now.
+    fn forget(&mut self, now: u64) {
+        while self.gone.front().is_some_and(|(_, when)| when + LATELY <= now) {
+            self.gone.pop_front();
+        }
+    }
+
     fn has_leader(&self, pid: Pid) -> bool {
         let pid = pid.as_raw_nonzero().get();
         let is_born = || self.born.iter().any(|born| born.load(Ordering::Relaxed) == pid);
@@ -152,8 +169,9 @@ impl Leader {
             let mut found = since(self.pid)?;
             {
                 // Most of what began since are leaders themselves.
-                let attempts = attempts();
-                found.retain(|pid| !attempts.has_leader(*pid));
+                let mut attempts = attempts();
+                attempts.forget(ticks());
+                found.retain(|pid| !attempts.has_leader(*pid) && !attempts.was_leader(*pid));
             }
             found.retain(|pid| self.left(*pid, name, mark));
             if found.is_empty() || now() >= until {
@@ -208,7 +226,11 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        attempts().running.remove(&self.pid.as_raw_nonzero().get());
+        let (number, now) = (self.pid.as_raw_nonzero().get(), ticks());
+        let mut attempts = attempts();
+        attempts.running.remove(&number);
+        attempts.forget(now);
+        attempts.gone.push_back((number, now));
     }
 }
 
