@@ -45,27 +45,34 @@ impl SubmitBatcher {
         let (answer, answered) = oneshot::channel();
         {
             let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let open = current.as_ref().filter(|stream| !stream.state().is_over);
-            let stream = match open {
-                Some(open) => open,
-                None => {
-                    let opened = current.insert(SubmitStream::default());
-                    tokio::spawn(StreamTask(opened.clone()).run(jobs.clone()));
-                    opened
-                }
+            let submission = Submission { request, answer };
+            let left = match &*current {
+                Some(stream) => stream.push(submission).err(),
+                None => Some(submission),
             };
-            stream.push(request, answer);
+            if let Some(submission) = left {
+                // Before its task begins: a call that is refused at once ends with what it has.
+                let opened = SubmitStream::of(submission);
+                tokio::spawn(StreamTask(opened.clone()).run(jobs.clone()));
+                *current = Some(opened);
+            }
         }
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
+struct Submission {
+    request: SubmitJobRequest,
+    answer: oneshot::Sender<Answer>,
+}
+
+#[derive(Clone, Debug)]
 struct SubmitStream(Arc<Mutex<StreamState>>);
 
 #[derive(Debug, Default)]
 struct StreamState {
-    unsent: VecDeque<(SubmitJobRequest, oneshot::Sender<Answer>)>,
+    unsent: VecDeque<Submission>,
     /// In the order of their answers.
     unanswered: VecDeque<oneshot::Sender<Answer>>,
     /// The sender waits for a submission.
@@ -75,19 +82,29 @@ struct StreamState {
 }
 
 impl SubmitStream {
+    fn of(first: Submission) -> Self {
+        let state = StreamState { unsent: VecDeque::from([first]), ..StreamState::default() };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
     fn state(&self) -> MutexGuard<'_, StreamState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, request: SubmitJobRequest, answer: oneshot::Sender<Answer>) {
+    /// Gives back what comes after the stream's end: nobody would answer it.
+    fn push(&self, submission: Submission) -> Result<(), Submission> {
         let sender = {
             let mut state = self.state();
-            state.unsent.push_back((request, answer));
+            if state.is_over {
+                return Err(submission);
+            }
+            state.unsent.push_back(submission);
             state.sender.take()
         };
         if let Some(sender) = sender {
             sender.wake();
         }
+        Ok(())
     }
 }
 
@@ -96,7 +113,7 @@ impl StreamState {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         while jobs.len() < IN_ONE_MESSAGE
             && bytes < MESSAGE_BYTES
-            && let Some((request, answer)) = self.unsent.pop_front()
+            && let Some(Submission { request, answer }) = self.unsent.pop_front()
         {
             bytes += size(&request);
             jobs.push(new_job(request));
@@ -184,7 +201,8 @@ impl StreamTask {
             state.is_over = true;
             (std::mem::take(&mut state.unsent), std::mem::take(&mut state.unanswered))
         };
-        for answer in unanswered.into_iter().chain(unsent.into_iter().map(|(_, answer)| answer)) {
+        let unsent = unsent.into_iter().map(|submission| submission.answer);
+        for answer in unanswered.into_iter().chain(unsent) {
             answer.send(Err(status.clone())).ok();
         }
     }
@@ -204,5 +222,33 @@ fn read(result: NewJobResult) -> Answer {
     match result.refusal {
         None => Ok(result.job_id),
         Some(refusal) => Err(Status::new(Code::from_i32(refusal.code), refusal.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn submission() -> (Submission, oneshot::Receiver<Answer>) {
+        let (answer, answered) = oneshot::channel();
+        (Submission { request: SubmitJobRequest::default(), answer }, answered)
+    }
+
+    /// It would wait for ever: the call may be refused, and its stream be over, before the next line of the caller runs.
+    #[tokio::test]
+    async fn what_comes_after_the_end_of_a_stream_is_given_back_and_what_came_before_is_answered() {
+        let (first, first_answered) = submission();
+        let (second, second_answered) = submission();
+        let (third, _) = submission();
+        let stream = SubmitStream::of(first);
+        stream.push(second).expect("it is open");
+        drop(StreamTask(stream.clone()));
+        assert!(stream.push(third).is_err());
+        for answered in [first_answered, second_answered] {
+            assert_eq!(
+                answered.await.expect("answered").expect_err("ended").code(),
+                Code::Unavailable
+            );
+        }
     }
 }
