@@ -56,12 +56,22 @@ impl RecurringFile {
         is_plain.then(|| Self { before, after, max_bytes, plan: plan.clone() })
     }
 
+    /// Whether all of another text but what stands in the gap is the same.
+    pub fn frames(&self, text: &str) -> bool {
+        self.gap(text).is_some()
+    }
+
+    fn gap<'a>(&self, text: &'a str) -> Option<&'a str> {
+        text.strip_prefix(&*self.before)?.strip_suffix(&*self.after)
+    }
+
     /// What another text becomes that differs in the input alone. None: the whole of it is to be read.
     pub fn plan(&self, text: &str) -> Option<Plan> {
-        let input = text.strip_prefix(&*self.before)?.strip_suffix(&*self.after)?;
+        let input = self.gap(text)?;
         let brackets = input.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
-        // Escapes may hide braces, which name something.
-        let is_plain = brackets <= BRACKETS_MOST && !input.contains("{{") && !input.contains('\\');
+        // Numbers of characters may hide braces, which name something; no other escape can.
+        let is_plain =
+            brackets <= BRACKETS_MOST && !input.contains("{{") && !input.contains("\\u");
         if !is_plain || text.len() > self.max_bytes {
             return None;
         }
@@ -112,6 +122,7 @@ mod tests {
             "null",
             "-0.5e3",
             r#""text""#,
+            r#""a line\nand \"a\" \\ \/ path""#,
             r#"{"a":[1,{"b":"ö"}]}"#,
             "18446744073709551615",
         ] {

@@ -199,7 +199,8 @@ impl JobCommands {
         let attached = files.iter().zip(&flags);
         let parts = attached.flat_map(|(file, flag)| [file.path.as_bytes(), &file.content, flag]);
         let digest = digest(std::iter::once(text.as_slice()).chain(parts));
-        let (plan, warnings) = match self.loaded.get(&digest, &text) {
+        let known = (text.len() <= READ_HERE).then(|| self.loaded.get(&digest, &text)).flatten();
+        let (plan, warnings) = match known {
             Some(loaded) => loaded,
             // Boxed, here and below: what most submissions do not need would be moved along with thousands of them.
             None => match Box::pin(self.load_and_keep(text, name, &digest)).await? {

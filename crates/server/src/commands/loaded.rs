@@ -15,8 +15,9 @@ pub(super) struct Loaded(Arc<Mutex<LoadedFiles>>);
 struct LoadedFiles {
     /// By the digest of what was submitted.
     same: HashMap<String, LoadedJob>,
-    /// Those that may come again with another input, the last ones first.
-    recurring: VecDeque<(RecurringFile, Vec<Warning>)>,
+    /// Those that may come again with another input, the last ones first. Warnings name lines, which may be others then: what has
+    /// some is read.
+    recurring: VecDeque<Arc<RecurringFile>>,
 }
 
 pub(super) type LoadedJob = (Arc<Plan>, Vec<Warning>);
@@ -27,26 +28,31 @@ const LOADED: usize = 256;
 const RECURRING: usize = 16;
 
 impl Loaded {
+    /// What a file of up to [`READ_HERE`](super::READ_HERE) bytes is known to be.
     pub(super) fn get(&self, digest: &str, text: &[u8]) -> Option<LoadedJob> {
-        let loaded = self.files();
-        let recurs = || {
+        let recurring = {
+            let loaded = self.files();
+            if let Some(same) = loaded.same.get(digest) {
+                return Some(same.clone());
+            }
             let text = str::from_utf8(text).ok()?;
-            let mut known = loaded.recurring.iter();
-            let found =
-                known.find_map(|(file, warnings)| Some((file.plan(text)?, warnings.clone())));
-            found.map(|(plan, warnings)| (Arc::new(plan), warnings))
+            loaded.recurring.iter().find(|file| file.frames(text)).cloned()
         };
-        loaded.same.get(digest).cloned().or_else(recurs)
+        let plan = recurring?.plan(str::from_utf8(text).ok()?)?;
+        Some((Arc::new(plan), Vec::new()))
     }
 
     pub(super) fn put(&self, digest: &str, text: &[u8], job: &LoadedJob, operator: &Operator) {
         let (plan, warnings) = job;
-        let text = str::from_utf8(text).ok();
+        let text = str::from_utf8(text).ok().filter(|_| warnings.is_empty());
         let recurring = text.and_then(|text| RecurringFile::of(text, plan, operator));
         let mut loaded = self.files();
-        if let Some(file) = recurring {
+        // One that is known may have to be read all the same, for what is in its input.
+        if let (Some(file), Some(text)) = (recurring, text)
+            && !loaded.recurring.iter().any(|known| known.frames(text))
+        {
             loaded.recurring.truncate(RECURRING - 1);
-            loaded.recurring.push_front((file, warnings.clone()));
+            loaded.recurring.push_front(Arc::new(file));
         }
         if loaded.same.len() >= LOADED {
             loaded.same.clear();
