@@ -225,7 +225,8 @@ impl Jobs for JobsService {
         &self,
         request: Request<Streaming<proto::SubmitJobsRequest>>,
     ) -> Result<Response<Self::SubmitJobsStream>, Status> {
-        let messages = request.into_inner();
+        // A client that goes on submitting would hold up the server's end. What it has sent is answered; the rest it sends again.
+        let messages = request.into_inner().take_until(Box::pin(self.notifications.closed()));
         let jobs = messages.map_ok(|message| stream::iter(message.jobs).map(Ok)).try_flatten();
         let service = Arc::new(self.clone());
         let results = jobs.map(move |job: Result<_, Status>| {

@@ -22,6 +22,7 @@ const LOG_MOST: usize = 64;
 pub struct Notifications {
     followed: Arc<Mutex<Followed>>,
     changes: JobChanges,
+    is_closed: watch::Sender<bool>,
 }
 
 /// How far a job's log is durable.
@@ -136,8 +137,18 @@ impl Notifications {
         });
     }
 
+    /// Returns when the server is about to end: for requests that would go on for ever.
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut is_closed = self.is_closed.subscribe();
+        async move {
+            // Without a sender nobody is left to tell either.
+            let _ = is_closed.wait_for(|is_closed| *is_closed).await;
+        }
+    }
+
     /// Nothing more is told: whoever follows is let go, so that a server can end.
     pub fn close(&self) {
+        self.is_closed.send_replace(true);
         self.changes.close();
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         followed.closed = true;
