@@ -123,8 +123,8 @@ impl Peers {
     /// They sort by when they were made, within a millisecond too: the jobs of one body are listed in its order. A
     /// clock that was put back is believed, since jobs are kept by the time in their ids.
     fn next_id(&self) -> JobId {
-        let fresh = Ulid::generate();
         let mut last = self.last_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = Ulid::generate();
         let is_as_late = fresh.timestamp_ms() == last.timestamp_ms();
         *last = if is_as_late { last.increment().unwrap_or(fresh) } else { fresh };
         last.to_string().to_lowercase().into()
