@@ -98,7 +98,7 @@ impl Client {
             why: status.message().to_owned(),
         })?;
         let jobs = JobsClient::new(connected.clone()).max_decoding_message_size(LARGEST_MESSAGE);
-        let batcher = SubmitBatcher::default();
+        let batcher = SubmitBatcher::new();
         Ok(Self { server, jobs, connected, batcher, patience: PATIENCE })
     }
 

@@ -12,6 +12,7 @@ use futures_util::stream;
 use steadfast_api::proto::jobs_client::JobsClient;
 use steadfast_api::proto::{NewJobResult, SubmitJobRequest, SubmitJobsRequest, SubmitJobsResponse};
 use steadfast_worker::remote::Connected;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
 use tonic::{Code, Status, Streaming};
@@ -28,11 +29,20 @@ const SMALL: usize = 8 << 10;
 /// The id of the job, or how `SubmitJob` would have been refused.
 type Answer = Result<String, Status>;
 
-/// The stream that all clones of a client share, while there is one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SubmitBatcher(Arc<Mutex<Option<SubmitStream>>>);
+/// The stream that all clones of a client share, while there is one. Its task is of the runtime that the connection is of: that of
+/// a caller may stand still while others submit.
+#[derive(Clone, Debug)]
+pub(super) struct SubmitBatcher {
+    current: Arc<Mutex<Option<SubmitStream>>>,
+    runtime: Handle,
+}
 
 impl SubmitBatcher {
+    /// Within the runtime of the connection.
+    pub(super) fn new() -> Self {
+        Self { current: Arc::default(), runtime: Handle::current() }
+    }
+
     pub(super) fn takes(request: &SubmitJobRequest) -> bool {
         request.files.is_empty() && request.file.len() <= SMALL
     }
@@ -44,7 +54,7 @@ impl SubmitBatcher {
     ) -> Answer {
         let (answer, answered) = oneshot::channel();
         {
-            let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
             let submission = Submission { request, answer };
             let left = match &*current {
                 Some(stream) => stream.push(submission).err(),
@@ -53,7 +63,7 @@ impl SubmitBatcher {
             if let Some(submission) = left {
                 // Before its task begins: a call that is refused at once ends with what it has.
                 let opened = SubmitStream::of(submission);
-                tokio::spawn(StreamTask(opened.clone()).run(jobs.clone()));
+                self.runtime.spawn(StreamTask(opened.clone()).run(jobs.clone()));
                 *current = Some(opened);
             }
         }
@@ -115,6 +125,10 @@ impl StreamState {
             && bytes < MESSAGE_BYTES
             && let Some(Submission { request, answer }) = self.unsent.pop_front()
         {
+            // Its caller has given up: nobody would know of the job.
+            if answer.is_closed() {
+                continue;
+            }
             bytes += size(&request);
             jobs.push(new_job(request));
             self.unanswered.push_back(answer);
