@@ -16,6 +16,8 @@ static DICTIONARY: LazyLock<Dictionary> =
 
 /// Longer text has an output in it, which takes longer to compress than it is worth.
 const LONGEST: usize = 60 * 1024;
+/// No text was ever longer that was compressed.
+const EVER_LONGEST: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) enum Packed<'a> {
@@ -52,8 +54,9 @@ pub(crate) fn unpack(bytes: &[u8], is_compressed: bool) -> Result<Cow<'_, str>, 
     }
     // Its size comes first, and room for that much is made before anything is read.
     let size = bytes.first_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
-    if size > LONGEST {
-        return Err(format!("it says that it has {size} bytes, and none has more than {LONGEST}"));
+    if size > EVER_LONGEST {
+        let most = EVER_LONGEST;
+        return Err(format!("it says that it has {size} bytes, and none has more than {most}"));
     }
     let text = decompress_size_prepended_with_dict(bytes, DICTIONARY.bytes());
     let text = text.map_err(|error| error.to_string())?;

@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::fault::Fault;
 
 /// Of the tables and functions. A schema of another version is left alone: those before were never released.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// From which on a server takes arrays of rows of our types as they are sent, and as its `server_version_num` has it: see `rows.rs`.
 const OLDEST_SERVER: i32 = 140_000;

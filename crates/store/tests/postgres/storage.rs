@@ -65,7 +65,7 @@ fn the_schema_is_made_once_by_however_many_start_at_once() {
             scope.spawn(|| PostgresStore::open(&url).expect("made by one of them"));
         }
     });
-    assert_eq!(query(&url, "SELECT version, shards FROM steadfast.meta"), ["(1,64)"]);
+    assert_eq!(query(&url, "SELECT version, shards FROM steadfast.meta"), ["(2,64)"]);
     assert_eq!(query(&url, "SELECT count(*) FROM steadfast.shards"), ["(64)"]);
 }
 
