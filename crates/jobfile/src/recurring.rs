@@ -70,8 +70,7 @@ impl RecurringFile {
         let input = self.gap(text)?;
         let brackets = input.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
         // Numbers of characters may hide braces, which name something; no other escape can.
-        let is_plain =
-            brackets <= BRACKETS_MOST && !input.contains("{{") && !input.contains("\\u");
+        let is_plain = brackets <= BRACKETS_MOST && !input.contains("{{") && !input.contains("\\u");
         if !is_plain || text.len() > self.max_bytes {
             return None;
         }
