@@ -11,6 +11,7 @@ mod failure;
 mod fault;
 mod in_place;
 mod last_writes;
+mod log_room;
 mod owners;
 mod projections;
 mod read;
@@ -259,7 +260,15 @@ impl Journal for SqliteStore {
         at: Timestamp,
         down_since: Option<Timestamp>,
     ) -> Result<Owner, StoreError> {
-        self.transact("taking over", |connection| owners::take(connection, owner, at, down_since))
+        let taken = self.transact("taking over", |connection| {
+            owners::take(connection, owner, at, down_since)
+        })?;
+        if owner == Owner::SHARD {
+            let log = log_of(&self.path);
+            let make_room = |connection: &mut _| log_room::make(connection, &log);
+            self.attempt("making room in the log", make_room)?;
+        }
+        Ok(taken)
     }
 
     fn gaps(&mut self, owner: &str, job: &str, after: Timestamp) -> Result<Vec<Gap>, StoreError> {

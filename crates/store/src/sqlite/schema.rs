@@ -14,7 +14,7 @@ const APPLICATION_ID: i64 = 0x5374_6466;
 pub(super) const VERSION: i64 = 7;
 
 /// With 32 MiB in the write-ahead log, the writer moves what is left of it to the file.
-const WAL_PAGES: i64 = 8192;
+pub(super) const WAL_PAGES: i64 = 8192;
 
 /// A job's row in other tables, and in every index, has its number `n`, which is the order in which jobs were accepted. Snapshots
 /// are apart from the jobs, whose rows are rewritten with every event. Labels are kept twice: with the job to be shown,

@@ -4,7 +4,8 @@
 mod common;
 mod damage;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
@@ -178,6 +179,37 @@ fn reading_makes_no_file_and_a_missing_folder_is_named() {
     assert!(error.contains("no/where.db") && error.contains("folder exists"), "{error}");
 }
 
+/// In a write-ahead log, behind its header.
+const FRAME: usize = 24 + 4096;
+
+/// What was written to a log, without the room behind it, where a frame would be of page 0.
+fn journal(log: &Path) -> Vec<u8> {
+    let mut written = vec![];
+    File::open(log).unwrap().take(32 + 256 * FRAME as u64).read_to_end(&mut written).unwrap();
+    let frames = written[32..].chunks(FRAME).take_while(|frame| frame[..4] != [0; 4]).count();
+    assert!(frames < 256, "all of it was read");
+    written.truncate(32 + frames * FRAME);
+    written
+}
+
+/// A commit writes over what the file has. One who runs a job has no time to make room.
+#[test]
+fn the_log_of_a_server_has_room_from_the_start() {
+    for (owner, has_room) in [(Owner::SHARD, true), ("a", false)] {
+        let (_folder, path) = place();
+        let mut store = open(&path);
+        let owner = store.take(owner, Timestamp(0), None).unwrap();
+        let before = fs::metadata(wal(&path)).unwrap().len();
+        let written = journal(&wal(&path)).len() as u64;
+        assert_eq!(before > written, has_room, "{before} {written}");
+        assert_eq!(store.commit(&owner, &[write("a", 0, 1)]).unwrap(), [Ok(())]);
+        assert!(journal(&wal(&path)).len() as u64 > written);
+        assert_eq!(fs::metadata(wal(&path)).unwrap().len() == before, has_room);
+        assert_eq!(store.take(&owner.id, Timestamp(0), None).unwrap().epoch, owner.epoch + 1);
+        assert_eq!(log(&mut open(&path), "a").len(), 1);
+    }
+}
+
 /// Of each group, all or nothing: groups write to two jobs at once and count up together.
 #[test]
 fn a_torn_wal_is_cut_to_whole_groups_and_loses_nothing_that_was_synced() {
@@ -188,18 +220,18 @@ fn a_torn_wal_is_cut_to_whole_groups_and_loses_nothing_that_was_synced() {
     for n in 0..6 {
         let group = vec![write("a", n * 2, 2), write("b", n, 1)];
         assert_eq!(commit(&mut store, group), [Ok(()), Ok(())]);
-        ends.push(fs::metadata(wal(&path)).unwrap().len());
+        ends.push(journal(&wal(&path)).len() as u64);
     }
-    let (file, journal) = (fs::read(&path).unwrap(), fs::read(wal(&path)).unwrap());
-    assert_eq!(ends.last(), Some(&(journal.len() as u64)), "nothing was moved to the file yet");
+    let (file, journal) = (fs::read(&path).unwrap(), journal(&wal(&path)));
+    assert!(ends.is_sorted_by(|one, next| one < next), "nothing was moved to the file yet");
     let start = ends[0] as usize;
-    let frame = 4096 + 24;
     let around = |at: &u64| [*at as usize - 1, *at as usize, *at as usize + 1];
-    let cuts = (start..journal.len()).step_by(frame / 3 + 1).chain(ends.iter().flat_map(around));
-    for cut in cuts.filter(|cut| (start..=journal.len()).contains(cut)) {
-        let copy = folder.path().join(format!("copy-{cut}.db"));
+    let cuts = (start..journal.len()).step_by(FRAME / 3 + 1).chain(ends.iter().flat_map(around));
+    let cuts = cuts.filter(|cut| (start..=journal.len()).contains(cut));
+    for (cut, room) in cuts.flat_map(|cut| [(cut, 0), (cut, 3 * FRAME)]) {
+        let copy = folder.path().join(format!("copy-{cut}-{room}.db"));
         fs::write(&copy, &file).unwrap();
-        fs::write(wal(&copy), &journal[..cut]).unwrap();
+        fs::write(wal(&copy), [&journal[..cut], &vec![0; room]].concat()).unwrap();
         let mut copy = open(&copy);
         let synced = ends.iter().filter(|end| **end <= cut as u64).count() as u64;
         let found = copy.get("b").unwrap().expect("it was synced").seq;
