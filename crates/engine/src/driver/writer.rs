@@ -21,7 +21,7 @@ use crate::mailbox::{Lane, Sender};
 const PAUSE: Duration = Duration::from_millis(250);
 /// Where servers share a database, its cores are too dear for small groups, which cost it 0.5 ms whatever is in them. So what waits when a
 /// group is written waits this much longer: what that one has let out comes back, and goes with it.
-const BESIDE_OTHERS: Duration = Duration::from_micros(450);
+const BESIDE_OTHERS: Duration = Duration::from_micros(600);
 
 pub(super) struct Writer {
     pub(super) journal: Box<dyn Journal>,
@@ -257,13 +257,6 @@ impl Writer {
             let refused = Message::Refused { jobs, epoch };
             let _ = self.decider.send(refused, Lane::Liveness, true);
         }
-        if !outputs.idle.is_empty() {
-            let _ = self.decider.send(Message::Idle(outputs.idle.clone()), Lane::Liveness, false);
-        }
-        if !outputs.ended.is_empty() {
-            let ended = outputs.ended.iter().map(|job| job.id.clone()).collect();
-            let _ = self.decider.send(Message::Ended(ended), Lane::Liveness, false);
-        }
         for job in &outputs.slept {
             self.observer.slept(job);
         }
@@ -284,11 +277,6 @@ impl Writer {
             }));
             self.observer.committed(&job, records);
         }
-        for (reply_id, answer) in outputs.replies {
-            if let Some(reply) = callers.replies.remove(&reply_id) {
-                reply(answer);
-            }
-        }
         // Before they are assigned anything.
         for Arrived { arrival, reply } in callers.arrived {
             reply(Ok(arrival));
@@ -299,6 +287,11 @@ impl Writer {
                 Outgoing::Assign(work) if ended.contains(&work.assignment.id()) => {}
                 Outgoing::Assign(work) => self.workers.assign(work),
                 Outgoing::Withdraw(over) => self.workers.withdraw(over),
+            }
+        }
+        for (reply_id, answer) in outputs.replies {
+            if let Some(reply) = callers.replies.remove(&reply_id) {
+                reply(answer);
             }
         }
         for (worker, notice) in outputs.credits {
@@ -322,6 +315,14 @@ impl Writer {
                 return Err(error.into());
             }
             self.observer.parked(job, why);
+        }
+        // The decider has time: whoever waits for this group comes first.
+        if !outputs.idle.is_empty() {
+            let _ = self.decider.send(Message::Idle(outputs.idle), Lane::Liveness, false);
+        }
+        if !outputs.ended.is_empty() {
+            let ended = outputs.ended.into_iter().map(|job| job.id).collect();
+            let _ = self.decider.send(Message::Ended(ended), Lane::Liveness, false);
         }
         Ok(())
     }
