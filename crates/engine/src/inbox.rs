@@ -288,7 +288,8 @@ impl Inbox {
         self.live(Message::Drain);
     }
 
-    pub(crate) fn stop(&self) {
+    /// Begins what [`Live::stop`](crate::Live::stop) ends: what was said before is decided and written, and nothing after it.
+    pub fn stop(&self) {
         self.live(Message::Stop);
     }
 

@@ -22,7 +22,7 @@ use steadfast_core::event::{AcceptedJob, JobId, JobState, RecordedEvent, SourceF
 use steadfast_core::job::{Job, Phase};
 use steadfast_core::plan::{Action, Plan};
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Adopted, Clock as _, CommandError, Live, Lost, Ownership, Stopped};
+use steadfast_engine::{Adopted, Clock as _, CommandError, Live, Lost, Ownership};
 use steadfast_server::clock::SystemClock;
 use steadfast_server::queries::Projector;
 use steadfast_store::{Journal, Owner, RunClaimError, StoreError};
@@ -378,17 +378,15 @@ impl Begin {
         }
         seen.show(told.try_iter().flat_map(Progress::into_events), view)?;
         // While the store is closed, what the job leaves behind is put away.
-        let stopped = std::thread::scope(|scope| {
-            let stopping = scope.spawn(|| live.stop());
-            if let RunEnd::Over = end {
-                // A process that ran away from its attempt ends with the job at the latest, and before its folder is another's.
-                let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id);
-                if !options.keep {
-                    workers.clear(&id);
-                }
+        live.inbox().stop();
+        if let RunEnd::Over = end {
+            // A process that ran away from its attempt ends with the job at the latest, and before its folder is another's.
+            let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id);
+            if !options.keep {
+                workers.clear(&id);
             }
-            stopping.join().unwrap_or(Err(Stopped::Failed))
-        });
+        }
+        let stopped = live.stop();
         // What was committed on the way out is part of what is shown.
         seen.show(told.try_iter().flat_map(Progress::into_events), view)?;
         let end = match (end, stopped) {
