@@ -170,7 +170,8 @@ fn what_is_said_or_started_is_synced_before() {
 /// Whatever was printed before is there, nothing is printed after, and what the disk has lost is done again.
 #[test]
 fn a_failed_sync_ends_a_run_and_its_job_goes_on_from_what_was_said() {
-    for sync in [2, 7, 20] {
+    // On a busy machine several attempts share a sync; of what comes after each other there are twelve at least.
+    for sync in [2, 7, 12] {
         let place = Place::with_data_folder(JOB);
         let database = place.path("data/steadfast.db");
         let Some(disk) = FailingDisk::below(&place.path(""), &database) else { return };
