@@ -1,15 +1,20 @@
 //! Many jobs at once.
 
+use std::collections::VecDeque;
+
 use futures_util::stream;
 use steadfast_api::proto::new_job::Kind;
 use steadfast_api::proto::{NewJob, NewJobResult, Refusal, SubmitJobRequest, SubmitJobsRequest};
+use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use super::{Client, ClientError, new_key};
 use crate::Job;
 
-/// Jobs of one stream: they are kept until they are answered.
-const IN_ONE_STREAM: usize = 8192;
+/// Submissions that are under way: they are kept until they are answered.
+const UNANSWERED_MOST: usize = 8192;
+/// Messages that the connection has not taken yet: while one is sent, the next is made.
+const MESSAGES_AHEAD: usize = 2;
 /// Of one message: so many, and not many more bytes.
 pub(super) const IN_ONE_MESSAGE: usize = 256;
 pub(super) const MESSAGE_BYTES: usize = 1 << 20;
@@ -53,71 +58,153 @@ impl Client {
 
     async fn submit_requests(
         &self,
-        mut requests: impl Iterator<Item = Result<SubmitJobRequest, ClientError>> + Send,
+        requests: impl Iterator<Item = Result<SubmitJobRequest, ClientError>> + Send,
     ) -> Vec<Answer> {
-        let mut answers = Vec::new();
-        // Why nothing more is sent.
-        let mut over: Option<ClientError> = None;
-        loop {
-            let some: Vec<_> = requests.by_ref().take(IN_ONE_STREAM).collect();
-            if some.is_empty() {
-                return answers;
+        let mut submissions = Submissions::of(requests);
+        let mut pauses = self.pauses();
+        while submissions.look_ahead() {
+            let before = submissions.answered;
+            let status = self.submit_stream(&mut submissions).await;
+            if submissions.answered > before {
+                pauses = self.pauses();
             }
-            let mut told: Vec<Option<Answer>> = Vec::with_capacity(some.len());
-            let mut unanswered = Vec::with_capacity(some.len());
-            for (index, request) in some.into_iter().enumerate() {
-                told.push(request.as_ref().err().map(|why| Err(same(why))));
-                unanswered.extend(request.ok().map(|request| (index, request)));
+            if submissions.look_ahead()
+                && let Err(over) = pauses.after(status).await
+            {
+                return submissions.told(&over);
             }
-            let mut pauses = self.pauses();
-            while over.is_none() && !unanswered.is_empty() {
-                let before = unanswered.len();
-                let status = self.submit_stream(&mut unanswered, &mut told).await;
-                if unanswered.len() < before {
-                    pauses = self.pauses();
-                }
-                if !unanswered.is_empty() {
-                    over = pauses.after(status).await.err();
-                }
-            }
-            answers.extend(told.into_iter().map(|answer| match (answer, &over) {
-                (Some(answer), _) => answer,
-                (None, Some(why)) => Err(same(why)),
-                (None, None) => Err(ClientError::Failed("it was not answered".to_owned())),
-            }));
         }
+        submissions.told(&ClientError::Failed("it was not answered".to_owned()))
     }
 
     /// Sends what is unanswered. What is left of it can be sent again; how the stream ended.
-    async fn submit_stream(
-        &self,
-        unanswered: &mut Vec<(usize, SubmitJobRequest)>,
-        told: &mut [Option<Answer>],
-    ) -> Status {
-        let messages = messages(unanswered);
-        let mut answers = match self.jobs.clone().submit_jobs(stream::iter(messages)).await {
+    async fn submit_stream<R>(&self, submissions: &mut Submissions<R>) -> Status
+    where
+        R: Iterator<Item = Result<SubmitJobRequest, ClientError>> + Send,
+    {
+        let (messages, mut sent) = mpsc::channel(MESSAGES_AHEAD);
+        let sent = stream::poll_fn(move |cx| sent.poll_recv(cx));
+        let mut answers = match self.jobs.clone().submit_jobs(sent).await {
             Ok(answers) => answers.into_inner(),
-            Err(status) => return status,
-        };
-        let mut again = Vec::new();
-        let mut sent = std::mem::take(unanswered).into_iter();
-        let status = loop {
-            match answers.message().await {
-                Ok(Some(message)) => {
-                    for (result, (index, request)) in message.results.into_iter().zip(&mut sent) {
-                        match read(result) {
-                            Some(answer) => told[index] = Some(answer),
-                            None => again.push((index, request)),
-                        }
-                    }
-                }
-                Ok(None) => break Status::unavailable("the server could not take all of them"),
-                Err(status) => break status,
+            Err(status) => {
+                submissions.send_again(Vec::new());
+                return status;
             }
         };
-        again.extend(sent);
-        *unanswered = again;
+        let (mut messages, mut is_all, mut again) = (Some(messages), false, Vec::new());
+        let status = loop {
+            let room = async {
+                match &messages {
+                    Some(messages) => messages.reserve().await.ok(),
+                    None => None,
+                }
+            };
+            tokio::select! {
+                room = room, if messages.is_some() && submissions.sent.len() < UNANSWERED_MOST => {
+                    let next = room.zip(submissions.next_message());
+                    is_all = next.map(|(room, message)| room.send(message)).is_none();
+                }
+                answered = answers.message() => match answered {
+                    Ok(Some(message)) => again.extend(submissions.answer(message.results)),
+                    Ok(None) => break Status::unavailable("the server could not take all of them"),
+                    Err(status) => break status,
+                },
+            }
+            // Who gives some back has too much to do: the rest waits for the next stream.
+            if is_all || !again.is_empty() {
+                messages = None;
+            }
+        };
+        submissions.send_again(again);
         status
+    }
+}
+
+/// Jobs to be submitted, and what has come of them.
+struct Submissions<R> {
+    requests: R,
+    /// Each with the place of its answer, in order. These were taken from `requests`, and are in no stream.
+    unsent: VecDeque<Numbered>,
+    /// In the order of their answers.
+    sent: VecDeque<Numbered>,
+    answers: Vec<Option<Answer>>,
+    answered: usize,
+}
+
+type Numbered = (usize, SubmitJobRequest);
+
+impl<R: Iterator<Item = Result<SubmitJobRequest, ClientError>>> Submissions<R> {
+    fn of(requests: R) -> Self {
+        let (unsent, sent) = (VecDeque::new(), VecDeque::new());
+        Self { requests, unsent, sent, answers: Vec::new(), answered: 0 }
+    }
+
+    /// Whether there is one to be sent.
+    fn look_ahead(&mut self) -> bool {
+        if let Some(next) = self.next() {
+            self.unsent.push_front(next);
+        }
+        !self.unsent.is_empty()
+    }
+
+    fn next(&mut self) -> Option<Numbered> {
+        while self.unsent.is_empty() {
+            match self.requests.next() {
+                Some(Ok(request)) => {
+                    self.unsent.push_back((self.answers.len(), request));
+                    self.answers.push(None);
+                }
+                Some(Err(why)) => self.answers.push(Some(Err(why))),
+                None => break,
+            }
+        }
+        self.unsent.pop_front()
+    }
+
+    fn next_message(&mut self) -> Option<SubmitJobsRequest> {
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        while jobs.len() < IN_ONE_MESSAGE
+            && let Some((place, request)) = self.next()
+        {
+            bytes += size(&request);
+            if bytes > MESSAGE_BYTES && !jobs.is_empty() {
+                self.unsent.push_front((place, request));
+                break;
+            }
+            jobs.push(new_job(request.clone()));
+            self.sent.push_back((place, request));
+        }
+        (!jobs.is_empty()).then_some(SubmitJobsRequest { jobs })
+    }
+
+    /// Those that are to be sent again.
+    fn answer(&mut self, results: Vec<NewJobResult>) -> Vec<Numbered> {
+        let mut again = Vec::new();
+        for result in results {
+            let Some((place, request)) = self.sent.pop_front() else { break };
+            match read(result) {
+                Some(answer) => {
+                    self.answers[place] = Some(answer);
+                    self.answered += 1;
+                }
+                None => again.push((place, request)),
+            }
+        }
+        again
+    }
+
+    /// The stream is over; these it has given back.
+    fn send_again(&mut self, given_back: Vec<Numbered>) {
+        let left = std::mem::take(&mut self.sent);
+        let unsent = std::mem::take(&mut self.unsent);
+        self.unsent = given_back.into_iter().chain(left).chain(unsent).collect();
+    }
+
+    /// Nothing more is sent: all that have no answer have this one.
+    fn told(mut self, why: &ClientError) -> Vec<Answer> {
+        let rest = self.requests.by_ref().map(|request| Some(request.and(Err(same(why)))));
+        self.answers.extend(rest);
+        self.answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(same(why)))).collect()
     }
 }
 
@@ -137,26 +224,6 @@ pub(super) fn size(request: &SubmitJobRequest) -> usize {
 
 pub(super) fn new_job(request: SubmitJobRequest) -> NewJob {
     NewJob { kind: Some(Kind::Submit(request)) }
-}
-
-fn messages(requests: &[(usize, SubmitJobRequest)]) -> Vec<SubmitJobsRequest> {
-    let mut messages: Vec<SubmitJobsRequest> = Vec::new();
-    let mut bytes = 0;
-    for (_, request) in requests {
-        let size = size(request);
-        let job = new_job(request.clone());
-        match messages.last_mut() {
-            Some(last) if last.jobs.len() < IN_ONE_MESSAGE && bytes + size <= MESSAGE_BYTES => {
-                last.jobs.push(job);
-                bytes += size;
-            }
-            _ => {
-                messages.push(SubmitJobsRequest { jobs: vec![job] });
-                bytes = size;
-            }
-        }
-    }
-    messages
 }
 
 /// None: it is to be sent again.
