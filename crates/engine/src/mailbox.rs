@@ -182,8 +182,9 @@ impl<M> Receiver<M> {
         self.0.held().len(up_to)
     }
 
-    pub(crate) fn new_jobs(&self) -> usize {
-        self.0.held().lane(Lane::NewJobs).len()
+    /// In this lane alone.
+    pub(crate) fn waiting(&self, lane: Lane) -> usize {
+        self.0.held().lane(lane).len()
     }
 
     /// No sender is left, and everything that was sent is taken.
@@ -367,7 +368,7 @@ mod tests {
             sender.send(100 + n, Lane::NewJobs, true).expect("open");
             sender.send(n, Lane::Work, true).expect("open");
         }
-        assert_eq!(receiver.new_jobs(), 10);
+        assert_eq!(receiver.waiting(Lane::NewJobs), 10);
         assert_eq!(receiver.take_some_new(4, Lane::NewJobs, 1, 1), [0, 1, 2, 100]);
         assert_eq!(receiver.take_some_new(4, Lane::Work, 1, 1), [3, 4, 5, 6]);
         assert_eq!(receiver.take_some_new(9, Lane::NewJobs, 1, 2), [7, 8, 9, 101, 102]);

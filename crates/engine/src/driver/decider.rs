@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use super::loading::Load;
 use super::{Arrived, Clock, Sent, Signals, Then};
-use crate::controller::{Controller, Group, ReplyId};
+use crate::controller::{Controller, Group, ReplyId, Request};
 use crate::crash::crash_point;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Receiver, Sender};
+use steadfast_core::decide::Input;
 use steadfast_core::defects::{Defect, is_on};
 use steadfast_core::event::JobId;
 use steadfast_store::OwnedShards;
@@ -24,7 +25,7 @@ const JOBS: usize = 128;
 /// While so many new jobs wait, they come in bulk. A job that is started in the group that accepts it takes half of the work of one that
 /// rests before: so as long as attempts end, a group has no more new jobs than places that its reports free, but for those that
 /// rest, and `BULK_AHEAD` more; at least `BULK_LEAST`. Attempts end if one has in the last `LATELY` groups.
-const BULK: usize = 512;
+const BULK: usize = 64;
 const BULK_AHEAD: usize = 32;
 const BULK_LEAST: usize = 16;
 const LATELY: u32 = 8;
@@ -73,7 +74,7 @@ pub(super) struct Decider {
     /// The loader has been asked how far it is, and has not answered.
     asked_how_far: bool,
     /// Groups until attempts are not taken to end any more.
-    lately: u32,
+    ended_lately: u32,
     /// Groups that the writer was handed.
     pub(super) sent: u64,
 }
@@ -115,7 +116,7 @@ impl Decider {
             begun_anew: Vec::new(),
             arrived: Vec::new(),
             asked_how_far: false,
-            lately: 0,
+            ended_lately: 0,
             sent: 0,
         }
     }
@@ -167,6 +168,7 @@ impl Decider {
     pub(super) fn act(&mut self, turn: &Turn, may_wait: bool) -> bool {
         let Turn { lane, wait } = *turn;
         self.controller.engine.hear(self.clock.monotonic_ms(), wait.as_millis() as u64);
+        self.ended_lately = self.ended_lately.saturating_sub(1);
         let open = self.gather(lane, may_wait);
         if !open {
             // What was said before is decided, and its callers hear how it ended.
@@ -295,10 +297,9 @@ impl Decider {
     }
 
     /// Of so many messages, if there are as many of them: at least, and at most.
-    fn new_jobs(&mut self, most: usize) -> (usize, usize) {
-        let reports = self.messages.len(Lane::Work);
-        self.lately = if reports > 0 { LATELY } else { self.lately.saturating_sub(1) };
-        if self.lately > 0 && self.messages.new_jobs() >= BULK {
+    fn new_jobs(&self, most: usize) -> (usize, usize) {
+        if self.ended_lately > 0 && self.messages.waiting(Lane::NewJobs) >= BULK {
+            let reports = self.messages.waiting(Lane::Work);
             let resting = self.controller.engine.queue.resting();
             let places = (reports + BULK_AHEAD).saturating_sub(resting);
             (BULK_LEAST.min(most), places.max(BULK_LEAST))
@@ -350,6 +351,9 @@ impl Decider {
         let now = self.clock.now();
         match message {
             Message::Request { request, reply } => {
+                if matches!(request, Request::Input { input: Input::Report { .. }, .. }) {
+                    self.ended_lately = LATELY;
+                }
                 let reply_id = reply.map(|reply| {
                     self.last_reply_id += 1;
                     self.replies.insert(self.last_reply_id, reply);

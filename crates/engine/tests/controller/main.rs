@@ -1,6 +1,7 @@
 //! The controller as a value: what leaves when a commit succeeds, is refused, or cannot be made; and its
 //! driver, when the store stalls.
 
+mod bulk;
 mod hooked;
 mod queue;
 mod refused;
