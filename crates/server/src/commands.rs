@@ -19,7 +19,7 @@ use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{Answer, CommandError, Inbox, Reply};
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
 use steadfast_store::{Blobs, IdempotencyKey, Refused as NotWritten};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::error::ApiError;
@@ -40,6 +40,8 @@ const READ_HERE: usize = 8 << 10;
 /// Larger ones that are read at the same time: reading one of 10 MiB takes a core for about a second, and goes on
 /// when its client has left.
 const READ_AT_ONCE: usize = 4;
+/// Of requests with many jobs, what is in memory until it is answered. What is more waits at the clients.
+const MANY_KIB: usize = 64 << 10;
 /// Submissions whose files are written at the same time: a stalled disk holds no more threads than this.
 const WRITE_AT_ONCE: usize = 4;
 
@@ -59,12 +61,14 @@ pub struct JobCommands {
     reading: Arc<Semaphore>,
     /// Turns to write the files of one.
     writing: Arc<Semaphore>,
+    /// See [`MANY_KIB`].
+    many: Arc<Semaphore>,
     peers: Peers,
 }
 
-/// Of many jobs in one request, so many are on their way to the store: some of its groups. Each is a few KB until it is durable: twice as
-/// many leave the processor's cache to nothing else.
-pub const AT_ONCE: usize = 2048;
+/// Of many jobs in one request, so many are on their way to the store: some of its groups. Each is a few KB until it is durable: four times
+/// as many leave the processor's cache to nothing else, and cost a tenth more.
+pub const AT_ONCE: usize = 512;
 
 /// Why a submission did not become a job.
 enum Refused {
@@ -144,6 +148,7 @@ impl JobCommands {
         let (keys, attached, callbacks) = (Keys::default(), Attached::default(), true);
         let reading = Arc::new(Semaphore::new(READ_AT_ONCE));
         let writing = Arc::new(Semaphore::new(WRITE_AT_ONCE));
+        let many = Arc::new(Semaphore::new(MANY_KIB));
         let loaded = Loaded::default();
         Self {
             inbox,
@@ -157,6 +162,7 @@ impl JobCommands {
             loaded,
             reading,
             writing,
+            many,
             peers: Peers::none(),
         }
     }
@@ -267,6 +273,12 @@ impl JobCommands {
         let put = has_files.then_some(move || files::put(&*blobs, &id, &files));
         let submitted = self.accept(accepted, put, key, digest).await?;
         Ok(Submitted { warnings, ..submitted })
+    }
+
+    /// Waits until there is room for jobs of so many bytes that come with others in one request. Kept until they are answered.
+    pub async fn room_for_many(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let kib = (bytes / 1024 + 1).min(MANY_KIB) as u32;
+        self.many.clone().acquire_many_owned(kib).await.map_err(ApiError::internal)
     }
 
     /// A new id, for a job that this server takes.
@@ -421,16 +433,21 @@ impl JobCommands {
         accepted: AcceptedJob,
         put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
         key: Option<IdempotencyKey>,
-        handed: oneshot::Sender<()>,
+        mut handed: oneshot::Sender<()>,
     ) -> Result<(), Refused> {
-        let turn = self.writing.clone().acquire_owned().await.map_err(ApiError::internal)?;
+        let not_waited_for = || ApiError::Overloaded("the client did not wait for it".into());
+        // Its files are in memory, and nothing counts them once it is answered.
+        let turn = tokio::select! {
+            turn = self.writing.clone().acquire_owned() => turn.map_err(ApiError::internal)?,
+            () = handed.closed() => return Err(not_waited_for().into()),
+        };
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             put()
         });
         written.await.map_err(ApiError::internal)??;
         if handed.is_closed() {
-            return Err(ApiError::Overloaded("the client did not wait for it".into()).into());
+            return Err(not_waited_for().into());
         }
         let submit = |reply| self.inbox.try_submit(accepted.clone(), key.clone(), reply);
         let confirmation = hand_over(submit).await?;

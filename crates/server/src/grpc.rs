@@ -4,12 +4,13 @@
 //! not decided here.
 
 mod launch;
+mod many;
 mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use steadfast_api::proto::jobs_server::{Jobs, JobsServer};
 use steadfast_api::proto::new_job::Kind;
 use steadfast_api::proto::workers_server::WorkersServer;
@@ -24,7 +25,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_health::server::HealthReporter;
 
 use crate::caller::Caller;
-use crate::commands::{AT_ONCE, JobCommands, Submission, Submitted};
+use crate::commands::{JobCommands, Submission, Submitted};
 use crate::end_of_job::EndOfJob;
 use crate::error::ApiError;
 use crate::notifications::Notifications;
@@ -33,8 +34,6 @@ use crate::sessions::WorkerSessions;
 
 /// The largest request: a job file of 10 MiB, and some files with it.
 pub const LARGEST_REQUEST: usize = 16 << 20;
-/// Answers to many jobs that are sent together, if they are there.
-const TOLD_TOGETHER: usize = 256;
 /// Jobs of a page if nothing is said, and at most.
 const PAGE: usize = 100;
 const MOST_PER_PAGE: usize = 1000;
@@ -108,31 +107,6 @@ impl JobsService {
         let files = files.into_iter().map(launch::attached).collect();
         let (file, key) = (file.into_bytes(), key(idempotency_key));
         self.commands.submit_file(id, file, "job.yaml", files, key).await
-    }
-
-    async fn take_one_of_many(&self, job: proto::NewJob) -> proto::NewJobResult {
-        let taken = match self.commands.new_id() {
-            Ok(id) => self.take(id, job).await,
-            Err(why) => Err(why),
-        };
-        match taken {
-            Ok(Submitted { id, existing, warnings }) => proto::NewJobResult {
-                job_id: id.to_string(),
-                existing,
-                warnings: warned(warnings),
-                refusal: None,
-            },
-            Err(why) => {
-                let job_id = match &why {
-                    ApiError::Unconfirmed { job } => job.to_string(),
-                    _ => String::new(),
-                };
-                let status = Status::from(why);
-                let (code, message) = (status.code().into(), status.message().to_owned());
-                let refusal = Some(proto::Refusal { code, message });
-                proto::NewJobResult { job_id, refusal, ..proto::NewJobResult::default() }
-            }
-        }
     }
 
     fn limit(&self, asked: i32) -> Result<usize, ApiError> {
@@ -227,17 +201,7 @@ impl Jobs for JobsService {
     ) -> Result<Response<Self::SubmitJobsStream>, Status> {
         // A client that goes on submitting would hold up the server's end. What it has sent is answered; the rest it sends again.
         let messages = request.into_inner().take_until(Box::pin(self.notifications.closed()));
-        let jobs = messages.map_ok(|message| stream::iter(message.jobs).map(Ok)).try_flatten();
-        let service = Arc::new(self.clone());
-        let results = jobs.map(move |job: Result<_, Status>| {
-            let service = service.clone();
-            async move { Ok(service.take_one_of_many(job?).await) }
-        });
-        let together = results.buffered(AT_ONCE).ready_chunks(TOLD_TOGETHER);
-        let told = together.map(|results: Vec<Result<_, Status>>| {
-            let results = results.into_iter().collect::<Result<_, _>>()?;
-            Ok(proto::SubmitJobsResponse { results })
-        });
+        let told = many::answers(self.clone(), messages);
         Ok(Response::new(Box::pin(told)))
     }
 

@@ -80,9 +80,20 @@ async fn submit_array(app: &App, headers: &HeaderMap, body: Body) -> Result<Resp
 
 fn submit_lines(app: App, body: Body) -> Response {
     let longest = app.operator.max_file_bytes.saturating_add(WRAPPING);
-    let answers = lines(body, longest).map(move |line| {
+    let commands = app.commands.clone();
+    let held = lines(body, longest).then(move |line| {
+        let (commands, bytes) = (commands.clone(), line.as_ref().map_or(0, Vec::len));
+        async move { (line, commands.room_for_many(bytes).await) }
+    });
+    let answers = held.map(move |(line, room)| {
         let app = app.clone();
-        async move { format!("{}\n", answer(&submit_line(&app, line).await)) }
+        async move {
+            let (line, _until_it_is_answered) = match room {
+                Ok(room) => (line, Some(room)),
+                Err(why) => (Err(why), None),
+            };
+            format!("{}\n", answer(&submit_line(&app, line).await))
+        }
     });
     let mut answers = Box::pin(answers.buffered(AT_ONCE).ready_chunks(AT_ONCE));
     let (tell, told) = mpsc::unbounded_channel();
