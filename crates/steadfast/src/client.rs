@@ -375,6 +375,10 @@ fn left_token(server: &str) -> Option<String> {
 }
 
 impl Pauses {
+    fn begin_anew(&mut self, patience: Duration) {
+        (self.until, self.next) = (now() + patience, FIRST_PAUSE);
+    }
+
     async fn after(&mut self, status: tonic::Status) -> Result<(), ClientError> {
         let message = status.message().to_owned();
         match status.code() {

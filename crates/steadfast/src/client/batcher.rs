@@ -25,6 +25,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Larger job files, and those with attached files, travel alone: the server takes longer over them, and answers a
 /// stream in order.
 const SMALL: usize = 8 << 10;
+/// Those whose callers have given up are looked for when so many are unsent, and then at every doubling.
+const SWEEP: usize = 256;
 
 /// The id of the job, or how `SubmitJob` would have been refused.
 type Answer = Result<String, Status>;
@@ -44,7 +46,7 @@ impl SubmitBatcher {
     }
 
     pub(super) fn takes(request: &SubmitJobRequest) -> bool {
-        request.files.is_empty() && request.file.len() <= SMALL
+        request.files.is_empty() && size(request) <= SMALL
     }
 
     pub(super) async fn submit(
@@ -85,6 +87,7 @@ struct StreamState {
     unsent: VecDeque<Submission>,
     /// In the order of their answers.
     unanswered: VecDeque<oneshot::Sender<Answer>>,
+    sweep_at: usize,
     /// The sender waits for a submission.
     sender: Option<Waker>,
     /// The next submission needs another stream.
@@ -107,6 +110,10 @@ impl SubmitStream {
             let mut state = self.state();
             if state.is_over {
                 return Err(submission);
+            }
+            if state.unsent.len() >= state.sweep_at.max(SWEEP) {
+                state.unsent.retain(|submission| !submission.answer.is_closed());
+                state.sweep_at = state.unsent.len() * 2;
             }
             state.unsent.push_back(submission);
             state.sender.take()
@@ -160,8 +167,12 @@ impl Sender {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            (self.has_yielded, self.is_used) = (false, true);
-            return Poll::Ready(state.next_message());
+            self.has_yielded = false;
+            // All of their callers may have given up.
+            if let Some(message) = state.next_message() {
+                self.is_used = true;
+                return Poll::Ready(Some(message));
+            }
         }
         while self.idle.as_mut().poll(cx).is_ready() {
             if !std::mem::take(&mut self.is_used) {
@@ -246,6 +257,28 @@ mod tests {
     fn submission() -> (Submission, oneshot::Receiver<Answer>) {
         let (answer, answered) = oneshot::channel();
         (Submission { request: SubmitJobRequest::default(), answer }, answered)
+    }
+
+    /// A caller whose patience was short may have been the only one: the stream goes on for the next.
+    #[tokio::test]
+    async fn callers_that_have_given_up_end_no_stream_and_do_not_pile_up() {
+        let (first, _) = submission();
+        let stream = SubmitStream::of(first);
+        let mut sender = Sender::new(stream.clone());
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            assert!(sender.poll_next(&mut cx).is_pending());
+        }
+        for _ in 0..100 * SWEEP {
+            let (given_up, _) = submission();
+            stream.push(given_up).expect("it is open");
+        }
+        assert!(stream.state().unsent.len() <= SWEEP);
+        let (last, _answered) = submission();
+        stream.push(last).expect("it is open");
+        assert!(sender.poll_next(&mut cx).is_pending(), "others may come at the same moment");
+        let Poll::Ready(Some(message)) = sender.poll_next(&mut cx) else { panic!("it is sent") };
+        assert_eq!((message.jobs.len(), stream.state().unanswered.len()), (1, 1));
     }
 
     /// It would wait for ever: the call may be refused, and its stream be over, before the next line of the caller runs.

@@ -1,6 +1,7 @@
 //! Many jobs at once.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use futures_util::stream;
 use steadfast_api::proto::new_job::Kind;
@@ -8,11 +9,14 @@ use steadfast_api::proto::{NewJob, NewJobResult, Refusal, SubmitJobRequest, Subm
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
-use super::{Client, ClientError, new_key};
+use super::{Client, ClientError, new_key, now};
 use crate::Job;
 
-/// Submissions that are under way: they are kept until they are answered.
+/// Submissions that are under way, and their bytes: they are kept until they are answered.
 const UNANSWERED_MOST: usize = 8192;
+const UNANSWERED_BYTES: usize = 64 << 20;
+/// A message is sent as it is when it takes longer to make.
+const SLOW: Duration = Duration::from_secs(1);
 /// Messages that the connection has not taken yet: while one is sent, the next is made.
 const MESSAGES_AHEAD: usize = 2;
 /// Of one message: so many, and not many more bytes.
@@ -62,11 +66,12 @@ impl Client {
     ) -> Vec<Answer> {
         let mut submissions = Submissions::of(requests);
         let mut pauses = self.pauses();
+        let mut answered = None;
         while submissions.look_ahead() {
-            let before = submissions.answered;
             let status = self.submit_stream(&mut submissions).await;
-            if submissions.answered > before {
-                pauses = self.pauses();
+            // Its patience is for a server that answers nothing, however long the jobs took to make.
+            if answered.replace(submissions.answered) != Some(submissions.answered) {
+                pauses.begin_anew(self.patience);
             }
             if submissions.look_ahead()
                 && let Err(over) = pauses.after(status).await
@@ -100,8 +105,8 @@ impl Client {
                 }
             };
             tokio::select! {
-                room = room, if messages.is_some() && submissions.sent.len() < UNANSWERED_MOST => {
-                    let next = room.zip(submissions.next_message());
+                room = room, if messages.is_some() && submissions.may_send() => {
+                    let next = room.and_then(|room| Some((room, submissions.next_message()?)));
                     is_all = next.map(|(room, message)| room.send(message)).is_none();
                 }
                 answered = answers.message() => match answered {
@@ -127,6 +132,7 @@ struct Submissions<R> {
     unsent: VecDeque<Numbered>,
     /// In the order of their answers.
     sent: VecDeque<Numbered>,
+    sent_bytes: usize,
     answers: Vec<Option<Answer>>,
     answered: usize,
 }
@@ -136,7 +142,11 @@ type Numbered = (usize, SubmitJobRequest);
 impl<R: Iterator<Item = Result<SubmitJobRequest, ClientError>>> Submissions<R> {
     fn of(requests: R) -> Self {
         let (unsent, sent) = (VecDeque::new(), VecDeque::new());
-        Self { requests, unsent, sent, answers: Vec::new(), answered: 0 }
+        Self { requests, unsent, sent, sent_bytes: 0, answers: Vec::new(), answered: 0 }
+    }
+
+    fn may_send(&self) -> bool {
+        self.sent.len() < UNANSWERED_MOST && self.sent_bytes < UNANSWERED_BYTES
     }
 
     /// Whether there is one to be sent.
@@ -162,8 +172,9 @@ impl<R: Iterator<Item = Result<SubmitJobRequest, ClientError>>> Submissions<R> {
     }
 
     fn next_message(&mut self) -> Option<SubmitJobsRequest> {
-        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        let (mut jobs, mut bytes, begun) = (Vec::new(), 0, now());
         while jobs.len() < IN_ONE_MESSAGE
+            && (jobs.is_empty() || begun.elapsed() < SLOW)
             && let Some((place, request)) = self.next()
         {
             bytes += size(&request);
@@ -172,6 +183,7 @@ impl<R: Iterator<Item = Result<SubmitJobRequest, ClientError>>> Submissions<R> {
                 break;
             }
             jobs.push(new_job(request.clone()));
+            self.sent_bytes += size(&request);
             self.sent.push_back((place, request));
         }
         (!jobs.is_empty()).then_some(SubmitJobsRequest { jobs })
@@ -182,6 +194,7 @@ impl<R: Iterator<Item = Result<SubmitJobRequest, ClientError>>> Submissions<R> {
         let mut again = Vec::new();
         for result in results {
             let Some((place, request)) = self.sent.pop_front() else { break };
+            self.sent_bytes -= size(&request);
             match read(result) {
                 Some(answer) => {
                     self.answers[place] = Some(answer);
@@ -196,6 +209,7 @@ impl<R: Iterator<Item = Result<SubmitJobRequest, ClientError>>> Submissions<R> {
     /// The stream is over; these it has given back.
     fn send_again(&mut self, given_back: Vec<Numbered>) {
         let left = std::mem::take(&mut self.sent);
+        self.sent_bytes = 0;
         let unsent = std::mem::take(&mut self.unsent);
         self.unsent = given_back.into_iter().chain(left).chain(unsent).collect();
     }
@@ -219,7 +233,8 @@ fn request(job: &Job, key: String) -> Result<SubmitJobRequest, ClientError> {
 }
 
 pub(super) fn size(request: &SubmitJobRequest) -> usize {
-    request.file.len() + request.files.iter().map(|file| file.content.len()).sum::<usize>()
+    let files = request.files.iter().map(|file| file.content.len());
+    request.file.len() + request.idempotency_key.len() + files.sum::<usize>()
 }
 
 pub(super) fn new_job(request: SubmitJobRequest) -> NewJob {
