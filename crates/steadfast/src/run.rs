@@ -381,9 +381,9 @@ impl Begin {
         live.inbox().stop();
         if let RunEnd::Over = end {
             // A process that ran away from its attempt ends with the job at the latest, and before its folder is another's.
-            let _ = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id);
+            let is_alone = steadfast_worker::kill_marked("STEADFAST_JOB_ID", &id).is_ok();
             if !options.keep {
-                workers.clear(&id);
+                workers.clear(&id, is_alone);
             }
         }
         let stopped = live.stop();

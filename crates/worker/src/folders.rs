@@ -66,11 +66,14 @@ impl<K: Eq + Hash> Folders<K> {
             state.used.insert(key, folder.to_owned());
         }
         drop(state);
-        if let Some(spare) = spare
-            && is_empty(&spare)
-            && fs::rename(&spare, folder).is_ok()
-        {
-            return Ok(());
+        if let Some(spare) = spare {
+            if is_empty(&spare) && fs::rename(&spare, folder).is_ok() {
+                return Ok(());
+            }
+            // It was empty when it was put on the shelf, where nobody else would remove it.
+            if self.shelf.as_ref().is_some_and(|shelf| spare.starts_with(shelf)) {
+                let _ = fs::remove_dir_all(spare);
+            }
         }
         fs::create_dir_all(folder)
     }
@@ -120,12 +123,17 @@ impl Look {
     }
 }
 
-/// Those that look as the one that was made just now.
+/// Those that look as the one that was made just now. The others go, or there would be no room for any.
 fn on_shelf(shelf: &Path, made: &Path) -> Vec<PathBuf> {
     let Some(wanted) = Look::at(made) else { return Vec::new() };
     let entries = fs::read_dir(shelf).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path());
-    folders.filter(|folder| Look::at(folder).is_some_and(|look| look == wanted)).collect()
+    let is_fit = |folder: &PathBuf| Look::at(folder).is_some_and(|look| look == wanted);
+    let (fit, unfit): (_, Vec<PathBuf>) = folders.partition(is_fit);
+    for folder in unfit {
+        let _ = fs::remove_dir_all(folder);
+    }
+    fit
 }
 
 fn is_empty(folder: &Path) -> bool {

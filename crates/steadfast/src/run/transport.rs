@@ -106,10 +106,10 @@ impl LocalWorkers {
         self.driver.is_idle()
     }
 
-    /// The job is over: nothing more of its attempts' folders is wanted.
-    pub(super) fn clear(&self, job: &JobId) {
+    /// The job is over: nothing more of its attempts' folders is wanted. `is_alone`: nothing of it is left that could write to one.
+    pub(super) fn clear(&self, job: &JobId, is_alone: bool) {
         let folder = &self.driver.transport().folder;
-        if folder.create_inside(&folder.spare()).is_ok() {
+        if is_alone && folder.create_inside(&folder.spare()).is_ok() {
             self.folders.shelve(job);
         }
         let _ = fs::remove_dir_all(folder.work(job));

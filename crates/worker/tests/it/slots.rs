@@ -232,4 +232,12 @@ fn an_empty_folder_that_is_as_a_new_one_is_handed_on_to_one_attempt_of_the_next_
         .map(|folder| fs::metadata(place.path(folder)).unwrap().permissions().mode());
     assert_eq!(modes, [modes[0]; 4]);
     assert_eq!((entries("second"), entries("third")), (2, 1));
+    // What nobody could take makes room.
+    for (odd, mode) in [("used", 0o755), ("closed", 0o500)] {
+        fs::create_dir(shelf.join(odd)).unwrap();
+        fs::set_permissions(shelf.join(odd), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(shelf.join("used/file"), "").unwrap();
+    folders().make("a", &place.path("fourth/a")).unwrap();
+    assert_eq!((entries("fourth/a"), entries("shelf")), (0, 0));
 }
