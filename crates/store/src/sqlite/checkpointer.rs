@@ -2,7 +2,6 @@
 //!
 //! The writer would do it itself every so often, and the callers of a commit would wait for that too.
 
-use std::fs;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -11,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::failure::DiskFailure;
 use super::fault::Fault;
+use super::log_room;
 use crate::StoreError;
 
 /// After this many bytes of events.
@@ -38,8 +38,9 @@ impl Checkpointer {
 
     /// One who was killed has left a log: if it is long, the first to write would move it while its caller waits.
     pub(super) fn left(&mut self, path: &Path, log: &Path) {
-        let bytes = fs::metadata(log).map_or(0, |about| about.len());
-        self.written(path, usize::try_from(bytes).unwrap_or(usize::MAX));
+        if log_room::is_half_full(log) {
+            self.written(path, EVERY);
+        }
     }
 
     /// This many bytes of events were written to the file.

@@ -15,8 +15,10 @@ use rustix::fs::fstatvfs;
 use super::fault::Fault;
 use super::schema::WAL_PAGES;
 
-/// The log's length when it is moved to the file: a header, and pages of 4 KiB with a header each.
-const ROOM: u64 = 32 + WAL_PAGES as u64 * (24 + 4096);
+/// A page of 4 KiB with its header.
+const FRAME: u64 = 24 + 4096;
+/// The log's length when it is moved to the file: a header, and its pages.
+const ROOM: u64 = 32 + WAL_PAGES as u64 * FRAME;
 /// Written at once. Of a larger piece the system makes one unit of its cache, all of which a small write would send to the disk.
 const PIECE: u64 = 4096;
 /// A disk with less than this keeps it for what is written.
@@ -33,6 +35,17 @@ pub(super) fn make(connection: &mut Connection, log: &Path) -> Result<(), Fault>
         let _ = thread::Builder::new().name("store log".to_owned()).spawn(sync);
     }
     Ok(nobody_else.rollback()?)
+}
+
+/// Whether half of the room is taken: what the log has begun with, the frame in the middle has too.
+pub(super) fn is_half_full(log: &Path) -> bool {
+    let salt = |at: u64| {
+        let mut salt = [0; 8];
+        File::open(log)?.read_exact_at(&mut salt, at)?;
+        io::Result::Ok(salt)
+    };
+    let middle = 32 + WAL_PAGES as u64 / 2 * FRAME;
+    matches!((salt(16), salt(middle + 8)), (Ok(first), Ok(here)) if first == here && first != [0; 8])
 }
 
 /// `None`: it is long enough, or the disk is nearly full. `SQLite` holds its locks on other files: this one may be opened and closed.
@@ -54,4 +67,25 @@ fn extend(log: &Path) -> io::Result<Option<File>> {
         end += piece;
     }
     Ok(Some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_full_of_what_was_written_since_it_began_and_not_of_its_room() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, log) = (folder.path().join("it.db"), folder.path().join("it.db-wal"));
+        let mut it = Connection::open(file).expect("it opens");
+        let done = |it: &Connection, what: &str| it.execute_batch(what).expect("it can");
+        assert!(!is_half_full(&log));
+        done(&it, "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (b)");
+        make(&mut it, &log).expect("there is room");
+        assert!(!is_half_full(&log));
+        done(&it, "INSERT INTO t VALUES (zeroblob(20000000))");
+        assert!(is_half_full(&log));
+        done(&it, "PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES (1)");
+        assert!(!is_half_full(&log));
+    }
 }
