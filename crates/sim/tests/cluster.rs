@@ -46,11 +46,13 @@ fn a_thousand_clusters_hold_and_everything_occurs() {
 
 /// Those that need more luck than that, with a seed that has it.
 const LUCKY: &[(Defect, u64)] = &[
-    (Defect::RefusedEffectsLetOut, 2288),
-    (Defect::CarriedFailuresLost, 594),
-    (Defect::AsksOnlyTheExpected, 7181),
-    (Defect::GivenAwayKept, 42590),
-    (Defect::WithdrawsUnasked, 334),
+    (Defect::RefusedEffectsLetOut, 750),
+    (Defect::SlotsGivenTwice, 634),
+    (Defect::CarriedFailuresLost, 411),
+    (Defect::StaleReadTaken, 4187),
+    (Defect::AsksOnlyTheExpected, 9223),
+    (Defect::GivenAwayKept, 102_625),
+    (Defect::WithdrawsUnasked, 407),
 ];
 
 fn is_found(defect: Defect) -> bool {
