@@ -23,9 +23,14 @@ impl Departures {
         self.last
     }
 
+    /// What is read from now on can be told from what was read before.
+    pub(super) const fn next(&mut self) {
+        self.last += 1;
+    }
+
     /// All that was decided about the job is durable, or is another owner's by now.
     pub(super) fn left(&mut self, job: &JobId) {
-        self.last += 1;
+        self.next();
         self.by_job.insert(job.clone(), self.last);
         self.in_order.push_back((self.last, job.clone()));
     }

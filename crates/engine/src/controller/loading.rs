@@ -24,6 +24,12 @@ impl Controller {
         }
     }
 
+    /// What has arrived of the job is of a time before others had it.
+    pub fn read_again(&mut self, job: JobId) {
+        self.looked_for.remove(&job);
+        self.look_for(job);
+    }
+
     /// Jobs that are only in the queue, and whose turn has come: others wait until these are loaded.
     pub fn take_turns(&mut self) -> Vec<JobId> {
         self.engine.take_turns()

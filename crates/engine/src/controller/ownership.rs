@@ -31,6 +31,7 @@ impl Controller {
     pub fn let_go(&mut self, is_leaving: impl Fn(&JobId) -> bool) {
         let leaving: Vec<JobId> =
             self.engine.keys.keys().filter(|job| is_leaving(job)).cloned().collect();
+        self.departures.next();
         for job in leaving {
             self.engine.let_go(&job);
             self.departed(&job);
