@@ -333,6 +333,7 @@ impl Engine {
                 }
             }
             started -= 1;
+            self.timers.attempt_over(key, item, attempt);
             let over = Assignment { job: job.id.clone(), item, attempt, token, worker };
             if !is_on(Defect::WithdrawalLost) {
                 batch.effects.push(Effect::Withdraw(over));

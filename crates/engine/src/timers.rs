@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_core::defects::{Defect, is_on};
-use steadfast_core::event::{Event, Role};
+use steadfast_core::event::{Event, ItemId, Role};
 use steadfast_core::job::{Job, Phase, Timer};
 use steadfast_core::time::Timestamp;
 
@@ -152,6 +152,12 @@ impl Timers {
         }
     }
 
+    /// It has ended, or was cut off: a watchdog that is left would keep its job in memory, and its row would say that it must be there.
+    pub(crate) fn attempt_over(&mut self, key: JobKey, item: ItemId, attempt: u32) {
+        self.watchdogs.end(key, Timer::Attempt(item, attempt));
+        self.watchdogs.end(key, Timer::Heartbeat(item, attempt));
+    }
+
     /// The timers that an event calls for.
     pub(crate) fn after(&mut self, key: JobKey, job: &Job, event: &Event) {
         let mut set = |timer: Timer| self.remind(key, job, timer);
@@ -173,10 +179,7 @@ impl Timers {
                 self.watchdogs.end(key, Timer::Heartbeat(item, attempt));
                 self.remind(key, job, Timer::Heartbeat(item, attempt));
             }
-            Event::AttemptEnded { item, attempt, .. } => {
-                self.watchdogs.end(key, Timer::Attempt(item, attempt));
-                self.watchdogs.end(key, Timer::Heartbeat(item, attempt));
-            }
+            Event::AttemptEnded { item, attempt, .. } => self.attempt_over(key, item, attempt),
             Event::RetryScheduled { item, delay_ms: 1.., due_at, .. } => {
                 let early = is_on(Defect::RetryDueAtOnce);
                 let due_at = if early { Timestamp(due_at.0 / 2) } else { due_at };

@@ -51,7 +51,7 @@ const LUCKY: &[(Defect, u64)] = &[
     (Defect::CarriedFailuresLost, 411),
     (Defect::StaleReadTaken, 4187),
     (Defect::AsksOnlyTheExpected, 9223),
-    (Defect::GivenAwayKept, 102_625),
+    (Defect::GivenAwayKept, 119_544),
     (Defect::WithdrawsUnasked, 407),
 ];
 
