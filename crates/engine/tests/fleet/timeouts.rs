@@ -188,3 +188,34 @@ fn a_service_is_silent_only_while_it_could_be_heard() {
     restarted.wait(1);
     assert!(matches!(restarted.outcomes()[..], [Outcome::Failed(_)]));
 }
+
+/// Its row would say that the job must be in memory, and who reads it then finds nothing to do, lets go of it, and is not told of the retry.
+#[test]
+fn an_attempt_that_was_cut_off_leaves_nothing_that_its_job_waits_for() {
+    let policy = |max_attempts, initial_delay_ms| {
+        let max_attempts = Some(max_attempts);
+        Policy::new(PolicyDraft { max_attempts, initial_delay_ms, ..PolicyDraft::default() })
+            .expect("valid")
+    };
+    let done = StepDraft {
+        policy: policy(3, LONG_MS),
+        compensate: Some(Action::Run("true".to_owned())),
+        ..step("done", 1)
+    };
+    let fails = StepDraft { policy: policy(1, 1), ..step("fails", 1) };
+    let runs = StepDraft { timeout_ms: Some(LONG_MS), ..step("runs", 1) };
+    let mut world = World { wall_ahead: 10 * LONG_MS, ..World::new() };
+    world.connect(worker("w1", 3));
+    let (_, effects) = world.submit(PlanDraft::new("cut off", vec![done, fails, runs]));
+    let [done, fails, runs] = assigned(&effects)[..] else { panic!("{effects:?}") };
+    world.report(done, Outcome::OK).expect("it counts");
+    let effects = world.report(fails, FailureKind::Exited(1).into()).expect("it counts");
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Withdraw(it) if it == runs)));
+    let [undoes] = assigned(&effects)[..] else { panic!("{effects:?}") };
+    let (item, token) = (undoes.item, undoes.token);
+    let input = Input::Report { item, token, outcome: FailureKind::Exited(1).into() };
+    let now = world.wall();
+    let report = Request::Input { job: undoes.job.clone(), input };
+    let group = world.controller.step([(None, report)], now).expect("it is written");
+    assert_eq!(group.writes[0].row.wake_at, Some(now.plus(LONG_MS)));
+}
