@@ -15,12 +15,12 @@ use crate::error::ApiError;
 const TOLD_TOGETHER: usize = 256;
 
 type Answer = Result<proto::NewJobResult, Status>;
-type Told = Result<proto::SubmitJobsResponse, Status>;
+type MessageResult = Result<proto::SubmitJobsResponse, Status>;
 
 pub(super) fn answers(
     service: JobsService,
     messages: impl Stream<Item = Result<proto::SubmitJobsRequest, Status>> + Send,
-) -> impl Stream<Item = Told> + Send {
+) -> impl Stream<Item = MessageResult> + Send {
     let service = Arc::new(service);
     let commands = service.commands.clone();
     let jobs = messages.and_then(move |message| {
@@ -41,7 +41,7 @@ pub(super) fn answers(
 }
 
 /// What was answered before the stream broke is told before that.
-fn told(answers: Vec<Answer>) -> impl Iterator<Item = Told> {
+fn told(answers: Vec<Answer>) -> impl Iterator<Item = MessageResult> {
     let (mut results, mut broken) = (Vec::new(), None);
     for answer in answers {
         match answer {
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn what_was_answered_is_told_before_the_end_of_a_broken_stream() {
         let result = |id: &str| proto::NewJobResult { job_id: id.to_owned(), ..Default::default() };
-        let ids = |told: Told| match told {
+        let ids = |told: MessageResult| match told {
             Ok(told) => told.results.into_iter().map(|it| it.job_id).collect::<Vec<_>>().join(" "),
             Err(status) => status.message().to_owned(),
         };
