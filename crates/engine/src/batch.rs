@@ -1,8 +1,8 @@
 //! What one input came to: events to make durable, and what follows once they are.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::hash::HashSet;
 use steadfast_core::event::{AttemptId, ItemId, JobId, RecordedEvent};
 
 /// Events of one transaction, and the effects that wait for it.
@@ -53,9 +53,10 @@ impl Batch {
         append(&mut self.effects, later.effects);
     }
 
-    /// How many it is about.
-    pub(crate) fn jobs(&self) -> usize {
-        self.records.iter().map(|(job, _)| job).collect::<HashSet<_>>().len()
+    /// Whether it is about so many. Only when there is enough for as many are they told apart.
+    pub(crate) fn has_jobs(&self, many: usize) -> bool {
+        self.records.len() >= many
+            && self.records.iter().map(|(job, _)| job).collect::<HashSet<_>>().len() >= many
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -11,7 +11,7 @@ mod loading;
 mod ownership;
 mod request;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_core::decide::Input;
 use steadfast_core::defects::{Defect, is_on};
@@ -25,6 +25,7 @@ use crate::batch::{Assignment, Batch, Effect};
 use crate::crash::crash_point;
 use crate::engine::Engine;
 use crate::fleet::{Missed, NameInUse};
+use crate::hash::{HashMap, HashSet};
 use crate::inbox::{Adopted, CommandError, Lost};
 use crate::placement::Placement;
 use crate::work::Work;
@@ -124,16 +125,16 @@ impl Controller {
             engine,
             is_stored,
             keeps_readiness: false,
-            owned: HashMap::new(),
+            owned: HashMap::default(),
             horizon: None,
             resting_most: RESTING_MOST,
             snapshot_every: group::SNAPSHOT_EVERY,
-            waiting: HashMap::new(),
-            ending: HashSet::new(),
+            waiting: HashMap::default(),
+            ending: HashSet::default(),
             departures: Departures::default(),
             told_again: Vec::new(),
             loads: Vec::new(),
-            looked_for: HashSet::new(),
+            looked_for: HashSet::default(),
             refusals: 0,
             plans: Plans::default(),
             batch: Batch::default(),
@@ -281,7 +282,7 @@ impl Controller {
 
     /// The job, as it goes on elsewhere.
     pub fn into_job(mut self, id: &str) -> Option<Job> {
-        self.engine.forget(id)
+        self.engine.forget(id).map(|job| *job)
     }
 
     /// A job in memory.
@@ -290,8 +291,8 @@ impl Controller {
     }
 
     /// In the next group.
-    pub(crate) fn jobs_decided(&self) -> usize {
-        self.batch.jobs()
+    pub(crate) fn has_decided_about(&self, jobs: usize) -> bool {
+        self.batch.has_jobs(jobs)
     }
 
     /// A caller waits for what was decided since the last group.
@@ -384,7 +385,7 @@ impl Controller {
         let mut idle = Vec::new();
         for (id, records) in &by_job {
             let last = records.last().map_or(0, |record| record.seq);
-            if self.may_sleep(id) && self.engine.job(id).is_some_and(|job| !job.is_over()) {
+            if self.engine.job(id).is_some_and(|job| !job.is_over()) && self.may_sleep(id) {
                 idle.push((id.clone(), last));
             }
         }

@@ -10,7 +10,6 @@ mod loading;
 mod stepped;
 mod writer;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::{Receiver as ChannelReceiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +24,7 @@ use steadfast_store::{Journal, OwnedShards, Owner, Refused, StoreError};
 use crate::batch::Assignment;
 use crate::controller::{Arrival, Controller, Group, ReplyId};
 use crate::fleet::{CreditNotice, FleetNotification, NameInUse};
+use crate::hash::HashMap;
 use crate::inbox::{Answer, Inbox, Reply};
 use crate::load::{Loader, Unreadable};
 use crate::mailbox::mailbox;
@@ -240,7 +240,7 @@ impl Parts {
             clock: clock.clone(),
             decider: sender,
             signals: signals.clone(),
-            refused: HashMap::new(),
+            refused: HashMap::default(),
             refusals: 0,
             shards: shards.clone(),
         };

@@ -1,6 +1,6 @@
 //! Jobs under way, and the loop that takes them on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use steadfast_core::outcome::Outcome;
@@ -16,6 +16,7 @@ use steadfast_store::Gap;
 use crate::batch::{Assignment, Batch, Effect};
 use crate::controller::Parked;
 use crate::fleet::{Ended, HealthSignal, Held, Needs, step_of};
+use crate::hash::HashMap;
 use crate::placement::Placement;
 use crate::queue::{Queue, Queued};
 use crate::timers::Timers;
@@ -25,7 +26,8 @@ pub(crate) type JobKey = u64;
 
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) jobs: BTreeMap<JobKey, Job>,
+    /// Boxed: each is some hundred bytes, and a tree moves what it has.
+    pub(crate) jobs: BTreeMap<JobKey, Box<Job>>,
     /// Of the jobs, and of those that are only in the queue.
     pub(crate) keys: HashMap<JobId, JobKey>,
     pub(crate) timers: Timers,
@@ -54,7 +56,7 @@ impl Engine {
     pub(crate) fn new(room: Placement) -> Self {
         Self {
             jobs: BTreeMap::new(),
-            keys: HashMap::new(),
+            keys: HashMap::default(),
             timers: Timers::default(),
             room,
             runnable: BTreeSet::new(),
@@ -69,7 +71,7 @@ impl Engine {
     }
 
     pub fn job(&self, id: &str) -> Option<&Job> {
-        self.jobs.get(self.keys.get(id)?)
+        self.jobs.get(self.keys.get(id)?).map(Box::as_ref)
     }
 
     /// Takes a job in. Its id is new; that is for the one who made it to see to.
@@ -85,7 +87,7 @@ impl Engine {
         let key = self.key_of(&job.id);
         // It was there already, as an entry.
         self.queue.forget(key);
-        self.jobs.insert(key, job);
+        self.jobs.insert(key, Box::new(job));
         key
     }
 
@@ -202,7 +204,7 @@ impl Engine {
     }
 
     /// Lets go of a job, and of its entry in the queue.
-    pub(crate) fn forget(&mut self, id: &str) -> Option<Job> {
+    pub(crate) fn forget(&mut self, id: &str) -> Option<Box<Job>> {
         let key = self.keys.remove(id)?;
         self.timers.forget(key);
         self.runnable.remove(&key);

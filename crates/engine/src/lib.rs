@@ -14,6 +14,7 @@ mod dispatch;
 mod driver;
 mod engine;
 mod fleet;
+mod hash;
 mod inbox;
 mod load;
 mod mailbox;

@@ -11,7 +11,7 @@ mod classes;
 mod entry;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use steadfast_core::event::{ItemId, JobId, Role};
 use steadfast_core::job::Job;
@@ -19,6 +19,7 @@ use steadfast_core::time::Timestamp;
 
 use crate::engine::JobKey;
 use crate::fleet::{Fleet, Needs};
+use crate::hash::{HashMap, HashSet};
 use classes::{ClassId, Classes};
 use entry::Entry;
 pub(crate) use entry::Queued;
@@ -75,7 +76,7 @@ impl Queue {
             in_flight: 0,
             since: job.accepted_at,
             queued: Vec::new(),
-            classes: HashMap::new(),
+            classes: HashMap::default(),
         });
         let (before, rested) = (place.rank(key), place.rests());
         place.in_flight = place.in_flight.saturating_add_signed(started as i32);

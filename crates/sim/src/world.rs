@@ -108,7 +108,7 @@ fn starting_now(plan: Arc<Plan>) -> Arc<Plan> {
 struct World<'a, W> {
     controller: Controller,
     /// The job, once nothing of it is left to be done.
-    over: Option<Job>,
+    over: Option<Box<Job>>,
     options: &'a Options,
     log: Witnessed<W>,
     now: Timestamp,
@@ -153,7 +153,7 @@ impl<W: FnMut(&RecordedEvent)> Witnessed<W> {
 
 impl<W: FnMut(&RecordedEvent)> World<'_, W> {
     fn job(&self) -> &Job {
-        let job = self.controller.job(&self.job).or(self.over.as_ref());
+        let job = self.controller.job(&self.job).or(self.over.as_deref());
         job.expect("it was submitted, and is kept when it is over")
     }
 

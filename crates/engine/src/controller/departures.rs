@@ -3,8 +3,9 @@
 //! What the loader read of a job before it left may arrive afterwards: with attempts under way that have ended since, which would be
 //! assigned again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use crate::hash::HashMap;
 use steadfast_core::event::JobId;
 
 /// So many are remembered before the loader is asked how far it is.

@@ -51,7 +51,8 @@ pub struct Group<W = Box<Work>> {
     pub(super) woken: Vec<Job>,
     pub(super) slept: Vec<JobId>,
     pub(super) idle: Vec<(JobId, u64)>,
-    pub(super) ended: Vec<Job>,
+    #[expect(clippy::vec_box, reason = "they are boxed in memory, and handed on as they are")]
+    pub(super) ended: Vec<Box<Job>>,
 }
 
 impl<W> Default for Group<W> {
@@ -111,7 +112,7 @@ pub struct Outputs<W = Box<Work>> {
     pub idle: Vec<(JobId, u64)>,
     /// Jobs that are over, as they left memory. The controller has to be told of these as well:
     /// [`Controller::ended`](super::Controller::ended).
-    pub ended: Vec<Job>,
+    pub ended: Vec<Box<Job>>,
 }
 
 impl<W> Group<W> {

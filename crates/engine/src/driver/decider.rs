@@ -2,7 +2,7 @@
 
 mod gathering;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -12,6 +12,7 @@ use super::loading::Load;
 use super::{Arrived, Clock, Sent, Signals, Then};
 use crate::controller::{Controller, Group, ReplyId, Request};
 use crate::crash::crash_point;
+use crate::hash::HashMap;
 use crate::inbox::{Answer, Message, Reply};
 use crate::load::Unreadable;
 use crate::mailbox::{Lane, NotSent, Receiver, Sender};
@@ -91,7 +92,7 @@ impl Decider {
             unsent_loads: VecDeque::new(),
             recovered,
             unsent: None,
-            replies: HashMap::new(),
+            replies: HashMap::default(),
             last_reply_id: 0,
             shards: Arc::new(OwnedShards::all()),
             known_shards: BTreeSet::new(),

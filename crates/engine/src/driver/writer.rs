@@ -1,6 +1,6 @@
 //! Makes groups durable, and only then lets out what waits for them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver as ChannelReceiver;
@@ -14,6 +14,7 @@ use steadfast_store::{Journal, OwnedShards, Owner, Refused, StoreError, Write};
 use super::{Arrived, Clock, Observer, Patience, Sent, Signals, Stopped, Then, Workers};
 use crate::controller::{Group, Outgoing, Outputs, Parked, ReplyId};
 use crate::crash::crash_point;
+use crate::hash::{HashMap, HashSet};
 use crate::inbox::{Answer, Message, Reply};
 use crate::mailbox::{Lane, Sender};
 
@@ -135,7 +136,7 @@ impl Writer {
         let answers = if is_on(Defect::AcknowledgedBeforeSync) {
             let writes = all.writes.clone();
             let hoped_for = vec![Ok(()); writes.len()];
-            self.release(all.committed(hoped_for), callers)?;
+            self.release(all.committed(hoped_for), callers, true)?;
             return self.write(&writes).map(drop).map_err(Stopped::from);
         } else if self.refused.is_empty() {
             self.write(&all.writes)?
@@ -149,12 +150,12 @@ impl Writer {
         }
         crash_point("after-append");
         let told_again: BTreeSet<JobId> = std::mem::take(&mut all.told_again).into_iter().collect();
-        for job in told_again {
-            if !self.insist(|journal, owner| journal.is_owned(owner, &job))? {
-                all.tell_nothing_of(&job);
+        for job in &told_again {
+            if !self.insist(|journal, owner| journal.is_owned(owner, job))? {
+                all.tell_nothing_of(job);
             }
         }
-        self.release(all.committed(answers), callers)?;
+        self.release(all.committed(answers), callers, !told_again.is_empty())?;
         if let Some(Then::Give { shards, to }) = change {
             self.insist(|journal, owner| journal.hand_over(owner, &shards, &to))?;
         }
@@ -247,7 +248,13 @@ impl Writer {
         }
     }
 
-    fn release(&mut self, outputs: Outputs, mut callers: Callers) -> Result<(), Stopped> {
+    /// `assigns_again`: what was assigned before is among it.
+    fn release(
+        &mut self,
+        outputs: Outputs,
+        mut callers: Callers,
+        assigns_again: bool,
+    ) -> Result<(), Stopped> {
         if !outputs.refused.is_empty() {
             self.refusals += 1;
             let refused = outputs.refused.iter().cloned();
@@ -266,15 +273,17 @@ impl Writer {
         for (job, token) in outputs.settled() {
             self.workers.settled(job, token);
         }
-        // What was to be assigned again to a worker that came in, and has been reported since: it would be run twice.
-        let mut ended: HashSet<AttemptId> = HashSet::new();
+        // What was to be assigned again to a worker that came in, and has been reported since, would be run twice.
+        let mut ended: HashSet<AttemptId> = HashSet::default();
         for (job, records) in outputs.events {
-            ended.extend(records.iter().filter_map(|record| match &record.event {
-                Event::AttemptEnded { token, .. } | Event::CallbackAwaited { token, .. } => {
-                    Some(AttemptId::new(job.clone(), *token))
-                }
-                _ => None,
-            }));
+            if assigns_again {
+                ended.extend(records.iter().filter_map(|record| match &record.event {
+                    Event::AttemptEnded { token, .. } | Event::CallbackAwaited { token, .. } => {
+                        Some(AttemptId::new(job.clone(), *token))
+                    }
+                    _ => None,
+                }));
+            }
             self.observer.committed(&job, records);
         }
         // Before they are assigned anything.

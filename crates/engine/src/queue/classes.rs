@@ -1,9 +1,10 @@
 //! What is wanted of workers: one class for all steps that want the same, as long as there is one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::fleet::Needs;
+use crate::hash::HashMap;
 
 /// Never that of another class, also after this one is gone.
 pub(super) type ClassId = u64;

@@ -122,7 +122,7 @@ impl World {
         }
         self.news.extend(outputs.news);
         self.told.extend(outputs.credits);
-        self.over.extend(outputs.ended.into_iter().map(|job| (job.id.clone(), job)));
+        self.over.extend(outputs.ended.into_iter().map(|job| (job.id.clone(), *job)));
         (outputs.effects, outputs.replies.into_iter().map(|(_, answer)| answer).collect())
     }
 

@@ -45,7 +45,7 @@ impl Decider {
     /// Takes what has arrived, and waits for a little more while much is under way. False: we are to stop.
     pub(super) fn gather(&mut self, lane: Lane, is_patient: bool) -> bool {
         let (mut open, mut taken, mut waits) = (true, 0, 0);
-        while open && taken < GROUP && self.controller.jobs_decided() < JOBS {
+        while open && taken < GROUP && !self.controller.has_decided_about(JOBS) {
             let most = JOBS.min(GROUP - taken);
             let (least_new, most_new) = self.new_jobs(most);
             let messages = self.messages.take_some_new(most, lane, least_new, most_new);
