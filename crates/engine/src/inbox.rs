@@ -177,14 +177,20 @@ impl Inbox {
         self.ask(Request::Submit { accepted: Box::new(accepted), key })
     }
 
-    /// The same without waiting: `reply` is called once the job is durable. Refused, the engine has not seen it.
-    pub fn try_submit(
+    /// Says something without waiting: `reply` is called once what it came to is durable. Refused, the engine has not seen it, and it is
+    /// given back.
+    #[expect(clippy::result_large_err, reason = "it is as large as what was given")]
+    pub fn try_request(
         &self,
-        accepted: AcceptedJob,
-        key: Option<IdempotencyKey>,
+        request: Request,
         reply: Reply<Answer>,
-    ) -> Result<(), SendError> {
-        self.try_request(Request::Submit { accepted: Box::new(accepted), key }, reply)
+    ) -> Result<(), (SendError, Request)> {
+        let lane = lane(&request);
+        let message = Message::Request { request, reply: Some(reply) };
+        self.0.try_send(message, lane, true).map_err(|(why, message)| match message {
+            Message::Request { request, .. } => (unheard(why), request),
+            _ => unreachable!("it is what was sent"),
+        })
     }
 
     /// Goes on with a stored job.
@@ -200,12 +206,13 @@ impl Inbox {
     /// A worker's word that it wants acknowledged: `reply` is called once what it came to is durable, and
     /// dropped if the engine cannot hear it now.
     pub fn send(&self, job: &JobId, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
-        self.try_request(Request::Input { job: job.clone(), input }, reply)
+        self.try_request(Request::Input { job: job.clone(), input }, reply).map_err(|(why, _)| why)
     }
 
     /// A word about a job that is over, as it is stored: no other process writes it meanwhile.
     pub fn note(&self, job: Job, input: Input, reply: Reply<Answer>) -> Result<(), SendError> {
-        self.try_request(Request::Note { job: Box::new(job), input }, reply)
+        let note = Request::Note { job: Box::new(job), input };
+        self.try_request(note, reply).map_err(|(why, _)| why)
     }
 
     /// A worker comes in. `reply` is called before it is assigned anything, with whether it was told to
@@ -299,12 +306,6 @@ impl Inbox {
 
     fn try_live(&self, message: Message) -> Result<(), SendError> {
         self.0.try_send(message, Lane::Liveness, true).map_err(|(why, _)| unheard(why))
-    }
-
-    fn try_request(&self, request: Request, reply: Reply<Answer>) -> Result<(), SendError> {
-        let lane = lane(&request);
-        let message = Message::Request { request, reply: Some(reply) };
-        self.0.try_send(message, lane, true).map_err(|(why, _)| unheard(why))
     }
 
     fn ask(&self, request: Request) -> Answer {

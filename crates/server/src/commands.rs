@@ -16,7 +16,7 @@ use steadfast_core::event::{AcceptedJob, JobId, Requester};
 use steadfast_core::hex::hex;
 use steadfast_core::plan::{Action, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
-use steadfast_engine::{Answer, CommandError, Inbox, Reply};
+use steadfast_engine::{Answer, CommandError, Inbox, Reply, Request, SendError};
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
 use steadfast_store::{Blobs, IdempotencyKey, Refused as NotWritten};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -267,7 +267,7 @@ impl JobCommands {
                 return Box::pin(self.known(key.as_deref(), &digest)).await?.ok_or(why);
             }
         };
-        let accepted = AcceptedJob::new(id.clone(), plan);
+        let accepted = Box::new(AcceptedJob::new(id.clone(), plan));
         let blobs = self.blobs.clone();
         let has_files = !files.is_empty();
         let put = has_files.then_some(move || files::put(&*blobs, &id, &files));
@@ -308,7 +308,7 @@ impl JobCommands {
         let wanted = files::wanted(&accepted.plan)?;
         let has_files = !wanted.is_empty();
         let put = has_files.then_some(move || files::copy(&*blobs, &before, &new, &wanted));
-        self.accept(accepted, put, key, digest).await
+        self.accept(Box::new(accepted), put, key, digest).await
     }
 
     /// The job that was submitted before with this key and body.
@@ -331,7 +331,7 @@ impl JobCommands {
     /// `put` writes its files, if there are any.
     async fn accept(
         &self,
-        accepted: AcceptedJob,
+        accepted: Box<AcceptedJob>,
         put: Option<impl FnOnce() -> Result<(), ApiError> + Send + 'static>,
         key: Option<String>,
         digest: String,
@@ -345,7 +345,7 @@ impl JobCommands {
     /// Whether its key is taken, the store says when the job is written: nothing was done for it before.
     async fn accept_alone(
         &self,
-        accepted: AcceptedJob,
+        accepted: Box<AcceptedJob>,
         key: Option<String>,
         digest: String,
     ) -> Result<Submitted, ApiError> {
@@ -359,14 +359,14 @@ impl JobCommands {
         }
         let id = accepted.id.clone();
         let key = key.map(|key| IdempotencyKey { key, digest });
+        let mut submit = self.submitting(accepted, key);
         let submit = |reply: Reply<Answer>| {
             // Until it is answered, also if its client has left: the next with this key would be told a wrong id.
             let turn = turn.clone();
-            let reply = Box::new(move |answer| {
+            submit(Box::new(move |answer| {
                 drop(turn);
                 reply(answer);
-            });
-            self.inbox.try_submit(accepted.clone(), key.clone(), reply)
+            }))
         };
         let confirmation = hand_over(submit).await?;
         drop(turn);
@@ -379,10 +379,26 @@ impl JobCommands {
         }
     }
 
+    /// For [`hand_over`]: what the engine has no room for is kept for the next try.
+    fn submitting(
+        &self,
+        accepted: Box<AcceptedJob>,
+        key: Option<IdempotencyKey>,
+    ) -> impl FnMut(Reply<Answer>) -> Result<(), SendError> {
+        let mut unsent = Some(Request::Submit { accepted, key });
+        move |reply| {
+            let request = unsent.take().ok_or(SendError::Stopped)?;
+            self.inbox.try_request(request, reply).map_err(|(why, request)| {
+                unsent = Some(request);
+                why
+            })
+        }
+    }
+
     /// Its files are there before the job is: the worker that runs it finds them.
     async fn accept_with_files(
         &self,
-        accepted: AcceptedJob,
+        accepted: Box<AcceptedJob>,
         put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
         key: Option<String>,
         digest: String,
@@ -430,7 +446,7 @@ impl JobCommands {
     /// Until it is durable. `handed` is told, or dropped if it was refused before.
     async fn take(
         &self,
-        accepted: AcceptedJob,
+        accepted: Box<AcceptedJob>,
         put: impl FnOnce() -> Result<(), ApiError> + Send + 'static,
         key: Option<IdempotencyKey>,
         mut handed: oneshot::Sender<()>,
@@ -449,8 +465,7 @@ impl JobCommands {
         if handed.is_closed() {
             return Err(not_waited_for().into());
         }
-        let submit = |reply| self.inbox.try_submit(accepted.clone(), key.clone(), reply);
-        let confirmation = hand_over(submit).await?;
+        let confirmation = hand_over(self.submitting(accepted, key)).await?;
         let _ = handed.send(());
         match confirmation.await {
             Ok(Ok(())) => Ok(()),

@@ -72,7 +72,7 @@ impl JobsService {
         match job.kind {
             Some(Kind::Submit(request)) => self.submit(id, request).await,
             // Thousands of these are under way at once, and few of them are this.
-            Some(Kind::Launch(request)) => Box::pin(self.launch(id, request)).await,
+            Some(Kind::Launch(request)) => Box::pin(self.launch(id, *request)).await,
             None => Err(ApiError::BadRequest("there is no job in it".to_owned())),
         }
     }

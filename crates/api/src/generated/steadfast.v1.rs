@@ -168,7 +168,7 @@ pub mod new_job {
         #[prost(message, tag = "1")]
         Submit(super::SubmitJobRequest),
         #[prost(message, tag = "2")]
-        Launch(super::LaunchJobRequest),
+        Launch(::prost::alloc::boxed::Box<super::LaunchJobRequest>),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

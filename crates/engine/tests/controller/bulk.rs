@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use steadfast_core::decide::Input;
 use steadfast_core::outcome::Outcome;
 use steadfast_core::time::Timestamp;
-use steadfast_engine::{Controller, FleetRules, Ownership, Placement, Stepped};
+use steadfast_engine::{Controller, FleetRules, Ownership, Placement, Request, Stepped};
 use steadfast_store::{Journal, MemoryStore, Owner, Write};
 
 use super::accepted;
@@ -45,7 +45,10 @@ fn jobs_in_bulk_fill_groups_until_attempts_end_and_then_keep_pace_with_them() {
     };
     assert_eq!(turn(), 0, "the worker comes in");
     for n in 0..JOBS {
-        inbox.try_submit(accepted(&format!("job{n}")), None, Box::new(|_| ())).expect("heard");
+        let accepted = Box::new(accepted(&format!("job{n}")));
+        let submitted =
+            inbox.try_request(Request::Submit { accepted, key: None }, Box::new(|_| ()));
+        assert!(submitted.is_ok(), "heard");
     }
     let mut taken = 0;
     for _ in 0..2 {

@@ -33,7 +33,7 @@ async fn each_of_many_jobs_is_answered_by_itself_and_in_order() {
     if let Some(Kind::Submit(bad)) = &mut bad.kind {
         bad.file = "name: nothing".to_owned();
     }
-    let started = NewJob { kind: Some(Kind::Launch(request(&["ok"]))) };
+    let started = NewJob { kind: Some(Kind::Launch(Box::new(request(&["ok"])))) };
     let jobs = vec![
         vec![job("one", "k1"), bad],
         vec![],

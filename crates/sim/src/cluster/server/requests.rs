@@ -3,7 +3,7 @@
 use steadfast_core::decide::{Input, Refusal};
 use steadfast_core::event::{Event, JobId, JobState};
 use steadfast_core::outcome::Outcome;
-use steadfast_engine::{Answer as EngineAnswer, CommandError};
+use steadfast_engine::{Answer as EngineAnswer, CommandError, Request};
 use steadfast_store::{IdempotencyKey, Refused};
 
 use super::{Did, Out, Server, put};
@@ -42,7 +42,8 @@ impl Server {
                     put(&outbox, Out::Request(RequestOut::Submit { request, job, key, answer }));
                 });
                 if let Some(stepped) = &self.stepped {
-                    let _ = stepped.inbox().try_submit(*accepted, stored, reply);
+                    let submit = Request::Submit { accepted, key: stored };
+                    let _ = stepped.inbox().try_request(submit, reply);
                 }
             }
             Question::Job { job, asked } => {
