@@ -331,3 +331,42 @@ fn unheard(why: NotSent) -> SendError {
         NotSent::Closed => SendError::Stopped,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use steadfast_core::plan::{Action, Plan, PlanDraft, StepDraft};
+    use steadfast_core::policy::Policy;
+
+    use super::*;
+    use crate::mailbox::mailbox;
+
+    fn submission(id: &str) -> Request {
+        let step = StepDraft::new("s", Action::Run("true".to_owned()), Policy::default());
+        let plan = Plan::new(PlanDraft::new("nightly", vec![step])).expect("valid");
+        let accepted = Box::new(AcceptedJob::new(id.into(), Arc::new(plan)));
+        let key = IdempotencyKey { key: format!("key of {id}"), digest: String::new() };
+        Request::Submit { accepted, key: Some(key) }
+    }
+
+    fn key_of(request: &Request) -> &str {
+        match request {
+            Request::Submit { key: Some(key), .. } => &key.key,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_given_back_and_can_be_said_again() {
+        let (sender, receiver) = mailbox(1);
+        let inbox = Inbox::new(sender);
+        let say = |request| inbox.try_request(request, Box::new(|_| ()));
+        assert!(say(submission("a")).is_ok());
+        let (why, kept) = say(submission("b")).expect_err("there is room for one");
+        assert_eq!((why, key_of(&kept)), (SendError::Full, "key of b"));
+        assert_eq!(receiver.take(9, Lane::NewJobs).len(), 1);
+        assert!(say(kept).is_ok());
+        drop(receiver);
+        let (why, kept) = say(submission("c")).expect_err("nobody takes it");
+        assert_eq!((why, key_of(&kept)), (SendError::Stopped, "key of c"));
+    }
+}
