@@ -356,6 +356,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::result_large_err, reason = "it is what is given back")]
     fn what_there_is_no_room_for_is_given_back_and_can_be_said_again() {
         let (sender, receiver) = mailbox(1);
         let inbox = Inbox::new(sender);
