@@ -18,7 +18,7 @@ use steadfast_core::plan::{Action, HttpMode, Plan};
 use steadfast_core::retry_job::{CannotRetry, retry_job};
 use steadfast_engine::{Answer, CommandError, Inbox, Reply, Request, SendError};
 use steadfast_jobfile::{JobFile, Operator, Problem, Warning, load};
-use steadfast_store::{Blobs, IdempotencyKey, Refused as NotWritten};
+use steadfast_store::{Blobs, IdempotencyKey};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -28,7 +28,7 @@ use crate::health::Health;
 use crate::peers::Peers;
 use crate::queries::JobReader;
 
-use keys::{Keys, check_key};
+use keys::{Keys, check_key, known_by_key};
 use loaded::{Loaded, LoadedJob};
 
 pub use dry_run::JobAction;
@@ -494,19 +494,5 @@ fn cannot_retry(why: CannotRetry) -> ApiError {
         CannotRetry::NoSuchStep { .. } => ApiError::NotFound(why.to_string()),
         CannotRetry::Grant { .. } => ApiError::BadRequest(why.to_string()),
         why => ApiError::NotPossible(why.to_string()),
-    }
-}
-
-/// The job that has the key already, if that is why a submission was not taken.
-fn known_by_key(why: CommandError) -> Result<Submitted, ApiError> {
-    match why {
-        CommandError::Taken { why: NotWritten::KeyTaken { job, same_body }, .. } => {
-            if same_body {
-                Ok(Submitted { id: job, existing: true, warnings: vec![] })
-            } else {
-                Err(ApiError::IdempotencyConflict { job })
-            }
-        }
-        why => Err(why.into()),
     }
 }

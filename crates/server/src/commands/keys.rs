@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Held, PoisonError};
 
+use steadfast_engine::CommandError;
+use steadfast_store::Refused;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
+use super::Submitted;
 use crate::error::ApiError;
 use crate::hand_over::HAND_OVER;
 
@@ -55,4 +58,18 @@ pub(super) fn check_key(key: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest(format!(
         "an idempotency key has 1 to {KEY_CHARS} visible ASCII characters"
     )))
+}
+
+/// The job that has the key already, if that is why a submission was not taken.
+pub(super) fn known_by_key(why: CommandError) -> Result<Submitted, ApiError> {
+    match why {
+        CommandError::Taken { why: Refused::KeyTaken { job, same_body }, .. } => {
+            if same_body {
+                Ok(Submitted { id: job, existing: true, warnings: vec![] })
+            } else {
+                Err(ApiError::IdempotencyConflict { job })
+            }
+        }
+        why => Err(why.into()),
+    }
 }
