@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::hash::HashSet;
 use steadfast_core::event::{AttemptId, ItemId, JobId, RecordedEvent};
+
+use crate::hash::HashSet;
 
 /// Events of one transaction, and the effects that wait for it.
 #[derive(Debug, Default)]

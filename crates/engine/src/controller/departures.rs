@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
-use crate::hash::HashMap;
 use steadfast_core::event::JobId;
+
+use crate::hash::HashMap;
 
 /// So many are remembered before the loader is asked how far it is.
 const REMEMBERED: usize = 1024;
